@@ -1,0 +1,135 @@
+"""The errors of the patch language."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ._json import Document, shown
+
+_POINTER_SHOWN_MAX = 200
+
+
+class PatchError(Exception):
+    """A patch that is malformed, doesn't fit the document, or goes over a limit.
+
+    ::
+
+        PatchError
+        ├── InvalidPatch        invalid_patch, unknown_operation, invalid_pointer
+        ├── PatchConflict       well formed, but the document is not in the state it needs
+        │   ├── TestFailed      test_failed
+        │   ├── PathMissing     path_missing
+        │   └── DocumentAbsent  document_absent
+        └── LimitExceeded       limit_exceeded
+
+    `code` is stable and meant for programs, `detail` for people. `operation` is the index of the
+    operation in the patch and `pointer` the JSON Pointer concerned; None where there is none.
+    `detail` and `str()` show at most some 200 characters of any value. Errors can be pickled.
+    """
+
+    code: str = "patch_error"
+
+    def __init__(
+        self, detail: str, *, operation: int | None = None, pointer: str | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.operation = operation
+        self.pointer = pointer
+
+    def __str__(self) -> str:
+        place = "" if self.operation is None else f"operation {self.operation}"
+        if self.pointer is not None:
+            pointer = self.pointer
+            if len(pointer) > _POINTER_SHOWN_MAX:
+                pointer = pointer[:_POINTER_SHOWN_MAX] + "…"
+            place = f"{place} at '{pointer}'" if place else f"'{pointer}'"
+        return f"{place}: {self.detail}" if place else self.detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the default would call the class with `args` alone, which lack the keyword arguments
+        return (_rebuilt, (type(self), self.args, self.__dict__))
+
+
+def _rebuilt(cls: type[PatchError], args: tuple[Any, ...], fields: dict[str, Any]) -> PatchError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class InvalidPatch(PatchError):
+    """The patch is no patch, whatever the document. `member` names the member at fault, if any."""
+
+    code = "invalid_patch"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        code: str = "invalid_patch",
+        operation: int | None = None,
+        pointer: str | None = None,
+        member: str | None = None,
+    ) -> None:
+        super().__init__(detail, operation=operation, pointer=pointer)
+        self.code = code
+        self.member = member
+
+
+class PatchConflict(PatchError):
+    """The patch doesn't fit the document as it is; on another state it may."""
+
+    code = "patch_conflict"
+
+
+class TestFailed(PatchConflict):
+    """A `test` found another value than `expected`: `actual`, which is `ABSENT` where the location
+    doesn't exist. Both are the values themselves, of any size."""
+
+    __test__: Final = False  # no test class, whatever pytest thinks of the name
+    code = "test_failed"
+
+    def __init__(self, expected: Document, actual: Document, *, operation: int, pointer: str):
+        super().__init__(
+            f"expected {shown(expected)}, found {shown(actual)}",
+            operation=operation,
+            pointer=pointer,
+        )
+        self.expected = expected
+        self.actual = actual
+
+
+class PathMissing(PatchConflict):
+    """A location that the operation needs doesn't exist in the document."""
+
+    code = "path_missing"
+
+
+class DocumentAbsent(PatchConflict):
+    """There is no document, and only `add` at "" makes one."""
+
+    code = "document_absent"
+
+
+class LimitExceeded(PatchError):
+    """The patch is too large or makes too much. `limit` is the field of `Limits`, `maximum` its
+    value, `actual` what was needed (a lower bound where counting on would have been too dear)."""
+
+    code = "limit_exceeded"
+
+    def __init__(
+        self,
+        limit: str,
+        maximum: int,
+        actual: int,
+        *,
+        operation: int | None = None,
+        pointer: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{limit} is {maximum}, this needs {actual}", operation=operation, pointer=pointer
+        )
+        self.limit = limit
+        self.maximum = maximum
+        self.actual = actual

@@ -1,0 +1,38 @@
+"""What one patch may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+_DEPTH_MAX = 500  # merge and diff recurse; half of the interpreter's default recursion limit
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one patch. Sizes are those of compact UTF-8 JSON.
+
+    A document's size as JSON doesn't bound its size in another encoding: a store checks its own.
+    ValueError where a bound is negative, or `depth_max` over 500.
+    """
+
+    operations_max: int = 1000
+    """Operations in one patch; checked by `parse`."""
+
+    copy_growth_bytes_max: int = 1_048_576
+    """The sum of what `copy` operations copy (CVE-2019-1002100: doubling by repeated copies)."""
+
+    depth_max: int = 100
+    """Containers inside one another, of what a patch inserts, counted from the root."""
+
+    result_bytes_max: int = 4_194_304
+    """The whole document after the patch."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 0:
+                raise ValueError(f"{field.name} is negative")
+        if self.depth_max > _DEPTH_MAX:
+            raise ValueError(f"depth_max is over {_DEPTH_MAX}")
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,279 @@
+"""JSON Patch (RFC 6902) as data: parsing a decoded JSON value into operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ._errors import InvalidPatch, LimitExceeded
+from ._json import Json, depth, encoded_bytes, shown
+from ._limits import DEFAULT_LIMITS, Limits
+from ._pointer import Tokens, split_pointer
+
+# Comparison by identity (eq=False): Python would take Test("/a", 1) for Test("/a", True).
+
+
+class Add(msgspec.Struct, frozen=True, eq=False):
+    """`growth_bytes` bounds what the operation adds to the document as compact JSON; `depth` is
+    the nesting, counted from the root, of what it inserts."""
+
+    path: str
+    tokens: Tokens
+    value: Json
+    growth_bytes: int
+    depth: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "add", "path": self.path, "value": self.value}
+
+
+class Remove(msgspec.Struct, frozen=True, eq=False):
+    path: str
+    tokens: Tokens
+    growth_bytes: int = 0
+    depth: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "remove", "path": self.path}
+
+
+class Replace(msgspec.Struct, frozen=True, eq=False):
+    path: str
+    tokens: Tokens
+    value: Json
+    growth_bytes: int
+    depth: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "replace", "path": self.path, "value": self.value}
+
+
+class Move(msgspec.Struct, frozen=True, eq=False):
+    """`source` is the member `from`, a Python keyword."""
+
+    source: str
+    source_tokens: Tokens
+    path: str
+    tokens: Tokens
+    growth_bytes: int
+    depth: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "move", "from": self.source, "path": self.path}
+
+
+class Copy(msgspec.Struct, frozen=True, eq=False):
+    """`growth_bytes` leaves out what is copied: only the document tells."""
+
+    source: str
+    source_tokens: Tokens
+    path: str
+    tokens: Tokens
+    growth_bytes: int
+    depth: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "copy", "from": self.source, "path": self.path}
+
+
+class Test(msgspec.Struct, frozen=True, eq=False):
+    __test__ = False  # no test class, whatever pytest thinks of the name
+
+    path: str
+    tokens: Tokens
+    value: Json
+    growth_bytes: int = 0
+    depth: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "test", "path": self.path, "value": self.value}
+
+
+Operation: TypeAlias = Add | Remove | Replace | Move | Copy | Test
+
+
+class Patch(msgspec.Struct, frozen=True, eq=False):
+    """A well-formed patch: operations in the order they apply. Made by `parse`.
+
+    It shares the values of the JSON it was parsed from; neither may be modified afterwards."""
+
+    operations: tuple[Operation, ...]
+
+    growth_bytes: int
+    """An upper bound of the bytes that the operations add to a document as compact JSON, what
+    `copy` copies left out. 0: the patch can't make a document larger, unless it copies."""
+
+    depth: int
+    """The nesting of the deepest value that `add` and `replace` insert, counted from the root."""
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def to_json(self) -> list[dict[str, Json]]:
+        """The patch as decoded JSON, without members that RFC 6902 doesn't define. The values are
+        the patch's own, not copies."""
+        return [operation.to_json() for operation in self.operations]
+
+    def without_tests(self) -> Patch:
+        """The effective operations: what is recorded once the tests have been decided."""
+        effective = tuple(each for each in self.operations if not isinstance(each, Test))
+        if len(effective) == len(self.operations):
+            return self
+        return Patch(effective, self.growth_bytes, self.depth)
+
+
+def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
+    """Parses `patch`, a decoded JSON value, as RFC 6902 defines it.
+
+    Members that an operation doesn't define are ignored (section 4), missing ones are not made up.
+    A `move` into its own child is refused here: it fits no document (section 4.4).
+
+    InvalidPatch with code `invalid_patch`, `unknown_operation` or `invalid_pointer`, the index of
+    the operation and the member at fault. LimitExceeded over `operations_max`, or where a value
+    would lie deeper in the document than `depth_max`."""
+    if not isinstance(patch, list):
+        raise InvalidPatch(f"a patch is an array of operations, not {shown(_as_json(patch))}")
+    if len(patch) > limits.operations_max:
+        raise LimitExceeded("operations_max", limits.operations_max, len(patch))
+    operations = []
+    growth_bytes = deepest = 0
+    for position, members in enumerate(patch):
+        if not isinstance(members, dict):
+            raise InvalidPatch(
+                f"an operation is an object, not {shown(_as_json(members))}", operation=position
+            )
+        name = members.get("op")
+        parser = _PARSERS.get(name) if isinstance(name, str) else None
+        if parser is None:
+            raise _unknown(members, position)
+        operation = parser(members, position, limits)
+        growth_bytes += operation.growth_bytes
+        deepest = max(deepest, operation.depth)
+        operations.append(operation)
+    return Patch(tuple(operations), growth_bytes, deepest)
+
+
+def _add(members: dict[str, Any], position: int, limits: Limits) -> Add:
+    path, tokens = _pointer(members, "path", position)
+    value = _value(members, position)
+    nested = _nested(value, path, tokens, position, limits)
+    return Add(path, tokens, value, encoded_bytes(value) + _name_bytes(tokens), nested)
+
+
+def _remove(members: dict[str, Any], position: int, _limits: Limits) -> Remove:
+    return Remove(*_pointer(members, "path", position))
+
+
+def _replace(members: dict[str, Any], position: int, limits: Limits) -> Replace:
+    path, tokens = _pointer(members, "path", position)
+    value = _value(members, position)
+    nested = _nested(value, path, tokens, position, limits)
+    return Replace(path, tokens, value, encoded_bytes(value), nested)
+
+
+def _move(members: dict[str, Any], position: int, _limits: Limits) -> Move:
+    path, tokens = _pointer(members, "path", position)
+    source, source_tokens = _pointer(members, "from", position)
+    if len(source_tokens) < len(tokens) and tokens[: len(source_tokens)] == source_tokens:
+        raise InvalidPatch(
+            f"{shown(source)} can't be moved into itself, to {shown(path)}",
+            operation=position,
+            pointer=path,
+            member="path",
+        )
+    return Move(source, source_tokens, path, tokens, _name_bytes(tokens))
+
+
+def _copy(members: dict[str, Any], position: int, _limits: Limits) -> Copy:
+    path, tokens = _pointer(members, "path", position)
+    source, source_tokens = _pointer(members, "from", position)
+    return Copy(source, source_tokens, path, tokens, _name_bytes(tokens))
+
+
+def _test(members: dict[str, Any], position: int, limits: Limits) -> Test:
+    path, tokens = _pointer(members, "path", position)
+    value = _value(members, position)
+    _nested(value, path, tokens, position, limits)
+    return Test(path, tokens, value)
+
+
+_PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _pointer(members: dict[str, Any], member: str, position: int) -> tuple[str, Tokens]:
+    pointer = members.get(member)
+    if not isinstance(pointer, str):
+        said = f"not {shown(_as_json(pointer))}" if member in members else "it is missing"
+        raise InvalidPatch(
+            f"the member '{member}' must be a string; {said}", operation=position, member=member
+        )
+    try:
+        return pointer, split_pointer(pointer)
+    except InvalidPatch as error:
+        error.operation = position
+        error.member = member
+        raise
+
+
+def _value(members: dict[str, Any], position: int) -> Json:
+    try:
+        value: Json = members["value"]
+    except KeyError:
+        raise InvalidPatch(
+            "the member 'value' is missing",
+            operation=position,
+            pointer=members["path"],
+            member="value",
+        ) from None
+    return value
+
+
+def _nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
+    nested = len(tokens)
+    if isinstance(value, dict | list):
+        nested += depth(value)
+    if nested > limits.depth_max:
+        raise LimitExceeded("depth_max", limits.depth_max, nested, operation=position, pointer=path)
+    return nested
+
+
+def _name_bytes(tokens: Tokens) -> int:
+    """What a new member takes beside its value: name, colon and comma."""
+    return encoded_bytes(tokens[-1]) + 2 if tokens else 0
+
+
+def _unknown(members: dict[str, Any], position: int) -> InvalidPatch:
+    if "op" not in members:
+        return InvalidPatch("the member 'op' is missing", operation=position, member="op")
+    name = members["op"]
+    if not isinstance(name, str):
+        return InvalidPatch(
+            f"the member 'op' must be a string; not {shown(_as_json(name))}",
+            operation=position,
+            member="op",
+        )
+    return InvalidPatch(
+        f"there is no operation {shown(name)}; known are {', '.join(_PARSERS)}",
+        code="unknown_operation",
+        operation=position,
+        member="op",
+    )
+
+
+def _as_json(value: object) -> Json:
+    """`value` if it is JSON on its face, else its type's name; for messages."""
+    if value is None or isinstance(value, dict | list | str | int | float):
+        return value
+    return type(value).__name__
