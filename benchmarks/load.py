@@ -24,6 +24,7 @@ _ATTEMPTS = re.compile(rb"\r\nattempts: *(\d+)", re.IGNORECASE)
 _BODYLESS = frozenset({204, 304})
 _RECEIVE_BYTES = 1 << 18
 _DRAIN_S = 30.0
+_SEND_ALL_S = 300.0
 
 
 class UnexpectedAnswer(Exception):
@@ -203,9 +204,10 @@ def run(
         state.close()
 
 
-def send_all(port: int, requests: Sequence[bytes], connections: int = 16) -> None:
-    """Send every request once, for setting a scenario up; all must be answered with 2xx."""
+def send_all(port: int, requests: Sequence[bytes], connections: int = 16) -> list[Answer]:
+    """Send every request once; all must be answered with 2xx. Answers come in any order."""
     queue = iter(requests)
+    answers: list[Answer] = []
 
     class Sender:
         def request(self) -> bytes | None:
@@ -214,6 +216,29 @@ def send_all(port: int, requests: Sequence[bytes], connections: int = 16) -> Non
         def answered(self, answer: Answer) -> float | None:
             if not 200 <= answer.status < 300:
                 raise UnexpectedAnswer(answer)
+            answers.append(answer)
             return None
 
-    run(port, [Sender() for _ in range(min(connections, len(requests)))], seconds=600.0)
+    run(port, [Sender() for _ in range(min(connections, len(requests)))], _SEND_ALL_S)
+    if len(answers) < len(requests):
+        raise ConnectionLost(f"{len(answers)} of {len(requests)} requests in {_SEND_ALL_S} s")
+    return answers
+
+
+def ask(port: int, request: bytes) -> Answer:
+    """Send one request and return its answer, whatever the status."""
+    answers: list[Answer] = []
+    queue = iter([request])
+
+    class Asker:
+        def request(self) -> bytes | None:
+            return next(queue, None)
+
+        def answered(self, answer: Answer) -> float | None:
+            answers.append(answer)
+            return None
+
+    run(port, [Asker()], _SEND_ALL_S)
+    if not answers:
+        raise ConnectionLost(f"no answer in {_SEND_ALL_S} s")
+    return answers[0]

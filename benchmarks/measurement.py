@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
+class UpdateLost(Exception):
+    """What is stored isn't what a client was told was applied; the run proves a bug."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One window. Latencies are of whole operations (all retries of one update together).

@@ -76,9 +76,8 @@ def server(
 @contextmanager
 def gunicorn(
     application: str,
-    *,
-    worker_class: str = "gevent",
-    workers: int = 2,
+    workers: int,
+    worker_class: str,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Serve a WSGI application (`module:name`) and yield its port.

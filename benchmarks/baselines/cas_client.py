@@ -9,6 +9,7 @@ import msgspec
 from benchmarks import wire
 from benchmarks.baselines.backoff import Backoff
 from benchmarks.load import Answer, UnexpectedAnswer
+from benchmarks.measurement import UpdateLost
 
 
 class CasClient:
@@ -48,3 +49,9 @@ class CasClient:
         self._lost = 0
         self.acknowledged += 1
         return None
+
+    def verify(self, answer: Answer) -> None:
+        """Hold the document, as read after the run, to `acknowledged`. Raises UpdateLost."""
+        stored = msgspec.json.decode(answer.body)["counters"][self._counter]
+        if stored != self.acknowledged:
+            raise UpdateLost(f"{self._counter}: acknowledged {self.acknowledged}, stored {stored}")

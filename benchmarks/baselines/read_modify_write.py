@@ -20,26 +20,19 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
 
 from benchmarks.baselines.backoff import Backoff
-from benchmarks.measurement import Measurement, measured
-
-_CONNECT_S = 2.0  # a process imports, connects and starts its threads in less
-
-
-class UpdateLost(Exception):
-    """The document doesn't show what a client was told is stored."""
+from benchmarks.measurement import Measurement, UpdateLost, measured
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does. Times are seconds of the wall clock, the same for all."""
+    """What one process does: its clients, by number, loop for `warmup_s` and then `seconds`."""
 
     uri: str
     database: str
     clients: Sequence[int]
     backoff: Backoff
-    start: float
-    window: float
-    end: float
+    warmup_s: float
+    seconds: float
 
 
 @dataclass
@@ -63,18 +56,12 @@ def measure(
     warmup_s: float,
 ) -> Measurement:
     """Let the clients loop on one fresh document. Raises UpdateLost when one got lost."""
-    start = time.time() + _CONNECT_S
-    window = start + warmup_s
     with MongoClient[dict[str, Any]](uri) as client:
         documents = _documents(client, database)
         new = {"version": 0, "content": document}
         documents.replace_one({"_id": "hot"}, new, upsert=True)
         shares = [list(range(clients))[number::processes] for number in range(processes)]
-        jobs = [
-            Job(uri, database, share, backoff, start, window, window + seconds)
-            for share in shares
-            if share
-        ]
+        jobs = [Job(uri, database, share, backoff, warmup_s, seconds) for share in shares if share]
         outcomes = _run_processes(jobs)
         stored = documents.find_one({"_id": "hot"}) or {}
     for outcome in outcomes:
@@ -86,11 +73,26 @@ def measure(
 
 
 def _run_processes(jobs: Sequence[Job]) -> list[Outcome]:
+    """Start a process per job, let all begin together once all are connected."""
     children: list[subprocess.Popen[bytes]] = []
     try:
         for job in jobs:
             command = [sys.executable, "-m", __name__, msgspec.json.encode(job).decode()]
-            children.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+            children.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            )
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()  # "ready"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write(b"go\n")
+            child.stdin.flush()
         outputs = [child.communicate()[0] for child in children]
         if any(child.returncode for child in children):
             raise RuntimeError("a process of the read-modify-write loop failed, see above")
@@ -108,10 +110,12 @@ def _documents(client: MongoClient[dict[str, Any]], database: str) -> Collection
 
 
 def _loop(documents: Collection[dict[str, Any]], job: Job, number: int, outcome: Outcome) -> None:
-    """One client: update after update until the end; appends to the shared outcome."""
+    """One client: update after update until the end, into its outcome."""
     rng = random.Random(number)
     counter = f"c{number}"
-    begun = time.time()
+    begun = time.perf_counter()
+    window = begun + job.warmup_s
+    end = window + job.seconds
     attempt = 0
     while True:
         attempt += 1
@@ -122,16 +126,16 @@ def _loop(documents: Collection[dict[str, Any]], job: Job, number: int, outcome:
         result = documents.replace_one(
             {"_id": "hot", "version": version}, {"version": version + 1, "content": content}
         )
-        now = time.time()
+        now = time.perf_counter()
         if result.matched_count:
             outcome.acknowledged[counter] += 1
-            if job.window <= now < job.end:
+            if window <= now < end:
                 outcome.latencies_s.append(now - begun)
                 outcome.attempts += attempt
             begun, attempt = now, 0
         elif job.backoff.base_ms:
             time.sleep(job.backoff.pause_s(attempt, rng))
-        if now >= job.end:
+        if now >= end:
             return
 
 
@@ -140,7 +144,8 @@ def _main(job: Job) -> Outcome:
     with MongoClient[dict[str, Any]](job.uri, maxPoolSize=len(job.clients)) as client:
         documents = _documents(client, job.database)
         documents.find_one({"_id": "hot"})
-        time.sleep(max(0.0, job.start - time.time()))
+        print("ready", flush=True)
+        sys.stdin.readline()
         threads = [
             threading.Thread(target=_loop, args=(documents, job, number, outcome), daemon=True)
             for number, outcome in zip(job.clients, outcomes, strict=True)

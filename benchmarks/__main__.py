@@ -1,0 +1,84 @@
+"""`python -m benchmarks`: run the scenarios, print their tables and the summary.
+
+A missed target doesn't fail the command; a lost update, an unexpected answer or a server that
+doesn't start does.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from benchmarks import mongod, report
+from benchmarks.progress import ProgressLine
+from benchmarks.results import Result
+from benchmarks.rig import Rig
+from benchmarks.scenarios import ONLY_BY_NAME, SCENARIOS
+
+
+@click.command(help="Measure the gateway against its baselines, on this machine.")
+@click.option("--quick", is_flag=True, help="2 rounds of 1 second: for a look, not for a claim.")
+@click.option("--only", multiple=True, type=click.Choice(list(SCENARIOS)), help="Repeatable.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="Window of a round. Default: 3.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Default: 3.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON there.")
+@click.option("--mongodb-uri", help="Use this replica set; default: start one, drop it after.")
+@click.option("--baselines-only", is_flag=True, help="Measure all but the gateway.")
+def main(
+    quick: bool,
+    only: tuple[str, ...],
+    seconds: float | None,
+    rounds: int | None,
+    json_path: Path | None,
+    mongodb_uri: str | None,
+    baselines_only: bool,
+) -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    progress = ProgressLine()
+    window_s = seconds or (1.0 if quick else 3.0)
+    chosen = only or tuple(name for name in SCENARIOS if name not in ONLY_BY_NAME)
+    with ExitStack() as stack:
+        uri = mongodb_uri or stack.enter_context(mongod.running())
+        rig = Rig(
+            uri=uri,
+            seconds=window_s,
+            warmup_s=window_s / 3,
+            rounds=rounds or (2 if quick else 3),
+            quick=quick,
+            with_gateway=not baselines_only,
+            progress=progress,
+        )
+        stack.enter_context(rig)
+        results: dict[str, Result] = {}
+        for name in chosen:
+            progress.scenario = name
+            results[name] = SCENARIOS[name](rig)
+            progress.clear()
+            for table in results[name].tables:
+                print(report.table_text(table), flush=True)
+        machine = report.environment(uri)
+        figures = [figure for result in results.values() for figure in result.figures]
+        print(report.summary_text(figures, machine), flush=True)
+        if json_path:
+            settings = {"seconds": rig.seconds, "rounds": rig.rounds, "quick": quick}
+            report.write_json(json_path, results, machine, settings)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """End as on Ctrl-C, so that every server is stopped."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    try:
+        main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)

@@ -1,0 +1,94 @@
+"""Everything a scenario measures with: the servers, started when first asked for."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from benchmarks import load, wire
+from benchmarks.measurement import Measurement
+from benchmarks.processes import ServerFailed, free_port, gunicorn, server
+from benchmarks.rounds import Progress
+
+DATABASE = "benchmark_baselines"
+WORKERS = 2
+
+_READY_S = 30.0
+
+
+@dataclass
+class Rig:
+    """Servers on one mongod, kept until the rig is left.
+
+    All of them run WORKERS workers of the same worker class, so that they differ in the
+    application alone.
+    """
+
+    uri: str
+    seconds: float
+    warmup_s: float
+    rounds: int
+    quick: bool
+    with_gateway: bool
+    progress: Progress
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _ports: dict[str, int] = field(default_factory=dict)
+    _serials: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def baseline(self, application: str, worker_class: str = "gevent") -> int:
+        """The port of `benchmarks.baselines.<application>_application`."""
+        name = f"{application} {worker_class}"
+        environment = {"BENCHMARK_MONGODB_URI": self.uri, "BENCHMARK_DATABASE": DATABASE}
+        module = f"benchmarks.baselines.{application}_application:application"
+        return self._port(name, gunicorn(module, WORKERS, worker_class, environment))
+
+    def gateway(self, *options: str) -> int:
+        """The port of `gateway serve`, with more options than bind, workers and MongoDB."""
+        return self._port(" ".join(("gateway", *options)), _gateway(self.uri, options))
+
+    def serial(self) -> int:
+        """A number that this rig gives once: for names and values that must be fresh."""
+        return next(self._serials)
+
+    def run(self, port: int, clients: Sequence[load.Client]) -> Measurement:
+        """Drive the clients for the rig's warm-up and window."""
+        return load.run(port, clients, self.seconds, self.warmup_s)
+
+    def _port(self, name: str, started: AbstractContextManager[int]) -> int:
+        if name not in self._ports:
+            self.progress(f"starting {name}")
+            self._ports[name] = self._stack.enter_context(started)
+        return self._ports[name]
+
+
+@contextmanager
+def _gateway(uri: str, options: Sequence[str]) -> Iterator[int]:
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "gateway", "serve", "--bind", f"127.0.0.1:{port}"),
+        *("--workers", str(WORKERS), "--mongodb-uri", uri),
+        *options,
+    ]
+    with server(command, port):
+        until = time.monotonic() + _READY_S
+        while (answer := load.ask(port, wire.get("/readyz"))).status != 200:
+            if time.monotonic() > until:
+                raise ServerFailed(f"/readyz still answers {answer.status}: {answer.body!r}")
+            time.sleep(0.05)
+        yield port

@@ -1,0 +1,30 @@
+"""The scenarios, one module each, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.results import Result
+from benchmarks.rig import Rig
+from benchmarks.scenarios import (
+    hot_document,
+    large_document,
+    many_documents,
+    patch_apply,
+    reads,
+    worker_classes,
+)
+
+Scenario = Callable[[Rig], Result]
+
+SCENARIOS: dict[str, Scenario] = {
+    "hot-document": hot_document.run,
+    "many-documents": many_documents.run,
+    "reads": reads.run,
+    "large-document": large_document.run,
+    "patch-apply": patch_apply.run,
+    "worker-classes": worker_classes.run,
+}
+
+ONLY_BY_NAME = frozenset({"worker-classes"})
+"""Not part of a whole run: they compare settings, and have no target."""
