@@ -10,6 +10,7 @@ a `PatchError`, whose docstring draws the tree.
 """
 
 from ._apply import apply, apply_within
+from ._diff import diff
 from ._equality import equal
 from ._errors import (
     DocumentAbsent,
@@ -20,8 +21,10 @@ from ._errors import (
     PathMissing,
     TestFailed,
 )
+from ._footprint import Footprint, footprint, overlap
 from ._json import ABSENT, Absent, Document, Json
 from ._limits import DEFAULT_LIMITS, Limits
+from ._merge import merge
 from ._operations import Patch, parse
 from ._pointer import join_pointer, split_pointer
 
@@ -31,6 +34,7 @@ __all__ = [
     "Absent",
     "Document",
     "DocumentAbsent",
+    "Footprint",
     "InvalidPatch",
     "Json",
     "LimitExceeded",
@@ -42,8 +46,12 @@ __all__ = [
     "TestFailed",
     "apply",
     "apply_within",
+    "diff",
     "equal",
+    "footprint",
     "join_pointer",
+    "merge",
+    "overlap",
     "parse",
     "split_pointer",
 ]

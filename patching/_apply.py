@@ -33,9 +33,9 @@ def apply(
     makes one, `remove` at "" leaves none.
 
     The result is measured whenever the patch can have grown it (`Patch.growth_bytes`, or a copy),
-    for this function doesn't know how large `document` was: about 0.7 µs per KB. A patch that can
-    only shrink it is never refused for size. Who applies many patches to a large document uses
-    `apply_within`, which measures next to never.
+    for this function doesn't know how large `document` was: about 1 µs per KB. A patch that doesn't
+    make the document larger is never refused for its size. Who applies many patches to a large document
+    uses `apply_within`, which measures next to never.
 
     InvalidPatch and LimitExceeded as `parse`, where `patch` is no `Patch` yet; TestFailed (also
     where the tested location doesn't exist), PathMissing, DocumentAbsent; LimitExceeded for
@@ -63,7 +63,7 @@ def apply_within(
         application.refuse_depth(patch)
     for operation in patch.operations:
         application.perform(operation)
-    bound = application.checked_bytes(may_grow=patch.growth_bytes > 0)
+    bound = application.checked_bytes(document)
     return application.root, bound
 
 
@@ -95,9 +95,9 @@ class Application:
             )
         _PERFORM[type(operation)](self, operation)
 
-    def checked_bytes(self, *, may_grow: bool) -> int:
-        """Holds the result to the limits that only the whole of it shows; returns its size's
-        upper bound.
+    def checked_bytes(self, document: Document) -> int:
+        """Holds the result of patching `document` to the limits that only the whole of it shows;
+        returns an upper bound of its size.
 
         Depth: `add`, `replace` and `copy` are checked as they happen, but a `move` costs nothing
         and walking what it moved does; so all moves together are checked once, here."""
@@ -115,7 +115,9 @@ class Application:
                 )
         if self.bytes_bound > limits.result_bytes_max:
             self.bytes_bound = encoded_bytes(root)
-            if self.bytes_bound > limits.result_bytes_max and (may_grow or self.copied_bytes):
+            if self.bytes_bound > limits.result_bytes_max and (
+                document is ABSENT or self.bytes_bound > encoded_bytes(document)
+            ):
                 raise LimitExceeded("result_bytes_max", limits.result_bytes_max, self.bytes_bound)
         return self.bytes_bound
 

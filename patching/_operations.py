@@ -134,8 +134,8 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     A `move` into its own child is refused here: it fits no document (section 4.4).
 
     InvalidPatch with code `invalid_patch`, `unknown_operation` or `invalid_pointer`, the index of
-    the operation and the member at fault. LimitExceeded over `operations_max`, or where a value
-    would lie deeper in the document than `depth_max`."""
+    the operation and the member at fault. LimitExceeded over `operations_max`, or where a
+    pointer, or a value at its pointer, reaches deeper into the document than `depth_max`."""
     if not isinstance(patch, list):
         raise InvalidPatch(f"a patch is an array of operations, not {shown(_as_json(patch))}")
     if len(patch) > limits.operations_max:
@@ -159,26 +159,26 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
 
 
 def _add(members: dict[str, Any], position: int, limits: Limits) -> Add:
-    path, tokens = _pointer(members, "path", position)
+    path, tokens = _pointer(members, "path", position, limits)
     value = _value(members, position)
     nested = _nested(value, path, tokens, position, limits)
     return Add(path, tokens, value, encoded_bytes(value) + _name_bytes(tokens), nested)
 
 
-def _remove(members: dict[str, Any], position: int, _limits: Limits) -> Remove:
-    return Remove(*_pointer(members, "path", position))
+def _remove(members: dict[str, Any], position: int, limits: Limits) -> Remove:
+    return Remove(*_pointer(members, "path", position, limits))
 
 
 def _replace(members: dict[str, Any], position: int, limits: Limits) -> Replace:
-    path, tokens = _pointer(members, "path", position)
+    path, tokens = _pointer(members, "path", position, limits)
     value = _value(members, position)
     nested = _nested(value, path, tokens, position, limits)
     return Replace(path, tokens, value, encoded_bytes(value), nested)
 
 
-def _move(members: dict[str, Any], position: int, _limits: Limits) -> Move:
-    path, tokens = _pointer(members, "path", position)
-    source, source_tokens = _pointer(members, "from", position)
+def _move(members: dict[str, Any], position: int, limits: Limits) -> Move:
+    path, tokens = _pointer(members, "path", position, limits)
+    source, source_tokens = _pointer(members, "from", position, limits)
     if len(source_tokens) < len(tokens) and tokens[: len(source_tokens)] == source_tokens:
         raise InvalidPatch(
             f"{shown(source)} can't be moved into itself, to {shown(path)}",
@@ -189,14 +189,14 @@ def _move(members: dict[str, Any], position: int, _limits: Limits) -> Move:
     return Move(source, source_tokens, path, tokens, _name_bytes(tokens))
 
 
-def _copy(members: dict[str, Any], position: int, _limits: Limits) -> Copy:
-    path, tokens = _pointer(members, "path", position)
-    source, source_tokens = _pointer(members, "from", position)
+def _copy(members: dict[str, Any], position: int, limits: Limits) -> Copy:
+    path, tokens = _pointer(members, "path", position, limits)
+    source, source_tokens = _pointer(members, "from", position, limits)
     return Copy(source, source_tokens, path, tokens, _name_bytes(tokens))
 
 
 def _test(members: dict[str, Any], position: int, limits: Limits) -> Test:
-    path, tokens = _pointer(members, "path", position)
+    path, tokens = _pointer(members, "path", position, limits)
     value = _value(members, position)
     _nested(value, path, tokens, position, limits)
     return Test(path, tokens, value)
@@ -212,7 +212,9 @@ _PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] =
 }
 
 
-def _pointer(members: dict[str, Any], member: str, position: int) -> tuple[str, Tokens]:
+def _pointer(
+    members: dict[str, Any], member: str, position: int, limits: Limits
+) -> tuple[str, Tokens]:
     pointer = members.get(member)
     if not isinstance(pointer, str):
         said = f"not {shown(_as_json(pointer))}" if member in members else "it is missing"
@@ -220,11 +222,16 @@ def _pointer(members: dict[str, Any], member: str, position: int) -> tuple[str, 
             f"the member '{member}' must be a string; {said}", operation=position, member=member
         )
     try:
-        return pointer, split_pointer(pointer)
+        tokens = split_pointer(pointer)
     except InvalidPatch as error:
         error.operation = position
         error.member = member
         raise
+    if len(tokens) > limits.depth_max:
+        raise LimitExceeded(
+            "depth_max", limits.depth_max, len(tokens), operation=position, pointer=pointer
+        )
+    return pointer, tokens
 
 
 def _value(members: dict[str, Any], position: int) -> Json:

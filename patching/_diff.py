@@ -1,0 +1,133 @@
+"""The patch that leads from one document to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import common_items
+from ._equality import equal
+from ._json import ABSENT, Document, Json, encoded_bytes, exceeds_bytes
+from ._limits import DEFAULT_LIMITS, Limits
+
+
+def diff(
+    a: Document, b: Document, *, compact: bool = True, limits: Limits = DEFAULT_LIMITS
+) -> list[dict[str, Json]]:
+    """A patch as decoded JSON with `equal(apply(a, diff(a, b)), b)`; [] if and only if they are
+    equal.
+
+    Equality is that of `equal`, so 1 and 1.0 need no operation and `apply` leaves what `a` has,
+    while `true` and 1 differ. The patch holds values of `b` itself, not copies. Only `add`,
+    `remove` and `replace` are used, in an order that depends on nothing but `a` and `b`; `ABSENT`
+    is left by `add` at "" and reached by `remove` at "".
+
+    `compact` replaces a value as a whole where that takes fewer bytes than changing it part by
+    part, and the whole document where `limits.operations_max` would be passed: right for a record
+    of what happened. A patch that is *sent* should not do that, for replacing an object undoes what
+    others added to it meanwhile: with `compact=False` an object is never replaced by an object, nor
+    an array that holds containers by an array, and there is no bound on the number of operations.
+
+    Arrays: common ends are trimmed, then a longest common subsequence is kept where the arrays are
+    at most 256 insertions and removals apart; else, items are compared by position. Below
+    `limits.depth_max` values that differ are replaced."""
+    if a is ABSENT:
+        return [] if b is ABSENT else [{"op": "add", "path": "", "value": b}]
+    if b is ABSENT:
+        return [{"op": "remove", "path": ""}]
+    changes = _Changes(compact, limits)
+    changes.between("", a, b, 0)
+    if compact and len(changes.operations) > limits.operations_max:
+        return [{"op": "replace", "path": "", "value": b}]
+    return changes.operations
+
+
+class _Changes:
+    """The operations so far and what they take as compact JSON."""
+
+    def __init__(self, compact: bool, limits: Limits) -> None:
+        self.operations: list[dict[str, Json]] = []
+        self.bytes = 0
+        self.compact = compact
+        self.depth_max = limits.depth_max
+
+    def emit(self, operation: dict[str, Json]) -> None:
+        self.operations.append(operation)
+        self.bytes += encoded_bytes(operation) + 1
+
+    def between(self, path: str, a: Json, b: Json, level: int) -> None:
+        """Emits what makes `b` of `a`, which is at `path`."""
+        if a is b:
+            return
+        mark = len(self.operations), self.bytes
+        if isinstance(a, dict) and isinstance(b, dict) and level < self.depth_max:
+            self.objects(path, a, b, level + 1)
+            if self.compact:
+                self.prefer_replace(mark, path, b)
+        elif isinstance(a, list) and isinstance(b, list) and level < self.depth_max:
+            self.arrays(path, a, b, level + 1)
+            if self.compact or not _holds_containers(a):
+                self.prefer_replace(mark, path, b)
+        elif not equal(a, b):
+            self.emit({"op": "replace", "path": path, "value": b})
+
+    def objects(self, path: str, a: dict[str, Any], b: dict[str, Any], level: int) -> None:
+        for name in a:
+            if name not in b:
+                self.emit({"op": "remove", "path": _below(path, name)})
+        for name, value in b.items():
+            if name in a:
+                self.between(_below(path, name), a[name], value, level)
+            else:
+                self.emit({"op": "add", "path": _below(path, name), "value": value})
+
+    def arrays(self, path: str, a: list[Any], b: list[Any], level: int) -> None:
+        start, end_a, end_b = _trimmed(a, b)
+        middle_a, middle_b = a[start:end_a], b[start:end_b]
+        kept = common_items(middle_a, middle_b)
+        kept.append((len(middle_a), len(middle_b)))
+        position = start
+        done_a = done_b = 0
+        for next_a, next_b in kept:
+            gap_a, gap_b = middle_a[done_a:next_a], middle_b[done_b:next_b]
+            for old, new in zip(gap_a, gap_b, strict=False):
+                self.between(f"{path}/{position}", old, new, level)
+                position += 1
+            for _ in gap_a[len(gap_b) :]:
+                self.emit({"op": "remove", "path": f"{path}/{position}"})
+            for new in gap_b[len(gap_a) :]:
+                self.emit({"op": "add", "path": f"{path}/{position}", "value": new})
+                position += 1
+            position += 1  # past the item that is kept
+            done_a, done_b = next_a + 1, next_b + 1
+
+    def prefer_replace(self, mark: tuple[int, int], path: str, b: Json) -> None:
+        """Takes back the operations since `mark` where replacing the value by `b` is shorter."""
+        count, size = mark
+        spent = self.bytes - size
+        if not spent or exceeds_bytes(b, spent):  # don't measure what can't be shorter
+            return
+        whole: dict[str, Json] = {"op": "replace", "path": path, "value": b}
+        if encoded_bytes(whole) + 1 < spent:
+            del self.operations[count:]
+            self.bytes = size
+            self.emit(whole)
+
+
+def _holds_containers(items: list[Any]) -> bool:
+    return any(isinstance(item, dict | list) for item in items)
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+
+
+def _trimmed(a: list[Any], b: list[Any]) -> tuple[int, int, int]:
+    """Where the two begin to differ, and where each ends once the common end is cut off."""
+    end_a, end_b = len(a), len(b)
+    start = 0
+    while start < end_a and start < end_b and equal(a[start], b[start]):
+        start += 1
+    while end_a > start and end_b > start and equal(a[end_a - 1], b[end_b - 1]):
+        end_a -= 1
+        end_b -= 1
+    return start, end_a, end_b
