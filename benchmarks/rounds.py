@@ -26,13 +26,16 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def interleave(
-    variants: Mapping[str, Measure], rounds: int, progress: Progress
+    variants: Mapping[str, Measure], rounds: int, progress: Progress, label: str = ""
 ) -> dict[str, list[Measurement]]:
-    """Measure A B C, A B C, ...: per variant one measurement for each round."""
+    """Measure A B C, A B C, ...: per variant one measurement for each round.
+
+    `label` precedes what is said of the progress.
+    """
     results: dict[str, list[Measurement]] = {name: [] for name in variants}
     for number in range(1, rounds + 1):
         for name, measure in variants.items():
-            progress(f"{name}, round {number}/{rounds}")
+            progress(f"{label}{name}, round {number}/{rounds}")
             results[name].append(measure())
     return results
 

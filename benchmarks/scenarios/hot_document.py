@@ -7,7 +7,8 @@ from functools import partial
 
 from benchmarks import documents, load, rounds, stored, wire
 from benchmarks.baselines import read_modify_write
-from benchmarks.baselines.backoff import CANDIDATES, IMMEDIATE, Backoff
+from benchmarks.baselines.arrangement import Arrangement, Choice, choose
+from benchmarks.baselines.backoff import CANDIDATES, Backoff
 from benchmarks.baselines.cas_client import CasClient
 from benchmarks.clients import REFUSED, PatchClient, Target
 from benchmarks.measurement import Measurement
@@ -16,6 +17,7 @@ from benchmarks.rig import DATABASE, Rig
 from benchmarks.rounds import Measure, Spread
 
 CLIENTS = (1, 8, 32, 64)
+_CROWD = CLIENTS[-1]
 
 GATEWAY = "gateway"
 GATEWAY_MANY = "gateway, 1,000 documents"
@@ -27,17 +29,21 @@ Rounds = Mapping[str, Sequence[Measurement]]
 
 
 def run(rig: Rig) -> Result:
-    """Raises UpdateLost when an acknowledged update isn't in the document."""
+    """Raises UpdateLost when an acknowledged update isn't in the document.
+
+    The pymongo loop is arranged at its best for each n; a quick run tries fewer pauses, at 64
+    clients only, and takes what is best there for all.
+    """
     rows: list[list[str]] = []
     notes: list[str] = []
-    arrangement = _Arrangement(rig)
+    choice = _choose(rig, _CROWD, CANDIDATES[3:]) if rig.quick else None
     for clients in CLIENTS:
-        arrangement.choose(clients)
-        notes.append(arrangement.note(clients))
+        # a single client never pauses: one candidate says it all
+        here = choice or _choose(rig, clients, CANDIDATES if clients > 1 else CANDIDATES[:1])
+        if not choice or clients == _CROWD:
+            notes += _notes(clients, here)
         results = rounds.interleave(
-            _variants(rig, clients, arrangement),
-            rig.rounds,
-            lambda text, clients=clients: rig.progress(f"n={clients}: {text}"),  # type: ignore[misc]
+            _variants(rig, clients, here), rig.rounds, rig.progress, f"n={clients}: "
         )
         rows += load_rows(clients, results)
     table = Table("Hot document: successful updates", LOAD_COLUMNS, rows, notes)
@@ -60,67 +66,32 @@ def _figures(at_64: Rounds) -> list[Figure]:
     ]
 
 
-class _Arrangement:
-    """What is best for the pymongo loop: processes, and the pauses of its backoff.
-
-    Tried out at each n. A quick run tries fewer pauses, at 64 clients only, and takes what is
-    best there for all.
-    """
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self.immediate_processes = 2
-        self.backoff_processes = 2
-        self.backoff = CANDIDATES[len(CANDIDATES) // 2]
-        if rig.quick:
-            self._choose(64, CANDIDATES[3:])
-
-    def choose(self, clients: int) -> None:
-        if not self._rig.quick and clients > 1:
-            self._choose(clients, CANDIDATES)
-
-    def note(self, clients: int) -> str:
-        return (
-            f"n={clients}: pymongo immediate with {_processes(self.immediate_processes)}, "
-            f"best {self.backoff} with {_processes(self.backoff_processes)}"
-        )
-
-    def _choose(self, clients: int, candidates: Sequence[Backoff]) -> None:
-        immediate = {_processes(count): count for count in (1, 2)}
-        self.immediate_processes = immediate[
-            self._best({name: (IMMEDIATE, count) for name, count in immediate.items()}, clients)
-        ]
-        pauses = {str(backoff): (backoff, 2) for backoff in candidates}
-        self.backoff = pauses[self._best(pauses, clients)][0]
-        self.backoff_processes = immediate[
-            self._best({name: (self.backoff, count) for name, count in immediate.items()}, clients)
-        ]
-
-    def _best(self, tried: Mapping[str, tuple[Backoff, int]], clients: int) -> str:
-        variants = {
-            name: partial(_pymongo, self._rig, clients, processes, backoff)
-            for name, (backoff, processes) in tried.items()
-        }
-        return rounds.best(variants, lambda text: self._rig.progress(f"n={clients}: {text}"))
+def _choose(rig: Rig, clients: int, candidates: Sequence[Backoff]) -> Choice:
+    return choose(
+        partial(_pymongo, rig, clients),
+        candidates,
+        lambda text: rig.progress(f"n={clients}: {text}"),
+    )
 
 
-def _processes(count: int) -> str:
-    return f"{count} process{'es' if count > 1 else ''}"
+def _notes(clients: int, choice: Choice) -> list[str]:
+    return [
+        f"pymongo at n={clients}: {choice.immediate}; best backoff: {choice.backoff}",
+        *(f"  tried: {note}" for note in choice.notes),
+    ]
 
 
-def _variants(rig: Rig, clients: int, arrangement: _Arrangement) -> dict[str, Measure]:
+def _variants(rig: Rig, clients: int, choice: Choice) -> dict[str, Measure]:
     variants: dict[str, Measure] = {
-        PYMONGO: partial(_pymongo, rig, clients, arrangement.immediate_processes, IMMEDIATE),
-        PYMONGO_BACKOFF: partial(
-            _pymongo, rig, clients, arrangement.backoff_processes, arrangement.backoff
-        ),
-        CAS: partial(_compare_and_set, rig, clients, arrangement.backoff),
+        PYMONGO: partial(_pymongo, rig, clients, choice.immediate),
+        PYMONGO_BACKOFF: partial(_pymongo, rig, clients, choice.backoff),
+        CAS: partial(_compare_and_set, rig, clients, choice.backoff.backoff),
     }
     if not rig.with_gateway:
         return variants
     port = rig.gateway()
     variants = {GATEWAY: partial(_gateway, rig, clients, None), **variants}
-    if clients == max(CLIENTS):
+    if clients == _CROWD:
         targets = stored.put_many_documents(port, f"many-{rig.serial()}")
         variants[GATEWAY_MANY] = partial(_gateway, rig, clients, targets)
     return variants
@@ -136,14 +107,14 @@ def _gateway(rig: Rig, clients: int, targets: Sequence[Target] | None) -> Measur
     return measurement
 
 
-def _pymongo(rig: Rig, clients: int, processes: int, backoff: Backoff) -> Measurement:
+def _pymongo(rig: Rig, clients: int, arrangement: Arrangement) -> Measurement:
     return read_modify_write.measure(
         rig.uri,
         DATABASE,
         documents.dataset(),
         clients=clients,
-        processes=min(processes, clients),
-        backoff=backoff,
+        processes=min(arrangement.processes, clients),
+        backoff=arrangement.backoff,
         seconds=rig.seconds,
         warmup_s=rig.warmup_s,
     )

@@ -56,7 +56,7 @@ def run(rig: Rig) -> Result:
             "patching": partial(_time, rig, apply, document, patch),
             "jsonpatch": partial(_time, rig, jsonpatch.apply_patch, document, patch),
         }
-        results = rounds.interleave(variants, rig.rounds, rig.progress)
+        results = rounds.interleave(variants, rig.rounds, rig.progress, f"{patch_name}: ")
         ratio = rounds.ratio(results["patching"], results["jsonpatch"])
         ratios.append(ratio)
         rows.append([patch_name, *(_us(results[one]) for one in variants), f"{ratio.median:.0f}x"])

@@ -27,7 +27,7 @@ def run(rig: Rig) -> Result:
                 variants[f"gateway, hot document, {worker_class}"] = partial(
                     _gateway, rig, clients, worker_class
                 )
-        results = rounds.interleave(variants, rig.rounds, rig.progress)
+        results = rounds.interleave(variants, rig.rounds, rig.progress, f"n={clients}: ")
         rows += load_rows(clients, results)
     return Result([Table("Worker classes", LOAD_COLUMNS, rows)])
 
