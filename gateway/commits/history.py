@@ -1,0 +1,116 @@
+"""What was: documents at an earlier revision or time, commits, and what became of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.commits.advance import advance
+from gateway.commits.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
+from gateway.commits.observe import Settler
+from gateway.model import Change, Commit, Document
+from gateway.store.contract import Store
+
+_PAGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPage:
+    """Commits ascending by revision; ``next_after`` continues, None where nothing is left."""
+
+    commits: Sequence[Commit]
+    head_revision: int
+    next_after: int | None
+
+
+class History:
+    """Every answer covers all commits up to a head read after the question came.
+
+    All methods raise Unreachable.
+    """
+
+    def __init__(self, store: Store, settler: Settler) -> None:
+        self._store = store
+        self._settler = settler
+
+    def document_at_revision(self, catalog: str, key: str, revision: int) -> Document:
+        """The live document as the catalog's ``revision`` had it.
+
+        Raises RevisionNotFound above the head, RevisionCompacted below the floor and
+        DocumentNotFound where there was none. Costs at most K changes, however old it is.
+        """
+        standing = self._settler.settle(catalog)
+        if revision > standing.revision or revision < 0:
+            raise RevisionNotFound(
+                f"revision {revision} doesn't exist; the head is {standing.revision}",
+                standing.revision,
+            )
+        if revision < standing.floor:
+            raise RevisionCompacted(revision, standing.floor)
+        document = self._rebuild(catalog, key, revision)
+        if document is None or not document.exists:
+            raise DocumentNotFound(catalog, key)
+        return document
+
+    def document_at_time(self, catalog: str, key: str, time_us: int) -> tuple[Document, int]:
+        """The live document after the last commit made at or before ``time_us``; its revision."""
+        standing = self._settler.settle(catalog)
+        commit = self._store.commit_at(catalog, time_us)
+        if commit is None:
+            if standing.floor > 1:
+                raise RevisionCompacted(0, standing.floor)
+            raise RevisionNotFound("the catalog has no commit that old", standing.revision)
+        return self.document_at_revision(catalog, key, commit.revision), commit.revision
+
+    def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
+        """At most ``limit`` commits above revision ``after``, of one ``key`` if given."""
+        standing = self._settler.settle(catalog)
+        if after + 1 < standing.floor:
+            raise RevisionCompacted(after + 1, standing.floor)
+        found = self._store.list_commits(catalog, after, standing.revision, limit + 1, key)
+        page = found[:limit]
+        more = len(found) > limit
+        return CommitPage(page, standing.revision, page[-1].revision if more else None)
+
+    def commit(self, catalog: str, revision: int) -> Commit:
+        """The commit that made ``revision``."""
+        standing = self._settler.settle(catalog)
+        found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
+        if not found:
+            if 0 < revision < standing.floor:
+                raise RevisionCompacted(revision, standing.floor)
+            raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
+        return found[0]
+
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
+        """The commit made under the key; None proves that none was made up to now."""
+        self._settler.settle(catalog)
+        replies = self._store.replies({catalog: [(principal, idempotency_key)]})
+        return replies.get((catalog, principal, idempotency_key))
+
+    def _rebuild(self, catalog: str, key: str, revision: int) -> Document | None:
+        """Back to the nearest change that says everything, and forward again from there."""
+        steps: list[tuple[Commit, Change]] = []
+        through = revision
+        while True:
+            page = self._store.changes_of(catalog, key, through, _PAGE)
+            for commit in page:
+                change = next(change for change in commit.changes if change.key == key)
+                steps.append((commit, change))
+                if _says_everything(commit, change):
+                    return _replay(steps)
+            if len(page) < _PAGE:
+                return _replay(steps)
+            through = page[-1].revision - 1
+
+
+def _says_everything(commit: Commit, change: Change) -> bool:
+    """Whether the state afterwards follows from this change without the state before."""
+    return change.is_whole or change.create_revision == commit.revision
+
+
+def _replay(steps: list[tuple[Commit, Change]]) -> Document | None:
+    document: Document | None = None
+    for commit, change in reversed(steps):
+        document = advance(document, commit, change)
+    return document

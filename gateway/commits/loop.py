@@ -1,0 +1,88 @@
+"""Where a request waits for its outcome, and the leaders that run the rounds.
+
+``round`` has the protocol itself; this file only brings requests and rounds together.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.commits.errors import DeadlineExceeded, StoreUnavailable
+from gateway.commits.queue import Pending
+from gateway.commits.requests import Outcome, Refused, Request, Unknown
+from gateway.commits.round import Round, RoundParts
+from gateway.commits.trust import Trust
+
+_log = logging.getLogger(__name__)
+
+# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
+_GRACE_AFTER_DEADLINE_S = 15.0
+
+
+class CommitLoop:
+    """``commit`` is called by many threads; ``leaders`` threads of this class's own run rounds."""
+
+    def __init__(self, parts: RoundParts, leaders: int) -> None:
+        self._parts = parts
+        self._queue = parts.queue
+        self._runtime = parts.runtime
+        self._trust = Trust(parts.runtime)
+        self._leaders = leaders
+        self._started = False
+        self._start_lock = parts.runtime.lock()
+
+    def commit(self, request: Request) -> tuple[Outcome, int]:
+        """The request's outcome and the number of attempts it took. Raises QueueFull.
+
+        Returns at the request's deadline at the latest, unless its batch is under way by then:
+        that one has an outcome to wait for.
+        """
+        self._start()
+        pending = Pending(request, self._runtime.event())
+        self._queue.put(pending)
+        try:
+            self._await(pending)
+        finally:
+            self._queue.departed(pending)
+        assert pending.outcome is not None
+        return pending.outcome, pending.attempts + 1
+
+    def _start(self) -> None:
+        """Leaders start with the first request: after the server has forked, not before it."""
+        if self._started:
+            return
+        with self._start_lock:
+            if not self._started:
+                for number in range(self._leaders):
+                    self._runtime.spawn(self._lead, f"leader-{number}")
+                self._started = True
+
+    def _await(self, pending: Pending) -> None:
+        left_s = pending.request.deadline - self._runtime.monotonic()
+        if pending.done.wait(max(left_s, 0.0)):
+            return
+        if self._queue.leave(pending):
+            pending.answer(too_late(pending))
+        elif not pending.done.wait(_GRACE_AFTER_DEADLINE_S):
+            # Its leader is stuck or gone: it may have been given back, or be under way for ever.
+            left = self._queue.leave(pending)
+            pending.answer(too_late(pending) if left else Unknown(pending.request.commit_id))
+
+    def _lead(self) -> None:
+        while True:
+            batches = self._queue.take()
+            current = Round(self._parts, self._trust, batches)
+            try:
+                current.run()
+            except Exception:
+                # A defect: nobody may wait for ever because of it, and what was done is open.
+                _log.exception("a round of the commit loop failed")
+                current.abandon()
+
+
+def too_late(pending: Pending) -> Outcome:
+    """The outcome of a request whose deadline came while nobody was working on it."""
+    tries = f"{pending.attempts} lost races" if pending.attempts else "waiting for its turn"
+    if pending.unreachable:
+        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
+    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))

@@ -1,0 +1,137 @@
+"""Reading heads and catching up: every answer starts from a head read after the question came.
+
+Worked example. The cache has catalog c at revision 7. The head says 9, its last batch being
+8 and 9. The commits above 7 are read: if 9 is among them, the batch is written out and the cache
+moves on to 9. If not, the writer of 8 and 9 died or is still at it: the batch is read from the
+head and reported as ``unfinished``. A reader of one document lays it over what is stored; anybody
+else has it written out first (``Settler``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gateway.commits.cache import Cache
+from gateway.commits.runtime import Runtime
+from gateway.commits.write_out import write_out_for
+from gateway.model import Commit, Head
+from gateway.store.contract import Store
+
+# Catching up over more commits than this costs more than reading the documents again.
+_CATCH_UP_COMMITS_MAX = 1_000
+# Sightings are only hints of how long a batch has been unfinished; forgetting them costs a wait.
+_FIRST_SEEN_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a catalog stood at a moment after it was asked for.
+
+    ``unfinished`` is the last batch, where it is not written out yet; then the cache stands at an
+    older revision. Otherwise the cache has an entry at ``revision`` or later.
+    """
+
+    revision: int
+    time_us: int
+    floor: int = 0
+    unfinished: tuple[Commit, ...] = ()
+
+
+class Observer:
+    """Reads heads and brings the cache up to them."""
+
+    def __init__(self, store: Store, cache: Cache) -> None:
+        self._store = store
+        self._cache = cache
+
+    def observe(self, catalogs: Collection[str]) -> dict[str, Standing]:
+        """Where each catalog stands now. Raises Unreachable."""
+        standings: dict[str, Standing] = {}
+        left = set(catalogs)
+        while left:
+            heads = self._store.heads(left)
+            behind: dict[str, Head] = {}
+            for catalog in left:
+                head = heads.get(catalog) or Head(catalog)
+                if self._is_known(head):
+                    standings[catalog] = Standing(head.revision, head.time_us, head.floor)
+                else:
+                    behind[catalog] = head
+            if behind:
+                standings.update(self._catch_up(behind))
+            left = left - standings.keys()
+        return standings
+
+    def _is_known(self, head: Head) -> bool:
+        known = self._cache.revision(head.catalog)
+        if known is None and head.revision == 0:
+            self._cache.begin(head.catalog, 0, 0)
+            return True
+        return known is not None and known >= head.revision
+
+    def _catch_up(self, behind: dict[str, Head]) -> dict[str, Standing]:
+        """Standings of catalogs whose heads the cache hasn't reached; none where it moved again."""
+        spans = {catalog: (self._start(head), head.revision) for catalog, head in behind.items()}
+        commits = self._store.commits(spans)
+        standings: dict[str, Standing] = {}
+        for catalog, head in behind.items():
+            found = commits.get(catalog, ())
+            if found:
+                self._cache.advance(catalog, found)
+            if found and found[-1].revision == head.revision:
+                self._cache.begin(catalog, head.revision, head.time_us)
+                standings[catalog] = Standing(head.revision, head.time_us, head.floor)
+                continue
+            full = self._store.head_with_batch(catalog)
+            if full is not None and full.revision == head.revision:
+                standings[catalog] = Standing(
+                    full.revision, full.time_us, full.floor, full.batch or ()
+                )
+        return standings
+
+    def _start(self, head: Head) -> int:
+        """Above which revision to read commits: the cached one, where catching up is worth it."""
+        known = self._cache.revision(head.catalog)
+        worth_it = (
+            known is not None
+            and known >= head.floor
+            and head.revision - known <= _CATCH_UP_COMMITS_MAX
+        )
+        return known if known is not None and worth_it else head.revision - 1
+
+
+class Settler:
+    """Makes sure that last batches are written out before anybody acts on them."""
+
+    def __init__(self, store: Store, observer: Observer, runtime: Runtime, grace_s: float) -> None:
+        """``grace_s``: how long a batch's own writer is left to it before it is given up for dead."""
+        self._store = store
+        self._observer = observer
+        self._runtime = runtime
+        self._grace_s = grace_s
+        self._first_seen: dict[str, tuple[int, float]] = {}
+
+    def settle(self, catalog: str) -> Standing:
+        """The catalog's standing with nothing unfinished; waits or writes out as need be."""
+        while True:
+            standing = self._observer.observe([catalog])[catalog]
+            if not standing.unfinished:
+                return standing
+            if not self.take_over(catalog, standing):
+                self._runtime.sleep(0.002)
+
+    def take_over(self, catalog: str, standing: Standing) -> bool:
+        """Write the unfinished batch out, unless its writer still has time; whether it was done."""
+        now = self._runtime.monotonic()
+        revision, since = self._first_seen.get(catalog, (0, now))
+        if revision != standing.revision:
+            since = now
+        if now - since < self._grace_s:
+            if len(self._first_seen) > _FIRST_SEEN_MAX:
+                self._first_seen.clear()
+            self._first_seen[catalog] = (standing.revision, since)
+            return False
+        write_out_for(self._store, catalog, standing.unfinished)
+        self._first_seen.pop(catalog, None)
+        return True

@@ -1,0 +1,42 @@
+"""How workers that write the same catalog make room for each other.
+
+Like senders on a shared line: a lost race lengthens the pause before the catalog's next batch by
+a little, a won one shortens it, within a few milliseconds. While a worker pauses, more requests
+join its batch, so pausing costs little and losing less. A catalog that only this process writes
+never pauses.
+"""
+
+from __future__ import annotations
+
+from gateway.store.contract import Moved
+
+_STEP_S = 0.001
+_LONGEST_S = 0.008
+_SHRINK = 0.7
+_SHORTEST_S = 0.0003
+_CATALOGS_MAX = 10_000
+
+
+class Pacing:
+    """Pauses in seconds by catalog; guarded by the lock of the queue that owns it."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, float] = {}
+
+    def ended(self, catalog: str, race: Moved) -> None:
+        """A batch of the catalog has won or lost the race for the head."""
+        pause_s = self._pauses.pop(catalog, 0.0)
+        if race is Moved.LOST:
+            pause_s = min(pause_s + _STEP_S, _LONGEST_S)
+        else:
+            pause_s *= _SHRINK
+        if pause_s >= _SHORTEST_S:
+            if len(self._pauses) >= _CATALOGS_MAX:
+                self._pauses.clear()  # only hints
+            self._pauses[catalog] = pause_s
+
+    def pause_s(self, catalog: str) -> float:
+        return self._pauses.get(catalog, 0.0)
+
+    def is_contended(self, catalog: str) -> bool:
+        return catalog in self._pauses

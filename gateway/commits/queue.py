@@ -1,0 +1,173 @@
+"""Where requests wait for a leader: one lane per catalog, at most one batch of each under way.
+
+A leader takes everything that is ready, over all catalogs (group commit by combining: no timer,
+no delay when idle). What arrives for a catalog while its batch is under way forms the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gateway.commits.errors import QueueFull
+from gateway.commits.pacing import Pacing
+from gateway.commits.requests import Outcome, Request
+from gateway.commits.runtime import Event, Runtime
+from gateway.store.contract import Moved
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A request on its way. ``attempts`` counts the tries that lost their race."""
+
+    request: Request
+    done: Event
+    attempts: int = 0
+    unreachable: bool = False  # the last try failed because the database was out of reach
+    outcome: Outcome | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.done.set()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """What may wait in the process, and what one batch of a catalog may hold."""
+
+    requests_max: int
+    bytes_max: int
+    batch_requests_max: int
+    batch_bytes_max: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    waiting: deque[Pending] = field(default_factory=deque)
+    busy: bool = False
+    not_before: float = 0.0
+
+
+class Queue:
+    """Thread-safe; no method but ``take`` waits."""
+
+    def __init__(self, runtime: Runtime, bounds: QueueBounds) -> None:
+        self._runtime = runtime
+        self._bounds = bounds
+        self._lock = runtime.lock()
+        self._lanes: dict[str, _Lane] = {}
+        self._idle: list[Event] = []
+        self._requests = 0
+        self._bytes = 0
+        self._pacing = Pacing()
+
+    def put(self, pending: Pending) -> None:
+        """Let a request wait for its turn. Raises QueueFull; then nothing was tried."""
+        size = pending.request.size_bytes
+        with self._lock:
+            if self._requests >= self._bounds.requests_max:
+                raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
+            if self._bytes + size > self._bounds.bytes_max and self._requests:
+                raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
+            self._requests += 1
+            self._bytes += size
+            lane = self._lanes.setdefault(pending.request.catalog, _Lane())
+            lane.waiting.append(pending)
+            if not lane.busy:
+                self._wake_one()
+
+    def leave(self, pending: Pending) -> bool:
+        """Take a request out that nobody has taken up; whether it was still waiting."""
+        with self._lock:
+            lane = self._lanes.get(pending.request.catalog)
+            if lane is None or pending not in lane.waiting:
+                return False
+            lane.waiting.remove(pending)
+            self._drop_if_empty(pending.request.catalog, lane)
+            return True
+
+    def departed(self, pending: Pending) -> None:
+        """A request that was put in has its answer, whatever it is: its room is free again."""
+        with self._lock:
+            self._requests -= 1
+            self._bytes -= pending.request.size_bytes
+
+    def take(self) -> dict[str, list[Pending]]:
+        """Everything ready, by catalog; waits until there is something. Marks the lanes busy."""
+        mine = self._runtime.event()
+        while True:
+            with self._lock:
+                batches, wait_s = self._collect()
+                if batches:
+                    return batches
+                mine.clear()
+                self._idle.append(mine)
+            mine.wait(wait_s)
+            with self._lock:
+                if mine in self._idle:
+                    self._idle.remove(mine)
+
+    def end_batch(
+        self,
+        catalog: str,
+        left: Sequence[Pending] = (),
+        *,
+        pause_s: float = 0.0,
+        race: Moved | None = None,
+    ) -> None:
+        """End a batch: the requests ``left`` go to the front of the lane for another try.
+
+        The next batch of the catalog starts ``pause_s`` from now, or when pacing allows, which
+        learns from how the ``race`` for the head ended, if there was one.
+        """
+        with self._lock:
+            if race is not None:
+                self._pacing.ended(catalog, race)
+            lane = self._lanes[catalog]
+            lane.busy = False
+            lane.waiting.extendleft(reversed(left))
+            pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
+            lane.not_before = self._runtime.monotonic() + pause_s if pause_s else 0.0
+            if lane.waiting:
+                self._wake_one()
+            self._drop_if_empty(catalog, lane)
+
+    def is_contended(self, catalog: str) -> bool:
+        """Whether another process has lately written the same catalog."""
+        return self._pacing.is_contended(catalog)
+
+    def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
+        now = self._runtime.monotonic()
+        batches: dict[str, list[Pending]] = {}
+        wait_s: float | None = None
+        for catalog, lane in list(self._lanes.items()):
+            if lane.busy:
+                continue
+            if not lane.waiting:
+                self._drop_if_empty(catalog, lane)
+            elif lane.not_before > now:
+                pause_s = lane.not_before - now
+                wait_s = pause_s if wait_s is None else min(wait_s, pause_s)
+            else:
+                lane.busy = True
+                batches[catalog] = self._batch(lane)
+        return batches, wait_s
+
+    def _batch(self, lane: _Lane) -> list[Pending]:
+        batch: list[Pending] = []
+        size = 0
+        while lane.waiting and len(batch) < self._bounds.batch_requests_max:
+            size += lane.waiting[0].request.size_bytes
+            if batch and size > self._bounds.batch_bytes_max:
+                break
+            batch.append(lane.waiting.popleft())
+        return batch
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.pop().set()
+
+    def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
+        if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
+            del self._lanes[catalog]

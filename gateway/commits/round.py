@@ -1,0 +1,213 @@
+"""One round of the commit loop: catch up, decide, move the heads, write out, answer.
+
+A worked example. Catalog c is at 7; requests p and q wait for it. The leader reads c's head (7,
+written out: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
+condition is false on the state that p left), and moves the head from 7 to 8, with commit 8 in it.
+
+* The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
+  Commit 8 is written out, then p and q are answered.
+* The move is lost: somebody else made 8. Nothing that this round decided is true any more; p and
+  q go back, are joined by what has arrived since, and are decided on the new state.
+* The connection breaks: ``resolve`` finds out which of the two it was.
+
+A catalog that only this worker writes may skip reading the head (``trust``): the cache is taken
+to be at the head. A won move proves that it was. A batch without a commit proves nothing, so its
+refusals and no-ops are decided once more, on a head read now, before anybody is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.commits.cache import Cache
+from gateway.commits.decide import Bounds, Decision, decide
+from gateway.commits.observe import Observer, Settler
+from gateway.commits.queue import Pending, Queue
+from gateway.commits.requests import Unknown
+from gateway.commits.resolve import move_until_known
+from gateway.commits.runtime import Runtime
+from gateway.commits.trust import Trust
+from gateway.commits.views import read_views
+from gateway.commits.write_out import write_out
+from gateway.model import Head
+from gateway.store.contract import Move, Moved, Store, Unreachable
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_UNREACHABLE_S = 0.05
+_PAUSE_UNFINISHED_S = 0.002
+_WRITE_OUT_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RoundParts:
+    """What a round works with; put together in ``gateway.commits.service``."""
+
+    store: Store
+    runtime: Runtime
+    cache: Cache
+    observer: Observer
+    settler: Settler
+    queue: Queue
+    bounds: Bounds
+
+
+class Round:
+    """Owns the batches it was given until each has been answered or has gone back."""
+
+    def __init__(
+        self, parts: RoundParts, trust: Trust, batches: Mapping[str, Sequence[Pending]]
+    ) -> None:
+        self._parts = parts
+        self._trust = trust
+        self._batches = dict(batches)
+
+    def run(self) -> None:
+        trusted = {catalog for catalog in self._batches if self._trust.holds(catalog)}
+        try:
+            decisions = self._decide(self._batches.keys() - trusted, trusted)
+            unproven = {c for c in trusted if c in decisions and not decisions[c].commits}
+            if unproven:
+                decisions |= self._decide(unproven, set())
+        except Unreachable as error:
+            _log.warning("the database can't be reached: %s", error)
+            for catalog, batch in list(self._batches.items()):
+                for pending in batch:
+                    pending.unreachable = True
+                self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
+            return
+        for catalog, decision in list(decisions.items()):
+            if catalog in self._batches and not decision.commits:
+                self._answer(catalog, decision)
+                del decisions[catalog]
+        if decisions:
+            self._commit(decisions)
+
+    def abandon(self) -> None:
+        """After a defect: what is still owned is answered with "unknown", and forgotten."""
+        for catalog, batch in list(self._batches.items()):
+            for pending in batch:
+                pending.answer(Unknown(pending.request.commit_id))
+            self._parts.cache.forget(catalog)
+            self._trust.lost(catalog)
+            self._end(catalog)
+
+    def _decide(self, fresh: Collection[str], trusted: Collection[str]) -> dict[str, Decision]:
+        """Decide the batches of these catalogs; those that can't be decided yet go back."""
+        settled = self._settled(fresh)
+        wanted = {
+            catalog: [pending.request for pending in self._batches[catalog]]
+            for catalog in (*settled, *trusted)
+        }
+        views = read_views(self._parts.store, self._parts.cache, wanted)
+        now_us = self._parts.runtime.now_us()
+        decisions: dict[str, Decision] = {}
+        for catalog, requests in wanted.items():
+            view = views.get(catalog)
+            if view is None:
+                self._trust.lost(catalog)
+                self._end(catalog, self._batches[catalog])
+                continue
+            attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
+            decisions[catalog] = decide(
+                view, requests, attempts, now_us=now_us, bounds=self._parts.bounds
+            )
+        return decisions
+
+    def _settled(self, catalogs: Collection[str]) -> list[str]:
+        """Those whose last batch is written out, the cache being at a head read just now."""
+        if not catalogs:
+            return []
+        settled = []
+        for catalog, standing in self._parts.observer.observe(catalogs).items():
+            if standing.unfinished:
+                done = self._parts.settler.take_over(catalog, standing)
+                pause_s = 0.0 if done else _PAUSE_UNFINISHED_S
+                self._end(catalog, self._batches[catalog], pause_s=pause_s)
+            else:
+                settled.append(catalog)
+        return settled
+
+    def _commit(self, decisions: Mapping[str, Decision]) -> None:
+        """Move the heads, write out what won, answer; what lost goes back."""
+        moves = [Move(_head_after(decision)) for decision in decisions.values()]
+        moved = move_until_known(
+            self._parts.store, self._parts.runtime, moves, self._latest_deadline
+        )
+        won = {c: d for c, d in decisions.items() if moved.get(c) is Moved.WON}
+        for catalog in decisions.keys() - won.keys():
+            batch = self._batches[catalog]
+            self._trust.lost(catalog)
+            if catalog in moved:
+                for pending in batch:
+                    pending.attempts += 1
+                self._end(catalog, batch, race=Moved.LOST)
+            else:
+                self._parts.cache.forget(catalog)
+                for pending in batch:
+                    pending.answer(Unknown(pending.request.commit_id))
+                self._end(catalog)
+        if won:
+            self._write_out(won)
+        for catalog, decision in won.items():
+            self._answer(catalog, decision, race=Moved.WON)
+
+    def _write_out(self, won: Mapping[str, Decision]) -> None:
+        """Write out the batches that are in their heads now.
+
+        They are committed whatever happens here: where the database can't be reached any more,
+        the next one who reads such a head writes its batch out.
+        """
+        batches = {catalog: decision.commits for catalog, decision in won.items()}
+        documents = {c: list(decision.documents.values()) for c, decision in won.items()}
+        for _ in range(_WRITE_OUT_TRIES):
+            try:
+                write_out(self._parts.store, batches, documents)
+            except Unreachable as error:
+                _log.warning("writing out was broken off: %s", error)
+                self._parts.runtime.sleep(_PAUSE_UNREACHABLE_S)
+                continue
+            for catalog, decision in won.items():
+                first, last = decision.commits[0], decision.commits[-1]
+                self._parts.cache.replace(
+                    catalog, first.revision - 1, last.revision, last.time_us, decision.documents
+                )
+                if not self._parts.queue.is_contended(catalog):
+                    self._trust.gained(catalog)
+            return
+        for catalog in won:
+            self._trust.lost(catalog)
+
+    def _answer(self, catalog: str, decision: Decision, race: Moved | None = None) -> None:
+        """Answer a batch whose decision is true; the requests it left undecided go back."""
+        batch = self._batches[catalog]
+        for pending, outcome in zip(batch, decision.outcomes, strict=False):
+            pending.answer(outcome)
+        self._end(catalog, batch[len(decision.outcomes) :], race=race)
+
+    def _end(
+        self,
+        catalog: str,
+        left: Sequence[Pending] = (),
+        *,
+        pause_s: float = 0.0,
+        race: Moved | None = None,
+    ) -> None:
+        del self._batches[catalog]
+        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, race=race)
+
+    def _latest_deadline(self, catalog: str) -> float:
+        return max(pending.request.deadline for pending in self._batches[catalog])
+
+
+def _head_after(decision: Decision) -> Head:
+    first, last = decision.commits[0], decision.commits[-1]
+    return Head(
+        catalog=last.catalog,
+        revision=last.revision,
+        time_us=last.time_us,
+        base_revision=first.revision - 1,
+        batch=decision.commits,
+    )

@@ -1,0 +1,78 @@
+"""Time, randomness, ids and waiting, passed in so that a simulation can own them all.
+
+Nothing else in ``gateway.commits`` reads a clock, sleeps, draws a random number or starts a
+thread. Under the gevent worker the same code runs on greenlets: ``threading`` is patched there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Event(Protocol):
+    """Set once or many times; ``wait`` returns whether it was set within the time."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class Runtime(Protocol):
+    """What the commit loop needs from the world besides the store."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def now_us(self) -> int:
+        """Wall clock, microseconds since the epoch."""
+
+    def new_id(self) -> str:
+        """32 lower-case hex digits, never seen before."""
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def event(self) -> Event: ...
+
+    def lock(self) -> AbstractContextManager[object]: ...
+
+    def spawn(self, run: Callable[[], None], name: str) -> None:
+        """Run in the background until the process ends."""
+
+
+class ThreadRuntime:
+    """The real one: threads, or greenlets where gevent has patched ``threading``."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def new_id(self) -> str:
+        return os.urandom(16).hex()
+
+    def jitter(self) -> float:
+        return random.random()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def event(self) -> Event:
+        return threading.Event()
+
+    def lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()
+
+    def spawn(self, run: Callable[[], None], name: str) -> None:
+        threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,0 +1,184 @@
+"""The gateway without HTTP: what ``gateway.http`` calls, and all it knows of the layers below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import patching
+from gateway.commits.advance import advance_all
+from gateway.commits.cache import Cache
+from gateway.commits.conditions import NO_CONDITIONS, Conditions
+from gateway.commits.decide import Bounds
+from gateway.commits.errors import StoreUnavailable
+from gateway.commits.history import CommitPage, History
+from gateway.commits.loop import CommitLoop
+from gateway.commits.observe import Observer, Settler
+from gateway.commits.queue import Queue, QueueBounds
+from gateway.commits.requests import Edit, Outcome, Request
+from gateway.commits.round import RoundParts
+from gateway.commits.runtime import Runtime
+from gateway.commits.shared_reads import SharedReads
+from gateway.model import Commit, Document, Idempotency
+from gateway.store.contract import Store, Unreachable
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The bounds of one process; defaults and meaning: the table in ``gateway.settings``.
+
+    ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
+    written out for it.
+    """
+
+    patch: patching.Limits = patching.DEFAULT_LIMITS
+    full_value_every: int = 64
+    stored_bytes_max: int = 15 * 1024 * 1024
+    batch_requests_max: int = 512
+    batch_bytes_max: int = 8 * 1024 * 1024
+    queue_requests_max: int = 4096
+    queue_bytes_max: int = 64 * 1024 * 1024
+    cache_bytes_max: int = 128 * 1024 * 1024
+    deadline_ms: int = 10_000
+    write_out_grace_ms: int = 100
+    leaders: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document (live, tombstone or None) and the head revision it was read at."""
+
+    document: Document | None
+    catalog_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request's outcome, the id its commit has or would have had, and the attempts it took."""
+
+    outcome: Outcome
+    commit_id: str
+    attempts: int
+
+
+class Gateway:
+    """One process's gateway. Thread-safe; starts its own background threads when first used."""
+
+    def __init__(self, store: Store, runtime: Runtime, limits: ServiceLimits) -> None:
+        self.limits = limits
+        self._store = store
+        self._runtime = runtime
+        self._cache = Cache(runtime, limits.cache_bytes_max)
+        observer = Observer(store, self._cache)
+        settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
+        self._shared = SharedReads(observer.observe, runtime)
+        self._history = History(store, settler)
+        queue = Queue(
+            runtime,
+            QueueBounds(
+                requests_max=limits.queue_requests_max,
+                bytes_max=limits.queue_bytes_max,
+                batch_requests_max=limits.batch_requests_max,
+                batch_bytes_max=limits.batch_bytes_max,
+            ),
+        )
+        bounds = Bounds(
+            limits=limits.patch,
+            full_value_every=limits.full_value_every,
+            batch_bytes_max=limits.batch_bytes_max,
+            stored_bytes_max=limits.stored_bytes_max,
+            stored_bytes=store.stored_bytes,
+        )
+        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds)
+        self._loop = CommitLoop(parts, limits.leaders)
+
+    def write(
+        self,
+        catalog: str,
+        key: str,
+        edit: Edit,
+        *,
+        conditions: Conditions = NO_CONDITIONS,
+        size_bytes: int = 0,
+        wait_s: float | None = None,
+        author: str = "anonymous",
+        message: str | None = None,
+        idempotency: Idempotency | None = None,
+        dry_run: bool = False,
+    ) -> Written:
+        """Commit one edit of one document, or find out why not. Raises QueueFull.
+
+        ``wait_s`` shortens the time that the commit loop may take, never lengthens it.
+        ``size_bytes`` is the length of what was sent.
+        """
+        longest_s = self.limits.deadline_ms / 1000
+        budget_s = longest_s if wait_s is None else min(wait_s, longest_s)
+        request = Request(
+            catalog=catalog,
+            key=key,
+            edit=edit,
+            conditions=conditions,
+            commit_id=self._runtime.new_id(),
+            deadline=self._runtime.monotonic() + budget_s,
+            author=author,
+            message=message,
+            idempotency=idempotency,
+            dry_run=dry_run,
+            size_bytes=size_bytes,
+        )
+        outcome, attempts = self._loop.commit(request)
+        return Written(outcome, request.commit_id, attempts)
+
+    def read(self, catalog: str, key: str) -> Reading:
+        """The document as it is at a moment within this call. Raises StoreUnavailable."""
+        return _reaching(lambda: self._read(catalog, key))
+
+    def _read(self, catalog: str, key: str) -> Reading:
+        standing = self._shared.standing(catalog)
+        if not standing.unfinished:
+            seen = self._cache.view(catalog, (key,))
+            if seen is not None and key in seen[2]:
+                return Reading(seen[2][key], seen[0])
+        document = self._store.documents({catalog: [key]}).get((catalog, key))
+        if standing.unfinished:
+            document = advance_all(document, key, standing.unfinished)
+        elif document is None or document.revision <= standing.revision:
+            self._cache.learn(catalog, standing.revision, {key: document})
+        newest = 0 if document is None else document.revision
+        return Reading(document, max(standing.revision, newest))
+
+    def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
+        """The live document as ``revision`` had it; errors: ``History.document_at_revision``."""
+        return _reaching(
+            lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
+        )
+
+    def read_at_time(self, catalog: str, key: str, time_us: int) -> Reading:
+        """The live document after the last commit at or before ``time_us``."""
+        return _reaching(lambda: Reading(*self._history.document_at_time(catalog, key, time_us)))
+
+    def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
+        """History, ascending; errors: ``History.commits``."""
+        return _reaching(lambda: self._history.commits(catalog, after=after, limit=limit, key=key))
+
+    def commit(self, catalog: str, revision: int) -> Commit:
+        """The commit at ``revision``; errors: ``History.commit``."""
+        return _reaching(lambda: self._history.commit(catalog, revision))
+
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
+        """The commit made under an idempotency key; None proves that there is none so far."""
+        return _reaching(lambda: self._history.reply(catalog, principal, idempotency_key))
+
+    def check_ready(self) -> None:
+        """Raise StoreUnavailable unless the database answers."""
+        _reaching(self._store.ping)
+
+
+def _reaching(call: Callable[[], _Answer]) -> _Answer:
+    try:
+        return call()
+    except Unreachable as error:
+        raise StoreUnavailable(f"the database can't be reached: {error}") from error

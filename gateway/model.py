@@ -1,0 +1,124 @@
+"""The values that every layer speaks of. Immutable, no I/O, no clock.
+
+Vocabulary (the same words everywhere): a *catalog* is a totally ordered set of *documents*; its
+integer clock is the *revision*; a *commit* is one atomic change at one revision; the *head* says
+which revision a catalog is at and carries the *last batch* of commits in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from patching import ABSENT, Absent, Json
+
+Action = Literal["put", "patch", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One key's state as its last change left it; a tombstone where ``content`` is ABSENT.
+
+    ``revision`` and ``commit_id`` are those of the last change, ``create_revision`` of the change
+    that made it exist. ``patches`` counts the changes since the last one whose commit carries the
+    full value. ``size_bytes`` is an upper bound on the content's length as compact JSON.
+    """
+
+    key: str
+    content: Json | Absent
+    revision: int
+    create_revision: int
+    commit_id: str
+    time_us: int
+    patches: int = 0
+    size_bytes: int = 0
+
+    @property
+    def exists(self) -> bool:
+        return self.content is not ABSENT
+
+    @property
+    def token(self) -> str:
+        return version_token(self.revision, self.commit_id)
+
+
+def version_token(revision: int, commit_id: str) -> str:
+    """What a client holds to say "as I last saw it".
+
+    The revision alone can't come back while the catalog's head lives; the commit's id makes the
+    token differ also where a database was restored from a backup and counted on from there.
+    """
+    return f"{revision:x}-{commit_id[:8]}"
+
+
+def token_revision(token: str) -> int | None:
+    """The revision a version token was made at, None where it isn't one of ours."""
+    revision, dash, _ = token.partition("-")
+    try:
+        return int(revision, 16) if dash else None
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A client's name for a request, scoped to catalog and principal.
+
+    ``fingerprint`` is a digest of what was asked: the same key with another one is a mistake.
+    """
+
+    principal: str
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit did to one document: enough to redo it, given the state before.
+
+    ``patch`` is the effective RFC 6902 patch (no tests); None for put and delete. ``value`` is the
+    full content afterwards: always for put, for every K-th patch, ABSENT otherwise. ``size_bytes``
+    bounds the content's length afterwards, as ``Document.size_bytes`` does.
+    """
+
+    key: str
+    action: Action
+    create_revision: int
+    patch: list[dict[str, Json]] | None = None
+    value: Json | Absent = ABSENT
+    size_bytes: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the content afterwards can be told without the state before."""
+        return self.action == "delete" or self.value is not ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One atomic change at one revision; history, feed and idempotency record in one.
+
+    ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog.
+    """
+
+    catalog: str
+    revision: int
+    time_us: int
+    id: str
+    author: str
+    message: str | None
+    idempotency: Idempotency | None
+    attempts: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a catalog is. ``batch`` (the commits above ``base_revision``) may be left unread."""
+
+    catalog: str
+    revision: int = 0
+    time_us: int = 0
+    base_revision: int = 0
+    floor: int = 0
+    batch: tuple[Commit, ...] | None = None

@@ -1,0 +1,195 @@
+"""How heads, commits and documents are laid out as BSON.
+
+``catalogs``   ``_id`` the catalog's name; revision, time_us, base_revision, floor, batch: [commit]
+``documents``  ``_id`` catalog + NUL + key; content as native BSON, so that people can query it
+``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history
+
+What a commit changed is kept as JSON text: it is written three times as often as it is read, and
+text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from bson import Int64, decode, encode
+from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from bson.raw_bson import RawBSONDocument
+
+from gateway.model import Action, Change, Commit, Document, Head, Idempotency
+from patching import ABSENT, Json
+
+Record = dict[str, Any]
+
+
+class _PlainInt(TypeDecoder):
+    """64-bit integers as int: the driver's own subclass is no JSON value to an encoder."""
+
+    bson_type = Int64
+
+    def transform_bson(self, value: Any) -> int:
+        return int(value)
+
+
+PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+
+def document_id(catalog: str, key: str) -> str:
+    return f"{catalog}\0{key}"
+
+
+def commit_id(catalog: str, revision: int) -> str:
+    return f"{catalog}\0{revision:016x}"
+
+
+def stored_bytes(content: Json) -> int:
+    """The size of the BSON that holds ``content``."""
+    return len(encode({"content": content}))
+
+
+def head_record(head: Head) -> Record:
+    """What a move sets; the floor is not its business."""
+    return {
+        "revision": head.revision,
+        "time_us": head.time_us,
+        "base_revision": head.base_revision,
+        "batch": [_commit_fields(commit) for commit in head.batch or ()],
+    }
+
+
+def head_from(record: Mapping[str, Any]) -> Head:
+    catalog = record["_id"]
+    batch = record.get("batch")
+    return Head(
+        catalog=catalog,
+        revision=record["revision"],
+        time_us=record["time_us"],
+        base_revision=record["base_revision"],
+        floor=record.get("floor", 0),
+        batch=None if batch is None else tuple(_commit_from(catalog, c) for c in batch),
+    )
+
+
+def commit_record(commit: Commit) -> Record:
+    return {
+        "_id": commit_id(commit.catalog, commit.revision),
+        "catalog": commit.catalog,
+        **_commit_fields(commit),
+    }
+
+
+def commit_from(record: Mapping[str, Any]) -> Commit:
+    return _commit_from(record["catalog"], record)
+
+
+def _commit_fields(commit: Commit) -> Record:
+    fields: Record = {
+        "revision": commit.revision,
+        "time_us": commit.time_us,
+        "id": commit.id,
+        "author": commit.author,
+        "attempts": commit.attempts,
+        "keys": [change.key for change in commit.changes],
+        "changes": msgspec.json.encode([_change_fields(c) for c in commit.changes]).decode(),
+    }
+    if commit.message is not None:
+        fields["message"] = commit.message
+    if commit.idempotency is not None:
+        fields["idempotency"] = {
+            "principal": commit.idempotency.principal,
+            "key": commit.idempotency.key,
+            "fingerprint": commit.idempotency.fingerprint,
+        }
+    return fields
+
+
+def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
+    asked = record.get("idempotency")
+    return Commit(
+        catalog=catalog,
+        revision=record["revision"],
+        time_us=record["time_us"],
+        id=record["id"],
+        author=record["author"],
+        message=record.get("message"),
+        idempotency=None if asked is None else Idempotency(**asked),
+        attempts=record["attempts"],
+        changes=tuple(_change_from(fields) for fields in msgspec.json.decode(record["changes"])),
+    )
+
+
+def _change_fields(change: Change) -> dict[str, Json]:
+    fields: dict[str, Json] = {
+        "key": change.key,
+        "action": change.action,
+        "create_revision": change.create_revision,
+        "size_bytes": change.size_bytes,
+    }
+    if change.patch is not None:
+        fields["patch"] = cast(Json, change.patch)
+    if change.value is not ABSENT:
+        fields["value"] = change.value
+    return fields
+
+
+def _change_from(fields: Mapping[str, Any]) -> Change:
+    return Change(
+        key=fields["key"],
+        action=cast(Action, fields["action"]),
+        create_revision=fields["create_revision"],
+        patch=fields.get("patch"),
+        value=fields.get("value", ABSENT),
+        size_bytes=fields["size_bytes"],
+    )
+
+
+def document_update(catalog: str, document: Document) -> Record:
+    """The update that writes a document or tombstone out."""
+    fields: Record = {
+        "catalog": catalog,
+        "key": document.key,
+        "revision": document.revision,
+        "create_revision": document.create_revision,
+        "commit_id": document.commit_id,
+        "time_us": document.time_us,
+        "patches": document.patches,
+        "size_bytes": document.size_bytes,
+        "deleted": not document.exists,
+    }
+    if not document.exists:
+        return {"$set": fields, "$unset": {"content": ""}}
+    fields["content"] = document.content
+    return {"$set": fields}
+
+
+def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
+    """(catalog, document) from a record of ``documents``."""
+    record = _decoded(raw)
+    return record["catalog"], Document(
+        key=record["key"],
+        content=ABSENT if record["deleted"] else record["content"],
+        revision=record["revision"],
+        create_revision=record["create_revision"],
+        commit_id=record["commit_id"],
+        time_us=record["time_us"],
+        patches=record["patches"],
+        size_bytes=record["size_bytes"],
+    )
+
+
+def _decoded(raw: RawBSONDocument) -> Mapping[str, Any]:
+    """Decode with what looks like a DBRef left as the plain object that it is to our users."""
+    if b"$ref\0" in raw.raw:
+        return cast(Mapping[str, Any], _plain(raw))
+    return decode(raw.raw, codec_options=PLAIN)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, RawBSONDocument):
+        return {name: _plain(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, Int64) else value

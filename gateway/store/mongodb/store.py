@@ -1,0 +1,271 @@
+"""The commit loop's store on MongoDB. Everything read is majority-read from the primary, and
+everything written is acknowledged by a majority with its journal on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, MongoClient, UpdateOne
+from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+from pymongo.write_concern import WriteConcern
+
+from gateway.model import Commit, Document, Head
+from gateway.store.contract import Move, Moved, Unreachable
+from gateway.store.mongodb import records
+from gateway.store.mongodb.records import Record
+from patching import Json
+
+_DUPLICATE_KEY = 11000
+_HEAD_WITHOUT_BATCH = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1}
+
+_INDEXES: Mapping[str, Sequence[IndexModel]] = {
+    "documents": [IndexModel([("catalog", ASCENDING), ("key", ASCENDING)])],
+    "commits": [
+        IndexModel([("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)]),
+        IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)]),
+        IndexModel(
+            [
+                ("catalog", ASCENDING),
+                ("idempotency.key", ASCENDING),
+                ("idempotency.principal", ASCENDING),
+            ],
+            partialFilterExpression={"idempotency.key": {"$exists": True}},
+        ),
+    ],
+}
+
+
+def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
+    """A store on the database named; connects in the background, with the first call at the latest.
+
+    ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises
+    ValueError where the URI is malformed.
+    """
+    try:
+        client: MongoClient[Record] = MongoClient(
+            uri,
+            timeoutMS=timeout_ms,
+            serverSelectionTimeoutMS=timeout_ms,
+            connectTimeoutMS=timeout_ms,
+            appname="metadata-gateway",
+        )
+    except PyMongoError as error:
+        raise ValueError(f"the MongoDB URI can't be used: {error}") from error
+    return MongoStore(client, database)
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    try:
+        yield
+    except PyMongoError as error:
+        raise Unreachable(str(error)[:500]) from error
+
+
+class MongoStore:
+    """See ``gateway.store.contract.Store``."""
+
+    def __init__(self, client: MongoClient[Record], database: str) -> None:
+        self._client = client
+        self._database = client.get_database(
+            database,
+            codec_options=records.PLAIN,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+            write_concern=WriteConcern("majority", j=True),
+        )
+        self._catalogs = self._database["catalogs"]
+        self._commits = self._database["commits"]
+        self._documents = self._database["documents"]
+        self._raw_documents = self._documents.with_options(codec_options=records.RAW)
+        self._has_indexes = False
+
+    def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        query = {"_id": _one_of(catalogs)}
+        with _reaching():
+            found = list(self._catalogs.find(query, _HEAD_WITHOUT_BATCH))
+        return {record["_id"]: records.head_from(record) for record in found}
+
+    def head_with_batch(self, catalog: str) -> Head | None:
+        with _reaching():
+            record = self._catalogs.find_one({"_id": catalog})
+        return None if record is None else records.head_from(record)
+
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        with _reaching():
+            found = list(self._commits.find(_in_spans(spans)).sort("_id", ASCENDING))
+        prefixes: dict[str, list[Commit]] = {}
+        for record in found:
+            catalog = record["catalog"]
+            prefix = prefixes.setdefault(catalog, [])
+            if record["revision"] == spans[catalog][0] + len(prefix) + 1:
+                prefix.append(records.commit_from(record))
+        return prefixes
+
+    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+        ids = [records.document_id(c, key) for c, wanted in keys.items() for key in wanted]
+        with _reaching():
+            found = [
+                records.document_from(raw)
+                for raw in self._raw_documents.find({"_id": _one_of(ids)})
+            ]
+        return {(catalog, document.key): document for catalog, document in found}
+
+    def replies(
+        self, keys: Mapping[str, Collection[tuple[str, str]]]
+    ) -> Mapping[tuple[str, str, str], Commit]:
+        branches = [
+            {
+                "catalog": catalog,
+                "idempotency.key": _one_of([key for _, key in wanted]),
+                "idempotency.principal": _one_of({principal for principal, _ in wanted}),
+            }
+            for catalog, wanted in keys.items()
+        ]
+        with _reaching():
+            found = list(self._commits.find({"$or": branches}))
+        replies = {}
+        for commit in map(records.commit_from, found):
+            assert commit.idempotency is not None
+            name = (commit.idempotency.principal, commit.idempotency.key)
+            if name in keys[commit.catalog]:
+                replies[commit.catalog, *name] = commit
+        return replies
+
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+        self._ensure_indexes()
+        # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
+        # alone: the filter doesn't match it, and its name can't be inserted a second time.
+        updates = [
+            UpdateOne(
+                {"_id": move.to.catalog, "revision": move.to.base_revision},
+                {"$set": records.head_record(move.to)},
+                upsert=True,
+            )
+            for move in moves
+        ]
+        lost = self._bulk(self._catalogs.bulk_write, updates)
+        return {
+            move.to.catalog: Moved.LOST if index in lost else Moved.WON
+            for index, move in enumerate(moves)
+        }
+
+    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+        updates = [
+            UpdateOne(
+                {
+                    "_id": records.document_id(catalog, document.key),
+                    "catalog": catalog,
+                    "revision": {"$lt": document.revision},
+                },
+                records.document_update(catalog, document),
+                upsert=True,
+            )
+            for catalog, changed in documents.items()
+            for document in changed
+        ]
+        if updates:
+            # A duplicate key says that the stored one is as new or newer: nothing to do.
+            self._bulk(self._documents.bulk_write, updates)
+
+    def write_commits(self, commits: Sequence[Commit]) -> None:
+        left = [InsertOne(records.commit_record(commit)) for commit in commits]
+        while left:
+            # In order, so that a visible commit proves the ones before it; one that is there
+            # already stops the insert, which goes on behind it.
+            there = self._bulk(self._commits.bulk_write, left, ordered=True)
+            left = left[min(there) + 1 :] if there else []
+
+    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
+        query = {"catalog": catalog, "keys": key, "revision": {"$lte": through}}
+        with _reaching():
+            found = list(self._commits.find(query).sort("revision", DESCENDING).limit(limit))
+        return [records.commit_from(record) for record in found]
+
+    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+        query = {"catalog": catalog, "time_us": {"$lte": time_us}}
+        with _reaching():
+            record = self._commits.find_one(query, sort=[("time_us", DESCENDING)])
+        return None if record is None else records.commit_from(record)
+
+    def list_commits(
+        self, catalog: str, after: int, through: int, limit: int, key: str | None
+    ) -> Sequence[Commit]:
+        if key is None:
+            query: Record = _span(catalog, after, through)
+            order = "_id"
+        else:
+            query = {"catalog": catalog, "keys": key, "revision": {"$gt": after, "$lte": through}}
+            order = "revision"
+        with _reaching():
+            found = list(self._commits.find(query).sort(order, ASCENDING).limit(limit))
+        return [records.commit_from(record) for record in found]
+
+    def stored_bytes(self, content: Json) -> int:
+        return records.stored_bytes(content)
+
+    def ping(self) -> None:
+        with _reaching():
+            self._client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _bulk(
+        self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
+    ) -> set[int]:
+        """Run a bulk; the indexes of the operations that met a duplicate key. Else Unreachable."""
+        try:
+            bulk_write(operations, ordered=ordered)
+        except BulkWriteError as error:
+            details = error.details or {}
+            failures = details.get("writeErrors", [])
+            others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
+            if others or details.get("writeConcernErrors"):
+                reason = others or details["writeConcernErrors"]
+                raise Unreachable(f"a bulk write failed: {str(reason)[:500]}") from error
+            return {failure["index"] for failure in failures}
+        except PyMongoError as error:
+            raise Unreachable(str(error)[:500]) from error
+        return set()
+
+    def _ensure_indexes(self) -> None:
+        if not self._has_indexes:
+            with _reaching():
+                for name, indexes in _INDEXES.items():
+                    self._database[name].create_indexes(list(indexes))
+            self._has_indexes = True
+
+
+def _one_of(values: Collection[str]) -> Any:
+    """A query on a single value is cheaper than one on a list of one."""
+    return next(iter(values)) if len(values) == 1 else {"$in": list(values)}
+
+
+def _span(catalog: str, after: int, through: int) -> Record:
+    return {
+        "_id": {
+            "$gt": records.commit_id(catalog, after),
+            "$lte": records.commit_id(catalog, through),
+        }
+    }
+
+
+def _in_spans(spans: Mapping[str, tuple[int, int]]) -> Record:
+    single = [
+        records.commit_id(catalog, through)
+        for catalog, (after, through) in spans.items()
+        if through == after + 1
+    ]
+    branches = [
+        _span(catalog, after, through)
+        for catalog, (after, through) in spans.items()
+        if through != after + 1
+    ]
+    if single:
+        branches.append({"_id": _one_of(single)})
+    return branches[0] if len(branches) == 1 else {"$or": branches}
