@@ -10,15 +10,17 @@ import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 import click
 
-from benchmarks import mongod, report
+from benchmarks import report
 from benchmarks.progress import ProgressLine
 from benchmarks.results import Result
 from benchmarks.rig import Rig
 from benchmarks.scenarios import ONLY_BY_NAME, SCENARIOS
+from gateway.store.embedded import EmbeddedMongod
 
 
 @click.command(help="Measure the gateway against its baselines, on this machine.")
@@ -43,7 +45,7 @@ def main(
     window_s = seconds or (1.0 if quick else 3.0)
     chosen = only or tuple(name for name in SCENARIOS if name not in ONLY_BY_NAME)
     with ExitStack() as stack:
-        uri = mongodb_uri or stack.enter_context(mongod.running())
+        uri = mongodb_uri or _start_mongod(stack)
         rig = Rig(
             uri=uri,
             seconds=window_s,
@@ -67,6 +69,11 @@ def main(
         if json_path:
             settings = {"seconds": rig.seconds, "rounds": rig.rounds, "quick": quick}
             report.write_json(json_path, results, machine, settings)
+
+
+def _start_mongod(stack: ExitStack) -> str:
+    folder = stack.enter_context(TemporaryDirectory(prefix="benchmark-mongod-"))
+    return stack.enter_context(EmbeddedMongod(folder)).uri
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
