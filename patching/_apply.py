@@ -34,8 +34,8 @@ def apply(
 
     The result is measured whenever the patch can have grown it (`Patch.growth_bytes`, or a copy),
     for this function doesn't know how large `document` was: about 1 µs per KB. A patch that doesn't
-    make the document larger is never refused for its size. Who applies many patches to a large document
-    uses `apply_within`, which measures next to never.
+    make the document larger is never refused for its size. Who applies many patches to a large
+    document uses `apply_within`, which measures next to never.
 
     InvalidPatch and LimitExceeded as `parse`, where `patch` is no `Patch` yet; TestFailed (also
     where the tested location doesn't exist), PathMissing, DocumentAbsent; LimitExceeded for

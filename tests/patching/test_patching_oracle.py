@@ -1,0 +1,43 @@
+"""The six operations do what jsonpatch does with a copy of the whole document."""
+
+import copy
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import event, given, settings
+from jsonpointer import JsonPointerException
+from patch_strategies import patched_documents
+
+from patching import ABSENT, PatchError, apply
+
+REFUSALS = (jsonpatch.JsonPatchException, JsonPointerException)
+
+# tells 1 from 1.0 and from true, and knows no order of members
+canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+@settings(max_examples=1200, deadline=None)
+@given(patched_documents())
+def test_apply_agrees_with_jsonpatch_in_results_and_refusals(case):
+    document, patch = case
+    before = copy.deepcopy((document, patch))
+    try:
+        expected = jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(patch))
+    except REFUSALS:
+        expected = ABSENT
+    event("refused" if expected is ABSENT else f"applied {len(patch)}")
+    if expected is ABSENT:
+        with pytest.raises(PatchError):
+            apply(document, patch)
+    else:
+        assert canonical(apply(document, patch)) == canonical(expected)
+    assert repr((document, patch)) == repr(before)  # repr tells 1 from 1.0 and True
+
+
+def test_jsonpatch_refuses_to_remove_the_whole_document_and_apply_does_not():
+    # The one deviation known: RFC 6902 section 4.2 asks only that the target exist.
+    patch = [{"op": "remove", "path": ""}]
+    with pytest.raises(jsonpatch.JsonPatchConflict):
+        jsonpatch.apply_patch({"a": 1}, patch)
+    assert apply({"a": 1}, patch) is ABSENT
