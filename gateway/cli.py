@@ -1,0 +1,151 @@
+"""The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from gateway.settings import SETTINGS, Settings
+from gateway.settings_source import Resolved, SettingError, resolve, unknown_variables
+
+
+class _OneLineGroup(click.Group):
+    """Prints what went wrong without click's usage text, so that a log holds one line of it."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as help_asked:
+            click.echo(help_asked.format_message(), err=True)
+            sys.exit(2)
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "gateway"
+            click.echo(f"{command}: {error.format_message()} (try --help)", err=True)
+            sys.exit(2)
+        except click.ClickException as error:
+            click.echo(f"gateway: {error.format_message()}", err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(130)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _settings_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag for each row of the table; the text is parsed by the table, not by click."""
+    for row in reversed(SETTINGS):
+        text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+        if isinstance(row.make_default(), bool):
+            names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
+            option = click.option(names, row.name, default=None, help=text)
+        else:
+            metavar = row.kind.metavar
+            option = click.option(row.flag, row.name, default=None, metavar=metavar, help=text)
+        command = option(command)
+    return command
+
+
+def _resolve(flags: dict[str, Any]) -> Resolved:
+    try:
+        resolved = resolve(flags)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    for name, near in unknown_variables():
+        click.echo(f"gateway: {name} is no setting; did you mean {near}?", err=True)
+    return resolved
+
+
+def _require_mongodb(settings: Settings) -> None:
+    if settings.mongodb_uri is None and not settings.embedded:
+        raise click.UsageError(
+            "no MongoDB chosen: give --mongodb-uri URI (or GATEWAY_MONGODB_URI) for one that runs,"
+            " or --embedded to start one here"
+        )
+
+
+@click.group(cls=_OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="metadata-gateway", prog_name="gateway")
+def main() -> None:
+    """A gateway for shared JSON metadata, on MongoDB."""
+
+
+@main.command()
+@_settings_flags
+def serve(**flags: Any) -> int:
+    """Serve HTTP until SIGTERM or SIGINT; running requests are finished first."""
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    from gateway.server import ServerError, run
+
+    try:
+        return run(settings)
+    except ServerError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@_settings_flags
+def demo(**flags: Any) -> int:
+    """Show concurrent writers keeping each other's changes, in a minute."""
+    settings = _resolve(flags).settings
+    # By name: the demonstration imports an HTTP client and more that nothing else here needs.
+    return int(import_module("gateway.demo").run_demo(settings) or 0)
+
+
+@main.command("settings")
+@click.option("--markdown", is_flag=True, help="The table of all settings, as in docs/settings.md.")
+@_settings_flags
+def show_settings(markdown: bool, **flags: Any) -> None:
+    """Print every setting with its effective value and where that came from."""
+    click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
+
+
+def settings_listing(resolved: Resolved) -> str:
+    """One line for each setting: name, effective value without secrets, source."""
+    rows = [
+        (
+            row.name,
+            row.show(getattr(resolved.settings, row.name)) or "-",
+            resolved.sources[row.name],
+        )
+        for row in SETTINGS
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {at}\n" for name, value, at in rows)
+
+
+def settings_markdown() -> str:
+    """docs/settings.md, which a test holds equal to this."""
+    lines = [
+        "# Settings",
+        "",
+        "A setting is given by its flag, else by its environment variable, else by its default;",
+        "`gateway settings` prints the effective values and where each came from. A variable with",
+        "`_FILE` appended names a file that holds the value, for secrets. A value that is not",
+        "allowed ends the command with exit code 2. Sizes are in bytes, plain or with a unit:",
+        "`4194304`, `4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a",
+        "variable for the other.",
+        "",
+        "Printed by `gateway settings --markdown` from the table in `gateway/settings.py`.",
+        "",
+        "| flag | variable | default | allowed | what it does |",
+        "|---|---|---|---|---|",
+    ]
+    for row in SETTINGS:
+        cells = (
+            f"`{row.flag}`",
+            f"`{row.variable}`",
+            row.default_shown,
+            row.kind.allowed,
+            row.help,
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

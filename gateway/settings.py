@@ -1,0 +1,227 @@
+"""The settings: one table, which is the fields of `Settings` in the order written here.
+
+To add a setting, add a field: its flag, its environment variable, `gateway settings` and
+docs/settings.md follow from it. `settings_source` tells which of the sources wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway import setting_kinds as kinds
+from gateway.setting_kinds import MIB, Address, Kind
+
+PREFIX = "GATEWAY_"
+
+
+class SettingError(Exception):
+    """A setting that can't be used. `str()` is one line and holds no secret.
+
+    `setting` is its name, `source` the flag or the variable it came from, `reason` what is allowed.
+    """
+
+    def __init__(self, setting: str, source: str, reason: str) -> None:
+        super().__init__(f"{source}: {reason}")
+        self.setting = setting
+        self.source = source
+        self.reason = reason
+
+
+def _setting(
+    kind: Kind, default: object, help: str, *, secret: bool = False, choose: str = ""
+) -> Any:
+    """`default` is the value itself, or a function that computes it, described by `choose`."""
+    metadata = {"kind": kind, "help": help, "secret": secret, "default_shown": choose}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _default_data_dir() -> Path:
+    """Per user, and kept: what `--embedded` stores must be there at the next start."""
+    home = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    base = Path(home) if home.startswith("/") else Path("~/.local/share").expanduser()
+    return base / "metadata-gateway" / "mongodb"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Effective settings. `settings_source.resolve` checks them; this constructor doesn't."""
+
+    # Server
+    bind: Address = _setting(
+        kinds.address(),
+        Address("127.0.0.1", 8080),
+        "where to listen; this machine alone by default",
+    )
+    workers: int = _setting(
+        kinds.integer(1, 256),
+        2,
+        "worker processes. Two carry one hot document better than one (measured); more of them race"
+        " each other on it, but serve more catalogs: one for each core that MongoDB leaves free",
+    )
+    worker_class: str = _setting(
+        kinds.choice("gevent", "gthread"),
+        "gevent",
+        "how a worker runs requests side by side: one greenlet each, or a pool of threads"
+        " (a fifth slower on a trivial request, and every feed holds a thread)",
+    )
+    threads: int = _setting(
+        kinds.integer(1, 4096), 64, "requests at a time in a worker; only for worker class gthread"
+    )
+    connections_max: int = _setting(
+        kinds.integer(1, 65536), 4096, "open connections in a worker, idle ones and feeds included"
+    )
+    worker_timeout_s: int = _setting(
+        kinds.integer(2, 3600),
+        120,
+        "seconds after which a worker that shows no sign of life is killed and replaced",
+    )
+    graceful_timeout_s: int = _setting(
+        kinds.integer(1, 3600), 30, "seconds that running requests have to finish when it stops"
+    )
+
+    # MongoDB
+    mongodb_uri: str | None = _setting(
+        kinds.mongodb_uri(),
+        None,
+        "connection string of the MongoDB replica set or sharded cluster; or else use `embedded`",
+        secret=True,
+    )
+    database: str = _setting(kinds.database_name(), "metadata", "database that holds everything")
+    embedded: bool = _setting(
+        kinds.switch(), False, "start a MongoDB of its own, for trying out, tests and demos"
+    )
+    data_dir: Path = _setting(
+        kinds.directory(),
+        _default_data_dir,
+        "where the embedded MongoDB keeps its data",
+        choose="`$XDG_DATA_HOME/metadata-gateway/mongodb`",
+    )
+    store_timeout_ms: int = _setting(
+        kinds.integer(100, 600_000), 5000, "milliseconds to wait for one answer of MongoDB"
+    )
+
+    # The commit loop
+    deadline_ms: int = _setting(
+        kinds.integer(1, 600_000),
+        10_000,
+        "milliseconds in which a write is decided, lost races included; a client may shorten it",
+    )
+    leaders: int = _setting(
+        kinds.integer(1, 64),
+        2,
+        "batches that a worker has under way at a time, of different catalogs",
+    )
+    batch_operations_max: int = _setting(
+        kinds.integer(1, 10_000), 512, "requests in one batch of one catalog"
+    )
+    batch_bytes_max: int = _setting(
+        kinds.size(1024, 12 * MIB),
+        8 * MIB,
+        "size of one batch of one catalog; its head holds the batch and must stay below 16 MB",
+    )
+    queue_requests_max: int = _setting(
+        kinds.integer(1, 1_000_000), 4096, "writes that wait in a worker; more are refused with 429"
+    )
+    queue_bytes_max: int = _setting(
+        kinds.size(1024, 16 * 1024 * MIB), 64 * MIB, "size of the writes that wait in a worker"
+    )
+    cache_bytes_max: int = _setting(
+        kinds.size(0, 256 * 1024 * MIB),
+        128 * MIB,
+        "size of the documents that a worker keeps cached",
+    )
+    full_value_every: int = _setting(
+        kinds.integer(1, 10_000),
+        64,
+        "changes of a document after which history stores it whole, not as a patch",
+    )
+
+    # Limits of one request
+    body_bytes_max: int = _setting(
+        kinds.size(1024, 1024 * MIB), 8 * MIB, "size of a request body that is not a stream"
+    )
+    document_bytes_max: int = _setting(
+        kinds.size(1024, 12 * MIB), 4 * MIB, "size of a document, as JSON"
+    )
+    patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
+    copy_growth_bytes_max: int = _setting(
+        kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"
+    )
+    # MongoDB documents 100 levels as its limit for a stored document.
+    depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
+    key_bytes_max: int = _setting(kinds.integer(1, 1024), 1024, "bytes of a document key, as UTF-8")
+    catalog_name_bytes_max: int = _setting(
+        kinds.integer(1, 512), 512, "bytes of a catalog name, as UTF-8"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `kind.show(value)` is safe to print, also for a secret."""
+
+    name: str
+    kind: Kind
+    help: str
+    secret: bool
+    default_shown: str
+    make_default: Callable[[], Any]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    def parse(self, text: str, source: str) -> Any:
+        """Raises `SettingError` when `text` is not allowed; the error quotes no secret."""
+        try:
+            return self.kind.parse(text)
+        except ValueError:
+            given = "this value" if self.secret else f"{text[:80]!r}"
+            reason = f"{self.name} must be {self.kind.allowed}, not {given}"
+            raise SettingError(self.name, source, reason) from None
+
+    def show(self, value: Any) -> str:
+        return "" if value is None else self.kind.show(value)
+
+
+def _table() -> tuple[Setting, ...]:
+    rows = []
+    for column in fields(Settings):
+        factory = column.default_factory
+        fixed = column.default
+        make = partial(_same, fixed) if factory is MISSING else factory
+        kind = column.metadata["kind"]
+        shown = column.metadata["default_shown"] or _shown_default(kind, fixed)
+        rows.append(
+            Setting(
+                name=column.name,
+                kind=kind,
+                help=column.metadata["help"],
+                secret=column.metadata["secret"],
+                default_shown=shown,
+                make_default=make,
+            )
+        )
+    return tuple(rows)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _shown_default(kind: Kind, value: Any) -> str:
+    return "none" if value is None else f"`{kind.show(value)}`"
+
+
+SETTINGS = _table()

@@ -1,0 +1,104 @@
+"""Where settings come from: a flag, else an environment variable, else the default.
+
+`--deadline-ms 2000` goes before `GATEWAY_DEADLINE_MS=2000`. A variable with `_FILE` appended names
+a file that holds the value, for secrets. Whatever is given is checked, and a wrong value is refused
+with the setting, its source and what is allowed; nothing is clamped or ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from environs import FileAwareEnv
+
+from gateway.settings import PREFIX, SETTINGS, SettingError, Settings
+
+__all__ = ["DEFAULT", "Resolved", "SettingError", "resolve", "unknown_variables"]
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The effective settings, and for each name its flag, its variable or `default`."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
+    """The effective settings of these flags (by setting name; None: not given) and the environment.
+
+    Raises `SettingError` for the first wrong value, or for values that contradict each other.
+    """
+    environment = FileAwareEnv(prefix=PREFIX, strip_whitespace=True)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for row in SETTINGS:
+        flag = flags.get(row.name)
+        if flag is not None:
+            sources[row.name] = row.flag
+            values[row.name] = flag if isinstance(flag, bool) else row.parse(flag, row.flag)
+            continue
+        try:
+            text = environment.str(row.name.upper(), None)
+        except (ValueError, OSError) as error:
+            raise SettingError(row.name, row.variable + "_FILE", str(error)) from error
+        sources[row.name] = DEFAULT if text is None else row.variable
+        values[row.name] = row.make_default() if text is None else row.parse(text, row.variable)
+    _choose_one_mongodb(values, sources)
+    settings = Settings(**values)
+    _check_together(settings, sources)
+    return Resolved(settings, sources)
+
+
+def unknown_variables() -> list[tuple[str, str]]:
+    """Variables that look like a misspelt setting, each with the one probably meant.
+
+    Other `GATEWAY_` variables are left alone: Kubernetes sets `GATEWAY_PORT` and more in every
+    container beside a service of that name.
+    """
+    known = {row.variable for row in SETTINGS} | {row.variable + "_FILE" for row in SETTINGS}
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            found += [(name, near) for near in get_close_matches(name, known, 1, cutoff=0.88)]
+    return found
+
+
+def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None:
+    """The two are one choice; a flag for one overrules a variable for the other."""
+    if not (values["mongodb_uri"] and values["embedded"]):
+        return
+    by_flag = [name for name in ("mongodb_uri", "embedded") if sources[name].startswith("--")]
+    if len(by_flag) != 1:
+        raise SettingError(
+            "embedded",
+            f"{sources['embedded']} and {sources['mongodb_uri']}",
+            "give one of them: either a MongoDB that runs already, or an embedded one",
+        )
+    overruled, value = ("embedded", False) if by_flag == ["mongodb_uri"] else ("mongodb_uri", None)
+    values[overruled] = value
+    sources[overruled] = f"overruled by {sources[by_flag[0]]}"
+
+
+def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Limits that would make a write that one of them allows impossible by another."""
+    rules = (
+        ("document_bytes_max", "batch_bytes_max", "a whole document must fit into a batch"),
+        ("document_bytes_max", "body_bytes_max", "a whole document must fit into a request"),
+        ("body_bytes_max", "queue_bytes_max", "a request must fit into the queue"),
+    )
+    for smaller, larger, reason in rules:
+        if getattr(settings, smaller) > getattr(settings, larger):
+            given = smaller if sources[smaller] != DEFAULT else larger
+            raise SettingError(
+                given,
+                sources[given],
+                f"{smaller} must not be above {larger}"
+                f" ({getattr(settings, smaller)} > {getattr(settings, larger)}): {reason}",
+            )
