@@ -1,0 +1,1 @@
+"""Where commits and documents are kept. Only this package imports the MongoDB driver."""

@@ -1,0 +1,291 @@
+"""A MongoDB of our own: one mongod as a one-member replica set, on this machine alone.
+
+For `--embedded`, demos and tests:
+
+    with EmbeddedMongod(directory) as mongod:
+        MongoClient(mongod.uri)
+
+No authentication: it listens on 127.0.0.1, where every local user can reach it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gateway.store.embedded_binary import (
+    LIBRARIES,
+    MongodError,
+    MongodNotFound,
+    find_mongod,
+)
+from gateway.store.embedded_process import last_log_lines, start_bound_process
+
+__all__ = [
+    "DataDirectoryInUse",
+    "EmbeddedMongod",
+    "MongodError",
+    "MongodFailed",
+    "MongodNotFound",
+]
+
+REPLICA_SET = "gateway"
+_MAKE_PRIMARY = Path(__file__).with_name("embedded_primary.py")
+_EXIT_ADDRESS_IN_USE = 48
+_PORT_ATTEMPTS = 5
+_POLL_S = 0.02
+# A killed mongod needs a moment until the kernel has taken its memory and its locks.
+_RELEASE_S = 3.0
+
+
+class DataDirectoryInUse(MongodError):
+    """Another live mongod holds the data directory; nothing was started or changed."""
+
+    def __init__(self, data_dir: Path, pid: str) -> None:
+        by = f" (pid {pid})" if pid else ""
+        super().__init__(
+            f"another mongod{by} uses the data directory {data_dir}: stop it, or choose another"
+            " directory with --data-dir"
+        )
+
+
+class MongodFailed(MongodError):
+    """mongod ended when it should run, or wasn't ready in time."""
+
+
+class EmbeddedMongod:
+    """One mongod and its data directory, which is made when absent and may be used again.
+
+    `port` None chooses a free one at the first start; later starts of this object keep it. Only
+    the process that started it can stop it: a forked copy of this object stops nothing. On Linux
+    it ends with the process that started it, however that ends; elsewhere a SIGKILL leaves it.
+    `on_unexpected_exit` is called in a thread when mongod ends without `stop` or `kill`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        port: int | None = None,
+        start_timeout_s: float = 60.0,
+        stop_timeout_s: float = 30.0,
+        on_unexpected_exit: Callable[[], None] | None = None,
+    ) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.log_path = self.data_dir / "mongod.log"
+        self._asked_port = port
+        self._port = port
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._on_unexpected_exit = on_unexpected_exit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner_pid = os.getpid()
+        self._ready = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def port(self) -> int:
+        """Raises `MongodError` before the first start."""
+        if self._port is None:
+            raise MongodError("the embedded mongod has no port before its first start")
+        return self._port
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://127.0.0.1:{self.port}/?replicaSet={REPLICA_SET}"
+
+    @property
+    def pid(self) -> int | None:
+        """None when it doesn't run."""
+        return self._process.pid if self._process is not None and self.running else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Returns when mongod is primary and takes writes. Raises a `MongodError`."""
+        if self.running:
+            return
+        self._owner_pid = os.getpid()
+        mongod = find_mongod()
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._refuse_data_in_use()
+        except OSError as error:
+            raise MongodFailed(f"can't use the data directory {self.data_dir}: {error}") from error
+        for attempt in range(_PORT_ATTEMPTS):
+            if self._port is None:
+                self._port = _free_port()
+            try:
+                self._start_once(mongod)
+                return
+            except MongodFailed:
+                # Somebody took the free port between choosing and binding it.
+                in_use = self._process and self._process.poll() == _EXIT_ADDRESS_IN_USE
+                if not in_use or self._asked_port is not None or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+                self._port = None
+
+    def stop(self) -> None:
+        """Clean shutdown; killed when that takes too long. Does nothing when it doesn't run."""
+        if not self._process_is_ours():
+            return
+        process, self._process = self._process, None
+        self._ready = False
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(self._stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash: returns when the process is gone."""
+        if not self._process_is_ours():
+            return
+        process, self._process = self._process, None
+        self._ready = False
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def restart(self) -> None:
+        """Stops it when it runs, and starts it on the same port and data."""
+        self.stop()
+        self.start()
+
+    def _process_is_ours(self) -> bool:
+        # Workers are forked from the process that runs this, and unwind the same `with` block.
+        return self._owner_pid == os.getpid()
+
+    def _start_once(self, mongod: Path) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        self._process = process = self._spawn(mongod)
+        try:
+            while not _answers(self.port):
+                self._check_alive(process, deadline)
+            self._make_primary(process, deadline)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        self._ready = True
+
+    def _spawn(self, mongod: Path) -> subprocess.Popen[bytes]:
+        options = (
+            f"--dbpath={self.data_dir}",
+            f"--port={self.port}",
+            f"--replSet={REPLICA_SET}",
+            "--bind_ip=127.0.0.1",
+            "--nounixsocket",
+            f"--logpath={self.log_path}",
+            "--logappend",
+            "--wiredTigerCacheSizeGB=0.5",
+            "--oplogSize=512",  # MB; the default is a twentieth of the disk
+            "--setParameter=diagnosticDataCollectionEnabled=false",
+        )
+
+        def on_exit(process: subprocess.Popen[bytes]) -> None:
+            if self._ready and self._process is process and self._on_unexpected_exit is not None:
+                self._on_unexpected_exit()
+
+        try:
+            return start_bound_process((str(mongod), *options), self._output_path, on_exit)
+        except OSError as error:
+            raise MongodFailed(f"can't start {mongod}: {error}") from error
+
+    def _make_primary(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        seconds = max(0.1, deadline - time.monotonic())
+        arguments = (REPLICA_SET, str(self.port), str(process.pid), f"{seconds:.1f}")
+        with subprocess.Popen(
+            (sys.executable, "-P", str(_MAKE_PRIMARY), *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        ) as helper:
+            try:
+                while helper.poll() is None:
+                    self._check_alive(process, deadline + 5)  # its own deadline comes first
+            except BaseException:
+                helper.kill()
+                raise
+            reason = helper.stderr.read().decode(errors="replace").strip() if helper.stderr else ""
+        if helper.returncode != 0:
+            self._check_alive(process, deadline + 5)
+            raise MongodFailed(f"mongod on port {self.port} is not usable: {reason[-600:]}")
+
+    def _check_alive(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        """Waits a moment for mongod to end. Raises when it did, or at the deadline."""
+        try:
+            code = process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                raise MongodFailed(
+                    f"mongod was not ready after {self._start_timeout_s:g} s;"
+                    f" last lines of {self.log_path}: {last_log_lines(self.log_path)}"
+                ) from None
+            return
+        if code == _EXIT_ADDRESS_IN_USE:
+            raise MongodFailed(f"can't start mongod: 127.0.0.1:{self.port} is in use")
+        output = self._output_path.read_text(errors="replace").strip().replace("\n", " | ")
+        if "shared libraries" in output or "GLIBC" in output:
+            raise MongodNotFound(f"mongod lacks libraries ({output[:300]}): {LIBRARIES}")
+        raise MongodFailed(
+            f"mongod ended at start with exit code {code};"
+            f" last lines of {self.log_path}: {last_log_lines(self.log_path) or output[-600:]}"
+        )
+
+    @property
+    def _output_path(self) -> Path:
+        """What mongod and the loader say outside the log."""
+        return self.data_dir / "mongod.out"
+
+    def _refuse_data_in_use(self) -> None:
+        """mongod holds a lock on this file while it lives, and its log would be written by two."""
+        path = self.data_dir / "mongod.lock"
+        if not path.exists():
+            return
+        deadline = time.monotonic() + _RELEASE_S
+        with path.open("r+") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise DataDirectoryInUse(self.data_dir, lock.read().strip()) from None
+                    time.sleep(_POLL_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

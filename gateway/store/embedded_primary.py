@@ -1,0 +1,84 @@
+"""Makes a freshly started mongod the primary of its own one-member replica set.
+
+Runs as a process of its own (`embedded_primary.py REPLICA_SET PORT PID SECONDS`), and imports
+nothing of this project: the process that keeps the mongod is the one that forks the workers, and
+the driver must not be imported there, since gevent patches `ssl` and `threading` in the worker,
+after the fork.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import OperationFailure, PyMongoError
+
+_NOT_YET_INITIALIZED = 94
+_POLL_S = 0.01
+
+
+def make_primary(replica_set: str, port: int, pid: int, timeout_s: float) -> None:
+    """Returns when the mongod with this process id takes writes on this port of 127.0.0.1.
+
+    A new data directory gets its replica set; one that was used on another port gets this one.
+    Raises `PyMongoError` or `TimeoutError` when it doesn't work out in time, and `LookupError`
+    without having changed anything when another mongod answers on the port.
+    """
+    address = f"127.0.0.1:{port}"
+    deadline = time.monotonic() + timeout_s
+    with MongoClient[dict[str, Any]](
+        f"mongodb://{address}/?directConnection=true",
+        serverSelectionTimeoutMS=int(timeout_s * 1000),
+    ) as client:
+        admin = client.admin
+        serving = admin.command("serverStatus", repl=0, metrics=0, wiredTiger=0)["pid"]
+        if serving != pid:
+            raise LookupError(f"another mongod (pid {serving}) answers on {address}")
+        refused: OperationFailure | None = None
+        while True:
+            hello = admin.command("hello")
+            if hello["isWritablePrimary"]:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no primary after {timeout_s} s; {refused or hello}")
+            if "setName" not in hello:
+                # Refusals pass while mongod still loads what it has stored: ask again.
+                try:
+                    _configure(admin, replica_set, address)
+                except OperationFailure as error:
+                    refused = error
+            time.sleep(_POLL_S)
+
+
+def _configure(admin: Database[dict[str, Any]], replica_set: str, address: str) -> None:
+    try:
+        config = admin.command("replSetGetConfig")["config"]
+    except OperationFailure as error:
+        if error.code != _NOT_YET_INITIALIZED:
+            raise
+        members = [{"_id": 0, "host": address}]
+        admin.command("replSetInitiate", {"_id": replica_set, "members": members})
+        return
+    if [member["host"] for member in config["members"]] != [address]:
+        # Forced: on another port the member doesn't find itself in the set, so there is no primary
+        # that could agree.
+        config["members"] = [config["members"][0] | {"host": address}]
+        config["version"] += 1
+        admin.command("replSetReconfig", config, force=True)
+
+
+def main(arguments: list[str]) -> int:
+    replica_set, port, pid, seconds = arguments
+    try:
+        make_primary(replica_set, int(port), int(pid), float(seconds))
+    except (PyMongoError, TimeoutError, LookupError) as error:
+        print(str(error).replace("\n", " "), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
