@@ -1,0 +1,187 @@
+"""Runs the service: gunicorn's master, which forks the workers and keeps the embedded MongoDB.
+
+The application is made in each worker, after the fork, and the master never imports the MongoDB
+driver: gevent patches `threading` and `ssl` when the worker starts, and what was imported from them
+or connected before would block the whole worker.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+
+from gateway.server_requests import CheckedBodies
+from gateway.setting_kinds import Address
+from gateway.settings import Settings
+from gateway.store.embedded import EmbeddedMongod, MongodError
+
+APPLICATION = "gateway.application:create_application"
+WORKER_CLASSES = {
+    "gevent": "gateway.server_greenlets.GreenletWorker",
+    "gthread": "gateway.server_threads.ThreadWorker",
+}
+
+# A key of 1024 bytes and a catalog name of 512, all percent-encoded, take 4608 bytes of the request
+# line. 8190 is the most that gunicorn can be told.
+REQUEST_LINE_BYTES_MAX = 8190
+# A composite token in If-Match names each document that must be unchanged.
+HEADER_BYTES_MAX = 32_768
+HEADERS_MAX = 64
+KEEPALIVE_S = 75  # above the idle timeout of common proxies (60 s), so that they close first
+
+
+class ServerError(Exception):
+    """The service can't be started or had to end; `str()` is one line."""
+
+
+def run(settings: Settings, *, application: str = APPLICATION) -> int:
+    """Serves until SIGTERM or SIGINT and returns the exit code. Prints one line when ready.
+
+    `application` is `module:function`; the function is called in each worker with the settings and
+    returns a WSGI application. Requests that run when the signal comes are finished, for
+    `graceful_timeout_s`; a second SIGINT ends them. The embedded MongoDB is stopped after the last
+    worker. Raises `ServerError` when the address or MongoDB can't be had.
+    """
+    _check_address(settings)
+    _raise_open_files_limit()
+    try:
+        with _mongodb(settings) as (reachable, mongodb_lost):
+            code = _run_gunicorn(reachable, application)
+            if mongodb_lost():
+                raise ServerError("the embedded MongoDB ended; see its log in the data directory")
+            return code
+    except MongodError as error:
+        raise ServerError(str(error)) from error
+
+
+@contextmanager
+def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]]:
+    """Settings with the connection string to use, and whether the embedded MongoDB ended by itself.
+
+    A worker unwinds this too, as a fork of the master; there it stops nothing.
+    """
+    if not settings.embedded:
+        yield settings, lambda: False
+        return
+    lost: list[int] = []
+
+    def end_service() -> None:
+        lost.append(1)
+        os.kill(master_pid, signal.SIGTERM)
+
+    master_pid = os.getpid()
+    with EmbeddedMongod(settings.data_dir, on_unexpected_exit=end_service) as mongod:
+        yield replace(settings, mongodb_uri=mongod.uri, embedded=False), lambda: bool(lost)
+
+
+def _run_gunicorn(settings: Settings, application: str) -> int:
+    master_pid = os.getpid()
+    try:
+        _GracefulArbiter(_Server(settings, application)).run()
+    except SystemExit as stopped:
+        # Workers unwind through here too, and must keep the code by which the master knows them.
+        if os.getpid() != master_pid:
+            raise
+        # 0 after a signal; other codes say which step failed, and gunicorn has logged why.
+        return 0 if stopped.code in (0, None) else 1
+    return 0
+
+
+class _GracefulArbiter(Arbiter):
+    """gunicorn's master, without two habits of it that don't fit."""
+
+    def handle_int(self) -> None:
+        """Requests are finished, as after SIGTERM; gunicorn would cut them off."""
+        self.handle_term()
+
+    def handle_usr2(self) -> None:
+        """gunicorn would start a second master, which can't have the same embedded MongoDB."""
+        if self.log is not None:
+            self.log.warning("SIGUSR2 is ignored: start another gateway instead")
+
+
+class _Server(BaseApplication):
+    """gunicorn, told by our settings alone."""
+
+    def __init__(self, settings: Settings, application: str) -> None:
+        self._settings = settings
+        self._application = application
+        # One byte, for whichever worker is ready first: it prints the line.
+        self._first_ready, writer = os.pipe()
+        os.set_blocking(self._first_ready, False)
+        os.write(writer, b"1")
+        os.close(writer)
+        super().__init__(prog="gateway")
+
+    def load_config(self) -> None:
+        settings = self._settings
+        configuration = {
+            "bind": str(settings.bind),
+            "workers": settings.workers,
+            "worker_class": WORKER_CLASSES[settings.worker_class],
+            "threads": settings.threads if settings.worker_class == "gthread" else 1,
+            "worker_connections": settings.connections_max,
+            "timeout": settings.worker_timeout_s,
+            "graceful_timeout": settings.graceful_timeout_s,
+            "keepalive": KEEPALIVE_S,
+            "limit_request_line": REQUEST_LINE_BYTES_MAX,
+            "limit_request_field_size": HEADER_BYTES_MAX,
+            "limit_request_fields": HEADERS_MAX,
+            "preload_app": False,
+            "accesslog": None,
+            "loglevel": "warning",
+            "proc_name": "gateway",
+            # Its commands can stop and change the workers, and it lies in a guessable place.
+            "control_socket_disable": True,
+            # One parser, whatever else is installed: two would differ in what they refuse.
+            "http_parser": "python",
+            "post_worker_init": self._announce,
+        }
+        if os.access("/dev/shm", os.W_OK):
+            # Workers show signs of life through a file; on a slow disk that could block them.
+            configuration["worker_tmp_dir"] = "/dev/shm"
+        for name, value in configuration.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        module, _, function = self._application.partition(":")
+        return CheckedBodies(getattr(import_module(module), function)(self._settings))
+
+    def _announce(self, worker: Any) -> None:
+        """Called in each worker once its application is made; the sockets listen since before."""
+        try:
+            first = os.read(self._first_ready, 1)
+        except BlockingIOError:
+            return
+        if first:
+            host, port = worker.sockets[0].getsockname()[:2]
+            print(f"gateway: ready at http://{Address(host, port)}", flush=True)
+
+
+def _check_address(settings: Settings) -> None:
+    """Before anything is started: gunicorn would try for five seconds, and say it less clearly."""
+    bind = settings.bind
+    try:
+        family, *_, where = socket.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        raise ServerError(f"can't listen on {bind}: {error.strerror or error}") from error
+
+
+def _raise_open_files_limit() -> None:
+    """To what is allowed: a connection is an open file, and the usual 1024 are soon used up."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS has a lower limit than it tells
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

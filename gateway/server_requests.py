@@ -1,0 +1,129 @@
+"""Requests that are broken on the wire: refused with 4xx and a problem, never half believed.
+
+The application never sees a request whose head can't be parsed, and it sees a broken body only when
+it reads it. gunicorn answers the first with HTML, some of them with 5xx; it hands on a body that
+ended early as if it were whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+from gunicorn.http.errors import (
+    ExpectationFailed,
+    LimitRequestHeaders,
+    LimitRequestLine,
+    NoMoreData,
+    ParseException,
+)
+from gunicorn.util import write_nonblock
+from gunicorn.workers.base import Worker
+from werkzeug.exceptions import BadRequest, ClientDisconnected
+
+Environ = dict[str, Any]
+Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+# Everything else that the parser refuses is 400 malformed_request.
+_REFUSALS: dict[type[ParseException], tuple[HTTPStatus, str]] = {
+    LimitRequestLine: (HTTPStatus.REQUEST_URI_TOO_LONG, "request_line_too_long"),
+    LimitRequestHeaders: (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large"),
+    ExpectationFailed: (HTTPStatus.EXPECTATION_FAILED, "expectation_failed"),
+}
+
+
+def refusal(error: BaseException) -> bytes | None:
+    """The whole HTTP answer to a request that could not be parsed; None for any other error."""
+    if not isinstance(error, ParseException):
+        return None
+    status, code = _REFUSALS.get(type(error), (HTTPStatus.BAD_REQUEST, "malformed_request"))
+    problem = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": str(error)[:500],
+        "code": code,
+        "applied": "no",
+        "retryable": False,
+    }
+    body = json.dumps(problem).encode()
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        "Connection: close\r\n"
+        "Content-Type: application/problem+json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode("latin-1") + body
+
+
+class RefusingWorker(Worker):
+    """Answers what can't be parsed with a problem; in front of the bases of a worker class."""
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        answer = refusal(exc)
+        if answer is None:
+            super().handle_error(req, client, addr, exc)
+        else:
+            with suppress(OSError):  # the client may be gone
+                write_nonblock(client, answer)
+
+
+class CheckedBodies:
+    """A WSGI application whose request bodies are whole, or raise when they are read.
+
+    Reading raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
+    `ClientDisconnected`, also a bad request, for one that ended before its `Content-Length`.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH")
+        expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
+        environ["wsgi.input"] = _CheckedBody(environ["wsgi.input"], expected)
+        return self._application(environ, start_response)
+
+
+class _CheckedBody:
+    """`wsgi.input` as PEP 3333 has it."""
+
+    def __init__(self, body: Any, expected: int | None) -> None:
+        self._body = body
+        self._missing = expected
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = self._take(self._body.read, size)
+        # Asked for everything, the server gives what came until the connection ended.
+        if self._missing and (size is None or size < 0):
+            raise ClientDisconnected
+        return data
+
+    def readline(self, size: int | None = -1) -> bytes:
+        data = self._take(self._body.readline, size)
+        # A line that neither ends nor reaches the size asked for is the last of what came.
+        if self._missing and not data.endswith(b"\n") and len(data) != size:
+            raise ClientDisconnected
+        return data
+
+    def readlines(self, hint: int | None = -1) -> list[bytes]:  # noqa: ARG002 - may be ignored
+        return list(self)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def _take(self, read: Callable[[int | None], bytes], size: int | None) -> bytes:
+        try:
+            data = read(size)
+        except NoMoreData as error:
+            raise ClientDisconnected from error
+        except ParseException as error:
+            raise BadRequest(f"the request body is broken: {error}") from error
+        if self._missing is not None:
+            self._missing -= len(data)
+            if self._missing and not data and size != 0:
+                raise ClientDisconnected
+        return data
