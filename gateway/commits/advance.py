@@ -4,6 +4,8 @@ Writing out a batch, catching up a cache, time travel and verification all come 
 that what was decided once and what is rebuilt later can't drift apart.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import patching
@@ -13,7 +15,7 @@ from gateway.model import Change, Commit, Document
 _UNLIMITED = patching.Limits(
     operations_max=2**62,
     copy_growth_bytes_max=2**62,
-    depth_max=2**62,
+    depth_max=500,
     result_bytes_max=2**62,
 )
 

@@ -37,10 +37,9 @@ class Conditions:
         if self.if_match is not None:
             if not _matches(self.if_match, live):
                 raise self._failure("If-Match", self.if_match, key, live)
-        elif self.if_unmodified_since is not None and document is not None:
+        elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
-            if document.time_us // 1_000_000 > self.if_unmodified_since:
-                raise self._failure("If-Unmodified-Since", None, key, live)
+            raise self._failure("If-Unmodified-Since", None, key, live)
         if self.if_none_match is not None and _matches(self.if_none_match, live):
             raise self._failure("If-None-Match", self.if_none_match, key, live)
 
@@ -51,6 +50,10 @@ class Conditions:
         if self.if_modified_since is not None:
             return document.time_us // 1_000_000 <= self.if_modified_since
         return False
+
+    def _modified_since(self, document: Document) -> bool:
+        limit = self.if_unmodified_since
+        return limit is not None and document.time_us // 1_000_000 > limit
 
     def _failure(
         self, name: str, tokens: Tokens | None, key: str, live: Document | None

@@ -74,8 +74,8 @@ class CommitLoop:
             current = Round(self._parts, self._trust, batches)
             try:
                 current.run()
-            except Exception:
-                # A defect: nobody may wait for ever because of it, and what was done is open.
+            except Exception:  # noqa: BLE001 - a leader must outlive any defect
+                # Nobody may wait for ever because of it, and what was done is open.
                 _log.exception("a round of the commit loop failed")
                 current.abandon()
 

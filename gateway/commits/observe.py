@@ -105,7 +105,7 @@ class Settler:
     """Makes sure that last batches are written out before anybody acts on them."""
 
     def __init__(self, store: Store, observer: Observer, runtime: Runtime, grace_s: float) -> None:
-        """``grace_s``: how long a batch's own writer is left to it before it is given up for dead."""
+        """``grace_s``: how long a batch is left to its own writer before that is given up."""
         self._store = store
         self._observer = observer
         self._runtime = runtime
