@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-_DEPTH_MAX = 500  # merge and diff recurse; half of the interpreter's default recursion limit
+_DEPTH_MAX = 300  # diff takes two frames a level, and the interpreter's default allows 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Limits:
     """Bounds of one patch. Sizes are those of compact UTF-8 JSON.
 
     A document's size as JSON doesn't bound its size in another encoding: a store checks its own.
-    ValueError where a bound is negative, or `depth_max` over 500.
+    ValueError where a bound is negative, or `depth_max` over 300.
     """
 
     operations_max: int = 1000

@@ -1,0 +1,62 @@
+"""Never run: mypy checks that the public API of `patching` types as its users expect."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from patching import (
+    ABSENT,
+    DEFAULT_LIMITS,
+    Document,
+    Footprint,
+    Json,
+    LimitExceeded,
+    Limits,
+    Patch,
+    PatchError,
+    TestFailed,
+    apply,
+    apply_within,
+    diff,
+    equal,
+    footprint,
+    join_pointer,
+    merge,
+    overlap,
+    parse,
+    split_pointer,
+)
+
+counts: dict[str, int] = {"a": 1}  # invariant containers are documents too
+limits = Limits(operations_max=10)
+patch = parse([{"op": "remove", "path": "/a"}], limits=limits)
+assert_type(patch, Patch)
+assert_type(patch.without_tests(), Patch)
+assert_type(patch.to_json(), list[dict[str, Json]])
+assert_type(patch.growth_bytes, int)
+for operation in patch:
+    assert_type(operation.path, str)
+
+assert_type(apply(counts, patch), Document)
+assert_type(apply(ABSENT, [{"op": "remove", "path": "/a"}], limits=DEFAULT_LIMITS), Document)
+assert_type(apply_within(counts, patch, document_bytes=7), tuple[Document, int])
+assert_type(merge(counts, {"a": None}), Document)
+assert_type(diff(counts, ABSENT), list[dict[str, Json]])
+assert_type(equal(counts, ABSENT), bool)
+assert_type(footprint(patch, counts) | footprint(patch), Footprint)
+assert_type(overlap(Footprint(), Footprint(writes=frozenset({""}))), list[str])
+assert_type(join_pointer(split_pointer("/a")), str)
+
+
+def narrowed(document: Document) -> Json:
+    if document is ABSENT:
+        return None
+    return document
+
+
+def fields(error: PatchError) -> object:
+    if isinstance(error, TestFailed):
+        return error.expected, error.actual
+    if isinstance(error, LimitExceeded):
+        return error.limit, error.maximum + error.actual
+    return error.code, error.detail, error.operation, error.pointer
