@@ -74,11 +74,15 @@ def head_from(record: Mapping[str, Any]) -> Head:
 
 
 def commit_record(commit: Commit) -> Record:
-    return {
+    record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
         "catalog": commit.catalog,
         **_commit_fields(commit),
     }
+    asked = commit.idempotency
+    if asked is not None:
+        record["reply_id"] = reply_id(commit.catalog, asked.principal, asked.key)
+    return record
 
 
 def commit_from(record: Mapping[str, Any]) -> Commit:
@@ -104,6 +108,11 @@ def _commit_fields(commit: Commit) -> Record:
             "fingerprint": commit.idempotency.fingerprint,
         }
     return fields
+
+
+def reply_id(catalog: str, principal: str, key: str) -> str:
+    """The name that a reply is found under; only commits with an idempotency key have one."""
+    return f"{catalog}\0{principal}\0{key}"
 
 
 def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:

@@ -27,14 +27,7 @@ _INDEXES: Mapping[str, Sequence[IndexModel]] = {
     "commits": [
         IndexModel([("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)]),
         IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)]),
-        IndexModel(
-            [
-                ("catalog", ASCENDING),
-                ("idempotency.key", ASCENDING),
-                ("idempotency.principal", ASCENDING),
-            ],
-            partialFilterExpression={"idempotency.key": {"$exists": True}},
-        ),
+        IndexModel([("reply_id", ASCENDING)], sparse=True),
     ],
 }
 
@@ -53,7 +46,7 @@ def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
             connectTimeoutMS=timeout_ms,
             appname="metadata-gateway",
         )
-    except PyMongoError as error:
+    except (PyMongoError, ValueError) as error:
         raise ValueError(f"the MongoDB URI can't be used: {error}") from error
     return MongoStore(client, database)
 
@@ -118,22 +111,17 @@ class MongoStore:
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Commit]:
-        branches = [
-            {
-                "catalog": catalog,
-                "idempotency.key": _one_of([key for _, key in wanted]),
-                "idempotency.principal": _one_of({principal for principal, _ in wanted}),
-            }
+        ids = [
+            records.reply_id(catalog, principal, key)
             for catalog, wanted in keys.items()
+            for principal, key in wanted
         ]
         with _reaching():
-            found = list(self._commits.find({"$or": branches}))
+            found = list(self._commits.find({"reply_id": _one_of(ids)}))
         replies = {}
         for commit in map(records.commit_from, found):
             assert commit.idempotency is not None
-            name = (commit.idempotency.principal, commit.idempotency.key)
-            if name in keys[commit.catalog]:
-                replies[commit.catalog, *name] = commit
+            replies[commit.catalog, commit.idempotency.principal, commit.idempotency.key] = commit
         return replies
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:

@@ -1,0 +1,213 @@
+"""What every store must do: one suite, run by an empty subclass per store."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from gateway.model import Change, Commit, Document, Head, Idempotency
+from gateway.store.contract import Move, Moved, Store
+from patching import ABSENT
+
+
+def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: object) -> Commit:
+    made = Commit(
+        catalog=catalog,
+        revision=revision,
+        time_us=1_000 + revision,
+        id=f"{revision:032x}",
+        author="ann",
+        message=None,
+        idempotency=None,
+        attempts=1,
+        changes=(Change(key, "patch", 1, [{"op": "add", "path": "/n", "value": revision}]),),
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def head(base: int, *commits: Commit) -> Head:
+    last = commits[-1]
+    return Head(last.catalog, last.revision, last.time_us, base, batch=commits)
+
+
+def document(revision: int, *, key: str = "k", content: object = None) -> Document:
+    return Document(
+        key=key,
+        content={"n": revision} if content is None else content,  # type: ignore[arg-type]
+        revision=revision,
+        create_revision=1,
+        commit_id=f"{revision:032x}",
+        time_us=1_000 + revision,
+        size_bytes=10,
+    )
+
+
+class StoreContract:
+    """Subclasses give the fixture ``store``."""
+
+    def test_a_catalog_never_written_has_no_head(self, store: Store) -> None:
+        assert store.heads(["c"]) == {}
+        assert store.head_with_batch("c") is None
+
+    def test_the_first_move_makes_the_head(self, store: Store) -> None:
+        made = head(0, commit(1), commit(2))
+        assert store.move_heads([Move(made)]) == {"c": Moved.WON}
+        assert store.heads(["c", "other"]) == {"c": replace(made, batch=None)}
+        assert store.head_with_batch("c") == made
+
+    def test_a_move_from_another_revision_is_lost_and_changes_nothing(self, store: Store) -> None:
+        store.move_heads([Move(head(0, commit(1)))])
+        before = store.head_with_batch("c")
+        late = commit(1, id="f" * 32)
+        assert store.move_heads([Move(head(0, late))]) == {"c": Moved.LOST}
+        assert store.move_heads([Move(head(2, commit(3)))]) == {"c": Moved.LOST}
+        assert store.head_with_batch("c") == before
+
+    def test_the_same_move_is_won_once(self, store: Store) -> None:
+        move = Move(head(0, commit(1)))
+        assert store.move_heads([move]) == {"c": Moved.WON}
+        assert store.move_heads([move]) == {"c": Moved.LOST}
+
+    def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
+        store.move_heads([Move(head(0, commit(1, catalog="b")))])
+        moved = store.move_heads([Move(head(0, commit(1, catalog=c))) for c in ("a", "b", "c")])
+        assert moved == {"a": Moved.WON, "b": Moved.LOST, "c": Moved.WON}
+
+    def test_of_racing_moves_one_is_won(self, store: Store) -> None:
+        barrier = threading.Barrier(8)
+        results: list[Moved] = []
+
+        def race(number: int) -> None:
+            mine = commit(1, id=f"{number:032x}")
+            barrier.wait()
+            results.append(store.move_heads([Move(head(0, mine))])["c"])
+
+        threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results.count(Moved.WON) == 1
+        assert results.count(Moved.LOST) == 7
+
+    def test_commits_come_ascending_within_their_span(self, store: Store) -> None:
+        store.write_commits([commit(n) for n in range(1, 20)])
+        store.write_commits([commit(7, catalog="d")])
+        found = store.commits({"c": (9, 17), "d": (6, 7), "e": (0, 3)})
+        assert [c.revision for c in found["c"]] == list(range(10, 18))
+        assert [c.revision for c in found["d"]] == [7]
+        assert not found.get("e")
+
+    def test_commits_behind_a_missing_one_are_left_out(self, store: Store) -> None:
+        store.write_commits([commit(1), commit(2), commit(4)])
+        assert [c.revision for c in store.commits({"c": (0, 4)})["c"]] == [1, 2]
+        assert not store.commits({"c": (2, 4)}).get("c")
+
+    def test_a_commit_that_is_there_is_left_alone(self, store: Store) -> None:
+        store.write_commits([commit(1), commit(2)])
+        store.write_commits([commit(n, id="f" * 32) for n in (1, 2)] + [commit(3)])
+        found = store.commits({"c": (0, 3)})["c"]
+        assert [c.id for c in found] == [commit(n).id for n in (1, 2, 3)]
+
+    def test_a_commit_comes_back_as_it_was_written(self, store: Store) -> None:
+        value = {"$ref": "#/x", "$id": 7, "a.b": [1, 1.5, -0.0, True, None, "\0", "é😀"], "": {}}
+        changes = (
+            Change("k/ü", "put", 3, None, value, 99),
+            Change("gone", "delete", 1),
+            Change("p", "patch", 2, [{"op": "replace", "path": "/$ref", "value": 2**62}]),
+            Change("null", "put", 3, None, None, 4),
+        )
+        full = commit(
+            3,
+            message="why",
+            idempotency=Idempotency("ann", "key-1", "abc"),
+            attempts=4,
+            changes=changes,
+        )
+        store.write_commits([full])
+        assert store.commits({"c": (2, 3)})["c"] == [full]
+        store.move_heads([Move(head(0, full))])
+        read = store.head_with_batch("c")
+        assert read is not None
+        assert read.batch == (full,)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"$ref": "x", "$id": 5, "$db": {"$ref": 7, "n": [2**62, {"$ref": "y", "$id": 2**40}]}},
+            {"a.b": {"$set": 1}, "$where": "x", "": 0, "_id": 1, "é": "\0"},
+            [1, [2.0, []], {"x": None}],
+            "text",
+            0,
+            False,
+            None,
+            {"big": 2**63 - 1, "small": -(2**63), "float": 1e308},
+        ],
+    )
+    def test_a_document_comes_back_as_it_was_written(self, store: Store, content: object) -> None:
+        written = document(5, key="päth/../k", content=content)
+        written = replace(written, content=content)
+        store.write_documents({"c": [written]})
+        found = store.documents({"c": ["päth/../k", "other"], "d": ["k"]})
+        assert found == {("c", "päth/../k"): written}
+        assert repr(found["c", "päth/../k"].content) == repr(content)
+
+    def test_a_document_is_written_only_over_an_older_one(self, store: Store) -> None:
+        store.write_documents({"c": [document(5)]})
+        store.write_documents({"c": [document(4), document(9, key="other")]})
+        store.write_documents({"c": [document(5, content={"late": True})]})
+        assert store.documents({"c": ["k"]})["c", "k"].content == {"n": 5}
+        store.write_documents({"c": [document(6)]})
+        assert store.documents({"c": ["k", "other"]}) == {
+            ("c", "k"): document(6),
+            ("c", "other"): document(9, key="other"),
+        }
+
+    def test_a_tombstone_has_no_content_and_can_be_written_over(self, store: Store) -> None:
+        store.write_documents({"c": [document(5)]})
+        tombstone = replace(document(6), content=ABSENT, size_bytes=0)
+        store.write_documents({"c": [tombstone]})
+        assert store.documents({"c": ["k"]})["c", "k"] == tombstone
+        store.write_documents({"c": [document(5), document(7)]})
+        assert store.documents({"c": ["k"]})["c", "k"] == document(7)
+
+    def test_names_that_share_a_beginning_stay_apart(self, store: Store) -> None:
+        store.write_commits([commit(1, catalog=c) for c in ("c", "c/", "cc", "c1")])
+        assert [c.catalog for c in store.commits({"c": (0, 99)})["c"]] == ["c"]
+        store.write_documents({"c": [document(1, key="/k")], "c/": [document(2, key="k")]})
+        assert store.documents({"c": ["/k"]})["c", "/k"].revision == 1
+
+    def test_replies_are_found_by_catalog_principal_and_key(self, store: Store) -> None:
+        ann = commit(1, idempotency=Idempotency("ann", "x", "1"))
+        bob = commit(2, idempotency=Idempotency("bob", "x", "2"))
+        other = commit(1, catalog="d", idempotency=Idempotency("ann", "x", "3"))
+        store.write_commits([ann, bob, other, commit(3)])
+        assert store.replies({"c": [("ann", "x"), ("ann", "y")], "d": [("bob", "x")]}) == {
+            ("c", "ann", "x"): ann
+        }
+
+    def test_changes_of_a_key_come_newest_first(self, store: Store) -> None:
+        store.write_commits([commit(n, key="ab"[n % 2]) for n in range(1, 11)])
+        assert [c.revision for c in store.changes_of("c", "a", 8, 3)] == [8, 6, 4]
+        assert store.changes_of("c", "none", 8, 3) == []
+
+    def test_the_commit_at_a_time_is_the_last_one_by_then(self, store: Store) -> None:
+        store.write_commits([commit(n, time_us=100 * n) for n in (1, 2, 3)])
+        for time_us, revision in ((100, 1), (199, 1), (200, 2), (9999, 3)):
+            found = store.commit_at("c", time_us)
+            assert found is not None
+            assert found.revision == revision
+        assert store.commit_at("c", 99) is None
+
+    def test_listed_commits_are_bounded_and_filtered(self, store: Store) -> None:
+        store.write_commits([commit(n, key="ab"[n % 2]) for n in range(1, 11)])
+        assert [c.revision for c in store.list_commits("c", 2, 9, 4, None)] == [3, 4, 5, 6]
+        assert [c.revision for c in store.list_commits("c", 2, 9, 9, "a")] == [4, 6, 8]
+
+    def test_a_large_document_is_measured_as_it_is_stored(self, store: Store) -> None:
+        assert store.stored_bytes({"a": "x" * 1000}) > 1000
+
+    def test_it_answers(self, store: Store) -> None:
+        store.ping()
