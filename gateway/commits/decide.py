@@ -240,6 +240,8 @@ def _edited(
             if content is ABSENT:
                 return _Edited("delete", ABSENT, 0)
             return _Edited("patch", content, size_bytes, edit.patch.without_tests().to_json())
+        if before is ABSENT:
+            raise DocumentNotFound(request.catalog, request.key)
         return _merged(edit, before, size_bytes, bounds)
     except patching.DocumentAbsent:
         raise DocumentNotFound(request.catalog, request.key) from None
@@ -252,7 +254,7 @@ def _edited(
         raise PatchDoesNotFit(error, request.key, current) from error
 
 
-def _merged(edit: Merge, before: Json | Absent, size_bytes: int, bounds: Bounds) -> _Edited:
+def _merged(edit: Merge, before: Json, size_bytes: int, bounds: Bounds) -> _Edited:
     content = patching.merge(before, edit.value, limits=bounds.limits)
     return _Edited("patch", content, size_bytes + edit.size_bytes, patching.diff(before, content))
 
