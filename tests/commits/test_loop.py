@@ -1,0 +1,342 @@
+"""The loop over a store whose calls are counted, held up and broken on purpose."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gateway.commits.conditions import Conditions
+from gateway.commits.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
+from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.model import Commit, Idempotency
+from gateway.store.contract import Move, Moved, Unreachable
+from gateway.store.memory import MemoryStore
+from tests.commits.conftest import patch, put, replace
+
+
+class WatchedStore(MemoryStore):
+    """Counts calls by name; ``before`` and ``after`` run around each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        self.calls.append(name)
+        self.before.get(name, lambda: None)()
+        yield
+        self.after.get(name, lambda: None)()
+
+    def heads(self, catalogs: Any) -> Any:
+        with self._watched("heads"):
+            return super().heads(catalogs)
+
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+        with self._watched("move_heads"):
+            return super().move_heads(moves)
+
+    def write_documents(self, documents: Any) -> None:
+        with self._watched("write_documents"):
+            super().write_documents(documents)
+
+    def write_commits(self, commits: Sequence[Commit]) -> None:
+        with self._watched("write_commits"):
+            super().write_commits(commits)
+
+
+@pytest.fixture
+def store() -> WatchedStore:
+    return WatchedStore()
+
+
+def gateway(store: MemoryStore, **limits: int) -> Gateway:
+    return Gateway(store, ThreadRuntime(), ServiceLimits(**limits))
+
+
+def once(action: Callable[[], None]) -> Callable[[], None]:
+    """Does ``action`` the first time it is called, and nothing afterwards."""
+    left = [action]
+    return lambda: left.pop()() if left else None
+
+
+def break_off() -> None:
+    raise Unreachable("the connection broke")
+
+
+def stop_at(reached: threading.Event, hold: threading.Event) -> None:
+    reached.set()
+    hold.wait(20)
+
+
+def wait_for(barrier: threading.Barrier) -> None:
+    barrier.wait(10)
+
+
+def overtake(theirs: Gateway) -> None:
+    theirs.write("c", "k", replace("/n", 2))
+
+
+def together(calls: Sequence[Callable[[], object]]) -> list[object]:
+    """What the calls return, each on a thread of its own."""
+    results: list[object] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        results[index] = calls[index]()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_what_arrives_during_a_batch_forms_the_next_one(store: WatchedStore) -> None:
+    """n clients on one document cost a few writes, not n of them."""
+    ours = gateway(store)
+    ours.write("c", "k", put({}))
+    clients = 32
+    arrived = threading.Barrier(clients + 1)
+    first = patch({"op": "add", "path": "/first", "value": 0})
+    store.before["move_heads"] = once(lambda: wait_for(arrived))
+
+    def client(number: int) -> object:
+        arrived.wait(10)
+        return ours.write("c", "k", patch({"op": "add", "path": f"/{number}", "value": 0})).attempts
+
+    store.calls.clear()
+    calls: list[Callable[[], object]] = [lambda: ours.write("c", "k", first).attempts]
+    calls += [lambda n=n: client(n) for n in range(clients)]  # type: ignore[misc]
+    assert together(calls) == [1] * (clients + 1)
+    document = ours.read("c", "k").document
+    assert document is not None
+    assert len(document.content) == clients + 1  # type: ignore[arg-type]
+    assert store.calls.count("move_heads") < clients / 2
+
+
+def test_a_lost_race_counts_as_an_attempt(store: WatchedStore) -> None:
+    ours, theirs = gateway(store), gateway(store)
+    ours.write("c", "k", put({"n": 1}))
+    store.before["move_heads"] = once(lambda: overtake(theirs))
+    written = ours.write("c", "k", patch({"op": "add", "path": "/m", "value": 1}))
+    assert written.attempts == 2
+    assert isinstance(written.outcome, Applied)
+    assert written.outcome.commit.revision == 3
+    assert written.outcome.commit.attempts == 2
+
+
+def test_a_refusal_is_never_decided_on_remembered_state(store: WatchedStore) -> None:
+    """Kubernetes PR 77619: the condition is false in the cache and true in the database."""
+    ours, theirs = gateway(store), gateway(store)
+    ours.write("c", "k", put({"n": 1}))
+    token = theirs.write("c", "k", replace("/n", 2)).outcome.document.token  # type: ignore[union-attr]
+    held = Conditions(if_match=frozenset({token}))
+    assert isinstance(ours.write("c", "k", replace("/n", 3), conditions=held).outcome, Applied)
+
+
+def test_a_no_op_is_never_decided_on_remembered_state(store: WatchedStore) -> None:
+    ours, theirs = gateway(store), gateway(store)
+    ours.write("c", "k", put({"n": 1}))
+    theirs.write("c", "k", replace("/n", 2))
+    assert isinstance(ours.write("c", "k", replace("/n", 1)).outcome, Applied)
+    assert isinstance(theirs.write("c", "k", replace("/n", 1)).outcome, Unchanged)
+
+
+def test_a_busy_catalog_of_one_worker_is_written_without_reading_its_head(
+    store: WatchedStore,
+) -> None:
+    ours = gateway(store)
+    ours.write("c", "k", put({"n": 0}))
+    store.calls.clear()
+    ours.write("c", "k", replace("/n", 1))
+    assert store.calls == ["move_heads", "write_documents", "write_commits"]
+
+
+def test_nobody_is_answered_before_the_batch_is_written_out(store: WatchedStore) -> None:
+    ours = gateway(store)
+    seen: list[object] = []
+    answered = threading.Event()
+    store.after["write_documents"] = lambda: seen.append(answered.is_set())
+    store.before["write_commits"] = lambda: seen.append(answered.is_set())
+    ours.write("c", "k", put(1))
+    answered.set()
+    assert seen == [False, False]
+
+
+@pytest.mark.parametrize("call", ["write_documents", "write_commits"])
+def test_a_batch_whose_writer_died_is_written_out_by_the_next(
+    store: WatchedStore, call: str
+) -> None:
+    """The worked example of the design: A dies between moving the head and writing out."""
+    dying, heir = gateway(store), gateway(store, write_out_grace_ms=1)
+    dying.write("c", "k", put({"n": 7}))
+    hold = threading.Event()
+    reached = threading.Event()
+    store.before[call] = once(lambda: stop_at(reached, hold))
+    writer = threading.Thread(target=dying.write, args=("c", "k", replace("/n", 8)))
+    writer.start()
+    assert reached.wait(10)
+    reading = heir.read("c", "k")
+    assert reading.document is not None
+    assert (reading.document.content, reading.catalog_revision) == ({"n": 8}, 2)
+    written = heir.write("c", "k", patch({"op": "add", "path": "/m", "value": 9}))
+    assert isinstance(written.outcome, Applied)
+    assert written.outcome.commit.revision == 3
+    hold.set()  # the dead one was only paused: its late write-out changes nothing
+    writer.join(10)
+    final = heir.read("c", "k").document
+    assert final is not None
+    assert final.content == {"n": 8, "m": 9}
+    assert [c.revision for c in heir.commits("c", after=0, limit=9, key=None).commits] == [1, 2, 3]
+
+
+def test_an_answer_lost_behind_a_won_move_is_found_by_the_commits_id(store: WatchedStore) -> None:
+    """Iceberg 13867, jetcd 1444: one's own success reported as a conflict, or applied twice."""
+    ours = gateway(store)
+    ours.write("c", "k", put({"log": []}))
+    store.after["move_heads"] = once(break_off)
+    grow = patch({"op": "add", "path": "/log/-", "value": 1})
+    written = ours.write("c", "k", grow)
+    assert isinstance(written.outcome, Applied)
+    assert written.attempts == 1
+    document = ours.read("c", "k").document
+    assert document is not None
+    assert document.content == {"log": [1]}
+
+
+def test_a_break_before_the_move_is_simply_tried_again(store: WatchedStore) -> None:
+    ours = gateway(store)
+    store.before["move_heads"] = once(break_off)
+    assert isinstance(ours.write("c", "k", put(1)).outcome, Applied)
+    assert ours.commits("c", after=0, limit=9, key=None).head_revision == 1
+
+
+def test_a_move_that_can_not_be_cleared_up_is_unknown(store: WatchedStore) -> None:
+    ours = gateway(store, deadline_ms=200)
+    store.after["move_heads"] = break_off
+    written = ours.write("c", "k", put(1))
+    assert written.outcome == Unknown(written.commit_id)
+
+
+def test_with_its_idempotency_key_the_client_learns_what_became_of_it(store: WatchedStore) -> None:
+    ours, other = gateway(store, deadline_ms=200), gateway(store, write_out_grace_ms=1)
+    name = Idempotency("ann", "x", "print")
+    store.after["move_heads"] = break_off
+    assert isinstance(ours.write("c", "k", put(1), idempotency=name).outcome, Unknown)
+    store.after.clear()
+    reply = other.reply("c", "ann", "x")
+    assert reply is not None
+    again = other.write("c", "k", put(1), idempotency=name).outcome
+    assert isinstance(again, Applied)
+    assert (again.commit, again.replayed) == (reply, True)
+
+
+def test_a_database_out_of_reach_before_the_move_is_certainly_not_applied(
+    store: WatchedStore,
+) -> None:
+    ours = gateway(store, deadline_ms=150)
+    store.before["heads"] = break_off
+    outcome = ours.write("c", "k", put(1)).outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, StoreUnavailable)
+    store.before.clear()
+    assert ours.commits("c", after=0, limit=9, key=None).head_revision == 0
+
+
+def test_a_write_out_that_breaks_does_not_lose_the_commit(store: WatchedStore) -> None:
+    ours, other = gateway(store), gateway(store, write_out_grace_ms=1)
+    store.before["write_commits"] = break_off
+    assert isinstance(ours.write("c", "k", put(1)).outcome, Applied)
+    store.before.clear()
+    assert [c.revision for c in other.commits("c", after=0, limit=9, key=None).commits] == [1]
+
+
+def test_the_clients_deadline_bounds_the_loop(store: WatchedStore) -> None:
+    ours = gateway(store)
+    hold = threading.Event()
+    reached = threading.Event()
+    store.before["move_heads"] = once(lambda: stop_at(reached, hold))
+    first = threading.Thread(target=ours.write, args=("c", "k", put(1)))
+    first.start()
+    assert reached.wait(10)
+    outcome = ours.write("c", "k", put(2), wait_s=0.05).outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, DeadlineExceeded)
+    hold.set()
+    first.join(10)
+    assert ours.commits("c", after=0, limit=9, key=None).head_revision == 1
+
+
+def test_a_full_queue_refuses_before_anything_is_tried(store: WatchedStore) -> None:
+    ours = gateway(store, queue_requests_max=1)
+    hold = threading.Event()
+    reached = threading.Event()
+    store.before["move_heads"] = once(lambda: stop_at(reached, hold))
+    first = threading.Thread(target=ours.write, args=("c", "k", put(1)))
+    first.start()
+    assert reached.wait(10)
+    with pytest.raises(QueueFull):
+        ours.write("c", "k", put(2))
+    hold.set()
+    first.join(10)
+    assert isinstance(ours.write("c", "k", put(3)).outcome, Applied)
+
+
+def test_a_defect_in_a_round_leaves_nobody_waiting(store: WatchedStore) -> None:
+    ours = gateway(store)
+
+    def defect() -> None:
+        raise ZeroDivisionError
+
+    store.before["move_heads"] = once(defect)
+    written = ours.write("c", "k", put(1))
+    assert written.outcome == Unknown(written.commit_id)
+    assert isinstance(ours.write("c", "k", put(2)).outcome, Applied)
+
+
+def test_racing_creators_make_one_document(store: WatchedStore) -> None:
+    create_only = Conditions(if_none_match=frozenset({"*"}))
+    gateways = [gateway(store) for _ in range(4)]
+    barrier = threading.Barrier(16)
+
+    def create(number: int) -> object:
+        barrier.wait(10)
+        return gateways[number % 4].write("c", "k", put(number), conditions=create_only).outcome
+
+    outcomes = together([lambda n=n: create(n) for n in range(16)])  # type: ignore[misc]
+    applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
+    refused = [outcome.error for outcome in outcomes if isinstance(outcome, Refused)]
+    assert len(applied) == 1
+    assert [type(error) for error in refused] == [PreconditionFailed] * 15
+
+
+def test_one_idempotency_key_racing_through_several_workers_applies_once(
+    store: WatchedStore,
+) -> None:
+    gateways = [gateway(store) for _ in range(4)]
+    gateways[0].write("c", "k", put({"log": []}))
+    name = Idempotency("ann", "x", "print")
+    barrier = threading.Barrier(16)
+    grow = patch({"op": "add", "path": "/log/-", "value": 1})
+
+    def send(number: int) -> object:
+        barrier.wait(10)
+        return gateways[number % 4].write("c", "k", grow, idempotency=name).outcome
+
+    outcomes = together([lambda n=n: send(n) for n in range(16)])  # type: ignore[misc]
+    assert {outcome.commit.id for outcome in outcomes if isinstance(outcome, Applied)} == {
+        gateways[1].reply("c", "ann", "x").id  # type: ignore[union-attr]
+    }
+    assert all(isinstance(outcome, Applied) for outcome in outcomes)
+    document = gateways[2].read("c", "k").document
+    assert document is not None
+    assert document.content == {"log": [1]}
