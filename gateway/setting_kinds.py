@@ -18,7 +18,7 @@ _UNITS = {"": 1, "KiB": 1024, "MiB": MIB, "GiB": 1024 * MIB}
 _SIZE = re.compile(r"(\d{1,15}) ?(KiB|MiB|GiB)?")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):(?P<port>\d{1,5})")
 _MONGODB_URI = re.compile(
-    r"(?P<scheme>mongodb(?:\+srv)?://)(?:(?P<user>[^@/]*)@)?(?P<hosts>[^@/?\s]+)(?P<rest>[/?]\S*)?"
+    r"(?P<scheme>mongodb(?:\+srv)?://)(?:(?P<user>[^@/]*)@)?(?P<hosts>[^@/?\s]+)(?P<rest>[/?][^\s@]*)?"
 )
 _SECRET_OPTION = re.compile(
     r"(?i)([?&;](?:authMechanismProperties|tlsCertificateKeyFilePassword)=)[^&;]*"

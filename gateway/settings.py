@@ -70,7 +70,7 @@ class Settings:
         kinds.choice("gevent", "gthread"),
         "gevent",
         "how a worker runs requests side by side: one greenlet each, or a pool of threads"
-        " (a fifth slower on a trivial request, and every feed holds a thread)",
+        " (a sixth slower on a trivial request, and every feed holds a thread)",
     )
     threads: int = _setting(
         kinds.integer(1, 4096), 64, "requests at a time in a worker; only for worker class gthread"

@@ -62,12 +62,14 @@ def unknown_variables() -> list[tuple[str, str]]:
     Other `GATEWAY_` variables are left alone: Kubernetes sets `GATEWAY_PORT` and more in every
     container beside a service of that name.
     """
-    known = {row.variable for row in SETTINGS} | {row.variable + "_FILE" for row in SETTINGS}
-    found = []
-    for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
-            found += [(name, near) for near in get_close_matches(name, known, 1, cutoff=0.88)]
-    return found
+    names = [row.name.upper() for row in SETTINGS]
+    known = set(names) | {f"{name}_FILE" for name in names}
+    given = {name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX)}
+    return [
+        (PREFIX + name, PREFIX + near)
+        for name in sorted(given - known)
+        for near in get_close_matches(name, known, 1, cutoff=0.82)
+    ]
 
 
 def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None:

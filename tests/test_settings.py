@@ -1,0 +1,265 @@
+"""A setting comes from its flag, else its variable, else its default; a wrong one is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main, settings_listing, settings_markdown
+from gateway.setting_kinds import MIB, Address, mask_uri
+from gateway.settings import SETTINGS, SettingError, Settings
+from gateway.settings_source import resolve, unknown_variables
+
+ROOT = Path(__file__).resolve().parent.parent
+URI = "mongodb://writer:s3cret@a.example:27017,b.example/?replicaSet=rs"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("GATEWAY_"):
+            monkeypatch.delenv(name)
+
+
+def test_a_flag_goes_before_the_variable_which_goes_before_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (resolve({}).settings.workers, resolve({}).sources["workers"]) == (2, "default")
+    monkeypatch.setenv("GATEWAY_WORKERS", "3")
+    by_variable = resolve({})
+    assert by_variable.settings.workers == 3
+    assert by_variable.sources["workers"] == "GATEWAY_WORKERS"
+    by_flag = resolve({"workers": "4"})
+    assert (by_flag.settings.workers, by_flag.sources["workers"]) == (4, "--workers")
+
+
+def test_every_default_is_allowed_by_its_own_row() -> None:
+    settings = resolve({}).settings
+    for row in SETTINGS:
+        value = getattr(settings, row.name)
+        if value is not None:
+            assert row.parse(row.show(value), "default") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bind", "8080"),
+        ("bind", "127.0.0.1:65536"),
+        ("bind", "a b:1"),
+        ("bind", "::1:8080"),
+        ("workers", "0"),
+        ("workers", "two"),
+        ("workers", "-1"),
+        ("workers", "1_0"),
+        ("workers", " 1"),
+        ("workers", "²"),
+        ("workers", ""),
+        ("worker_class", "sync"),
+        ("mongodb_uri", "http://a.example"),
+        ("mongodb_uri", "mongodb://"),
+        ("database", "a.b"),
+        ("database", ""),
+        ("database", "ü" * 32),
+        ("data_dir", ""),
+        ("document_bytes_max", "4 MB"),
+        ("document_bytes_max", "13MiB"),
+        ("document_bytes_max", "-4MiB"),
+        ("depth_max", "101"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_setting_its_source_and_what_is_allowed(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = next(row for row in SETTINGS if row.name == name)
+    with pytest.raises(SettingError) as by_flag:
+        resolve({name: text})
+    monkeypatch.setenv(row.variable, text)
+    with pytest.raises(SettingError) as by_variable:
+        resolve({})
+    for error, source in ((by_flag.value, row.flag), (by_variable.value, row.variable)):
+        assert (error.setting, error.source) == (name, source)
+        assert str(error).startswith(f"{source}: ")
+        assert row.kind.allowed in str(error)
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4096", 4096), ("4KiB", 4096), ("4 KiB", 4096), ("3MiB", 3 * MIB)],
+)
+def test_sizes_are_bytes_or_binary_units(text: str, value: int) -> None:
+    assert resolve({"document_bytes_max": text}).settings.document_bytes_max == value
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0.0.0.0:80", Address("0.0.0.0", 80)),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("gateway.example:0", Address("gateway.example", 0)),
+    ],
+)
+def test_addresses_are_read_and_shown_alike(text: str, address: Address) -> None:
+    assert resolve({"bind": text}).settings.bind == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize("text", ["true", "1", "YES"])
+def test_a_switch_is_read_from_its_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_EMBEDDED", text)
+    assert resolve({}).settings.embedded is True
+    assert resolve({"embedded": False}).settings.embedded is False
+
+
+def test_a_flag_for_one_mongodb_overrules_a_variable_for_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GATEWAY_MONGODB_URI", URI)
+    embedded = resolve({"embedded": True})
+    assert (embedded.settings.embedded, embedded.settings.mongodb_uri) == (True, None)
+    assert embedded.sources["mongodb_uri"] == "overruled by --embedded"
+    monkeypatch.setenv("GATEWAY_EMBEDDED", "true")
+    by_uri = resolve({"mongodb_uri": URI})
+    assert (by_uri.settings.embedded, by_uri.settings.mongodb_uri) == (False, URI)
+
+
+def test_two_mongodbs_from_sources_of_one_kind_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SettingError, match="--embedded and --mongodb-uri"):
+        resolve({"embedded": True, "mongodb_uri": URI})
+    monkeypatch.setenv("GATEWAY_MONGODB_URI", URI)
+    monkeypatch.setenv("GATEWAY_EMBEDDED", "true")
+    with pytest.raises(SettingError, match="GATEWAY_EMBEDDED and GATEWAY_MONGODB_URI"):
+        resolve({})
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"document_bytes_max": "9MiB"},
+        {"batch_bytes_max": "3MiB"},
+        {"body_bytes_max": "1MiB"},
+        {"queue_bytes_max": "1MiB"},
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(flags: dict[str, str]) -> None:
+    (given,) = flags
+    with pytest.raises(SettingError, match="must not be above") as refused:
+        resolve(flags)
+    assert refused.value.setting == given
+
+
+def test_a_variable_can_name_a_file_that_holds_the_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "uri"
+    secret.write_text(URI + "\n")
+    monkeypatch.setenv("GATEWAY_MONGODB_URI_FILE", str(secret))
+    assert resolve({}).settings.mongodb_uri == URI
+    monkeypatch.setenv("GATEWAY_MONGODB_URI_FILE", str(tmp_path / "absent"))
+    with pytest.raises(SettingError, match="GATEWAY_MONGODB_URI_FILE"):
+        resolve({})
+
+
+def test_credentials_are_never_shown() -> None:
+    resolved = resolve({"mongodb_uri": URI})
+    listing = settings_listing(resolved)
+    assert "a.example:27017,b.example" in listing
+    for text in (listing, repr(resolved), repr(resolved.settings)):
+        assert "s3cret" not in text
+        assert "writer" not in text
+    with pytest.raises(SettingError) as refused:
+        resolve({"mongodb_uri": "mongo://writer:s3cret@a.example"})
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "masked"),
+    [
+        ("mongodb://h/?a=b", "mongodb://h/?a=b"),
+        ("mongodb+srv://u@h/db", "mongodb+srv://***@h/db"),
+        (
+            "mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:x&tls=true",
+            "mongodb://h/?authMechanismProperties=***&tls=true",
+        ),
+        (
+            "mongodb://h/?tls=true&tlscertificatekeyfilepassword=x",
+            "mongodb://h/?tls=true&tlscertificatekeyfilepassword=***",
+        ),
+        ("mongodb://u:pass@word@h/", "***"),
+        ("mongodb://u:p/w@h/", "***"),
+        ("s3cret", "***"),
+    ],
+)
+def test_masking_hides_what_it_does_not_understand(uri: str, masked: str) -> None:
+    assert mask_uri(uri) == masked
+
+
+def test_a_misspelt_variable_is_noticed_and_those_of_kubernetes_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GATEWAY_WORKRES", "4")
+    monkeypatch.setenv("GATEWAY_PORT", "tcp://10.0.0.1:80")
+    monkeypatch.setenv("GATEWAY_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("GATEWAY_TEST_MONGODB_URI", URI)
+    assert unknown_variables() == [("GATEWAY_WORKRES", "GATEWAY_WORKERS")]
+
+
+def test_the_data_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert resolve({}).settings.data_dir == Path("/data/metadata-gateway/mongodb")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    expected = Path("/home/somebody/.local/share/metadata-gateway/mongodb")
+    assert resolve({}).settings.data_dir == expected
+
+
+def test_every_setting_is_documented_as_the_table_has_it() -> None:
+    documented = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert documented == settings_markdown(), "run: gateway settings --markdown > docs/settings.md"
+    for column in fields(Settings):
+        assert f"`GATEWAY_{column.name.upper()}`" in documented
+
+
+def test_the_command_lists_every_setting_with_its_source() -> None:
+    result = CliRunner().invoke(
+        main, ["settings", "--deadline-ms", "2000"], env={"GATEWAY_LEADERS": "3"}
+    )
+    assert result.exit_code == 0
+    rows = {line.split()[0]: re.split(r" {2,}", line) for line in result.output.splitlines()}
+    assert set(rows) == {row.name for row in SETTINGS}
+    assert rows["deadline_ms"] == ["deadline_ms", "2000", "--deadline-ms"]
+    assert rows["leaders"] == ["leaders", "3", "GATEWAY_LEADERS"]
+    assert rows["workers"][-1] == "default"
+
+
+def test_the_serve_command_has_a_flag_for_every_setting() -> None:
+    usage = CliRunner().invoke(main, ["serve", "--help"]).output
+    for row in SETTINGS:
+        assert row.flag in usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve"], "--mongodb-uri URI (or GATEWAY_MONGODB_URI)"),
+        (["serve", "--workers", "0"], "--workers: workers must be an integer from 1 to 256"),
+        (["serve", "--wrokers", "1"], "--wrokers"),
+        (["server"], "server"),
+    ],
+)
+def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
+    arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
