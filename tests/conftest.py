@@ -1,0 +1,66 @@
+"""Shared by all tests: a real MongoDB for those that ask for it, and waiting without guessing."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.store.embedded import EmbeddedMongod
+
+# A server to use instead of an embedded one. Its databases `test_…` are made and dropped.
+EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs MongoDB carries the marker that `make test-fast` leaves out."""
+    for item in items:
+        if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.mongod)
+
+
+@pytest.fixture(scope="session")
+def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+    """A mongod that the tests share; one that stops or kills it has to `start` it again."""
+    with EmbeddedMongod(tmp_path_factory.mktemp("mongod")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mongodb_uri(request: pytest.FixtureRequest) -> str:
+    """The connection string of the shared server, external or embedded."""
+    return EXTERNAL_URI or str(request.getfixturevalue("mongod").uri)
+
+
+@pytest.fixture
+def database_name(mongodb_uri: str) -> Iterator[str]:
+    """A database that no other test has, dropped in the end."""
+    from pymongo import MongoClient
+
+    name = f"test_{uuid.uuid4().hex}"
+    yield name
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Callable[..., Any]:
+    """`eventually(condition, timeout_s=10)` returns the first true result of calling it.
+
+    It fails the test when there is none in time. The pause is between looks, never instead of one.
+    """
+
+    def wait(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+        deadline = time.monotonic() + timeout_s
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {timeout_s} s: {condition}")
+            time.sleep(0.01)
+        return result
+
+    return wait

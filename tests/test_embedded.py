@@ -1,0 +1,187 @@
+"""The embedded MongoDB keeps its data, shares it with no other, and ends with its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+from pymongo import MongoClient
+from pymongo.write_concern import WriteConcern
+
+from gateway.store.embedded import (
+    DataDirectoryInUse,
+    EmbeddedMongod,
+    MongodFailed,
+)
+from gateway.store.embedded_primary import make_primary
+
+pytestmark = pytest.mark.mongod
+Eventually = Callable[..., Any]
+
+
+def notes(mongod: EmbeddedMongod) -> list[Any]:
+    """What is stored, read and written with the guarantees that the gateway asks for."""
+    with MongoClient[dict[str, Any]](mongod.uri, serverSelectionTimeoutMS=5000) as client:
+        stored = client["kept"].get_collection(
+            "notes", write_concern=WriteConcern(w="majority", j=True)
+        )
+        found = [note["_id"] for note in stored.find().sort("_id")]
+        stored.insert_one({"_id": len(found)})
+        return found
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+    """One that these tests may stop and kill; each starts it first."""
+    mongod = EmbeddedMongod(tmp_path_factory.mktemp("own"))
+    yield mongod
+    mongod.stop()
+
+
+def test_it_takes_majority_writes_when_started_and_keeps_them_on_a_restart_or_crash(
+    own: EmbeddedMongod,
+) -> None:
+    own.start()
+    port = own.port
+    assert notes(own) == []
+    own.restart()
+    assert own.port == port
+    assert notes(own) == [0]
+    own.kill()
+    assert not own.running
+    own.start()
+    assert own.port == port
+    assert notes(own) == [0, 1]
+
+
+def test_its_data_can_be_used_on_another_port(own: EmbeddedMongod) -> None:
+    own.start()
+    before = notes(own)
+    own.stop()
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    with EmbeddedMongod(own.data_dir, port=port) as moved:
+        assert moved.port == port != own.port
+        assert notes(moved) == [*before, len(before)]
+    own.start()
+    assert notes(own) == [*before, len(before), len(before) + 1]
+
+
+def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongod) -> None:
+    own.start()
+    log_before = own.log_path.stat().st_size
+    second = EmbeddedMongod(own.data_dir)
+    with pytest.raises(DataDirectoryInUse) as refused:
+        second.start()
+    assert str(own.data_dir) in str(refused.value)
+    assert f"pid {own.pid}" in str(refused.value)
+    assert not second.running
+    assert own.running
+    assert b"Unable to lock" not in own.log_path.read_bytes()[log_before:]
+
+
+def test_a_port_in_use_is_named(own: EmbeddedMongod, tmp_path: Path) -> None:
+    own.start()
+    with pytest.raises(MongodFailed, match=rf"127\.0\.0\.1:{own.port} is in use"):
+        EmbeddedMongod(tmp_path, port=own.port).start()
+
+
+def test_a_foreign_mongod_on_the_port_is_left_alone(own: EmbeddedMongod) -> None:
+    own.start()
+    with pytest.raises(LookupError, match=f"another mongod \\(pid {own.pid}\\)"):
+        make_primary("gateway", own.port, os.getpid(), 5.0)
+
+
+def test_it_listens_on_this_machine_alone_and_on_no_unix_socket(own: EmbeddedMongod) -> None:
+    own.start()
+    listening = [
+        connection
+        for connection in psutil.Process(own.pid).net_connections(kind="all")
+        if connection.status == psutil.CONN_LISTEN or connection.family == socket.AF_UNIX
+    ]
+    assert [connection.laddr[:2] for connection in listening] == [("127.0.0.1", own.port)]
+
+
+def test_why_it_ended_at_start_is_told_from_its_log(tmp_path: Path) -> None:
+    (tmp_path / "storage.bson").write_bytes(b"no storage")
+    with pytest.raises(MongodFailed) as failed:
+        EmbeddedMongod(tmp_path).start()
+    assert "mongod.log" in str(failed.value)
+    assert "storage_engine_metadata" in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+def test_it_outlives_the_thread_that_started_it(own: EmbeddedMongod) -> None:
+    own.stop()
+    starter = Thread(target=own.start)
+    starter.start()
+    starter.join()
+    # The kernel sends the signal as soon as the thread is gone; it has had a whole write to arrive.
+    assert notes(own) is not None
+    assert own.running
+
+
+def test_a_forked_copy_of_its_owner_stops_nothing(own: EmbeddedMongod) -> None:
+    own.start()
+    child = os.fork()
+    if child == 0:
+        try:
+            own.stop()
+            own.kill()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert own.running
+    assert notes(own) is not None
+
+
+def test_it_ends_with_an_owner_that_is_killed(tmp_path: Path, eventually: Eventually) -> None:
+    code = (
+        "import sys, threading; from gateway.store.embedded import EmbeddedMongod\n"
+        "mongod = EmbeddedMongod(sys.argv[1]); mongod.start(); print(mongod.pid, flush=True)\n"
+        "threading.Event().wait()"
+    )
+    owner = subprocess.Popen((sys.executable, "-c", code, str(tmp_path)), stdout=subprocess.PIPE)
+    with owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert psutil.Process(pid).name() == "mongod"
+        owner.send_signal(signal.SIGKILL)
+        eventually(lambda: not psutil.pid_exists(pid))
+    with EmbeddedMongod(tmp_path) as again:
+        assert notes(again) == []
+
+
+def test_its_unexpected_end_is_reported_and_its_stop_is_not(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    ended: list[str] = []
+    with EmbeddedMongod(tmp_path, on_unexpected_exit=lambda: ended.append("ended")) as mongod:
+        mongod.restart()
+        mongod.kill()
+        mongod.start()
+        assert ended == []
+        assert mongod.pid is not None
+        os.kill(mongod.pid, signal.SIGKILL)
+        eventually(lambda: ended)
+    assert ended == ["ended"]
+
+
+def test_stopping_kills_one_that_does_not_stop(tmp_path: Path) -> None:
+    mongod = EmbeddedMongod(tmp_path, stop_timeout_s=0.2)
+    mongod.start()
+    pid = mongod.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    mongod.stop()
+    assert not psutil.pid_exists(pid)
