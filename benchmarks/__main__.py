@@ -56,6 +56,7 @@ def main(
             progress=progress,
         )
         stack.enter_context(rig)
+        machine = report.environment(uri)
         results: dict[str, Result] = {}
         for name in chosen:
             progress.scenario = name
@@ -63,7 +64,6 @@ def main(
             progress.clear()
             for table in results[name].tables:
                 print(report.table_text(table), flush=True)
-        machine = report.environment(uri)
         figures = [figure for result in results.values() for figure in result.figures]
         print(report.summary_text(figures, machine), flush=True)
         if json_path:

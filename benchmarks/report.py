@@ -20,13 +20,17 @@ _PACKAGES = ("flask", "gunicorn", "gevent", "msgspec", "pymongo", "jsonpatch")
 
 
 def environment(uri: str) -> dict[str, str]:
-    """What the numbers hold for: date, CPU, versions."""
+    """What the numbers hold for: date, CPU and what else keeps it busy, versions.
+
+    To be asked before the first scenario: later the load is the benchmark's own.
+    """
     with MongoClient[dict[str, Any]](uri) as client:
         mongod = client.server_info()["version"]
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
+        "load average before": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "mongod": mongod,
         **{package: _version(package) for package in _PACKAGES},

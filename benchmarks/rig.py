@@ -81,7 +81,7 @@ class Rig:
 def _gateway(uri: str, options: Sequence[str]) -> Iterator[int]:
     port = free_port()
     command = [
-        *(sys.executable, "-m", "gateway", "serve", "--bind", f"127.0.0.1:{port}"),
+        *(sys.executable, "-m", "gateway.cli", "serve", "--bind", f"127.0.0.1:{port}"),
         *("--workers", str(WORKERS), "--mongodb-uri", uri),
         *options,
     ]
