@@ -76,7 +76,8 @@ class _Changes:
                 self.emit({"op": "remove", "path": _below(path, name)})
         for name, value in b.items():
             if name in a:
-                self.between(_below(path, name), a[name], value, level)
+                if a[name] is not value:  # before its path is built: most members are shared
+                    self.between(_below(path, name), a[name], value, level)
             else:
                 self.emit({"op": "add", "path": _below(path, name), "value": value})
 

@@ -41,12 +41,30 @@ def at(value: Any, tokens: tuple[str, ...]) -> Any:
     return value
 
 
+LOOK_ALIKES = [(True, 1), (False, 0), (1, 1.0), (0, False), ("1", 1), (1.0, True), (None, False)]
+
+
+def look_alike(value: Any) -> Any:
+    """`value` with each scalar exchanged for one that Python or a reader may take for it."""
+    if isinstance(value, dict):
+        return {name: look_alike(child) for name, child in reversed(value.items())}
+    if isinstance(value, list):
+        return [look_alike(child) for child in value]
+    for scalar, other in LOOK_ALIKES:
+        if type(value) is type(scalar) and value == scalar:
+            return other
+    return value
+
+
 @st.composite
 def pointers(draw: st.DrawFn, document: Any) -> str:
     """Mostly a location of `document`; else one beside or below it, existing or not."""
     tokens = draw(st.sampled_from(locations(document)))
-    how = draw(st.sampled_from(["there", "there", "there", "below", "below", "beside"]))
-    if how == "below":
+    how = draw(st.sampled_from(["there", "there", "there", "below", "below", "beside", "end"]))
+    here = at(document, tokens)
+    if how == "end" and isinstance(here, list):
+        tokens = (*tokens, str(len(here) + draw(st.integers(-1, 1))))
+    elif how == "below":
         tokens = (*tokens, draw(st.sampled_from(NAMES)))
     elif how == "beside" and tokens:
         tokens = (*tokens[:-1], draw(st.sampled_from(NAMES)))
@@ -63,7 +81,10 @@ def operations(draw: st.DrawFn, document: Any) -> dict[str, Any]:
         return {"op": name, "from": draw(pointers(document)), "path": path}
     if name == "test" and draw(st.integers(0, 3)):
         tokens = draw(st.sampled_from(locations(document)))
-        return {"op": name, "path": join_pointer(tokens), "value": at(document, tokens)}
+        value = at(document, tokens)
+        if draw(st.booleans()):
+            value = look_alike(value)
+        return {"op": name, "path": join_pointer(tokens), "value": value}
     return {"op": name, "path": path, "value": draw(documents)}
 
 

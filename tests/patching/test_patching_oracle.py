@@ -6,10 +6,11 @@ import jsonpatch
 import msgspec
 import pytest
 from hypothesis import event, given, settings
+from hypothesis import strategies as st
 from jsonpointer import JsonPointerException
 from patch_strategies import patched_documents
 
-from patching import ABSENT, PatchError, apply
+from patching import ABSENT, PatchError, apply, join_pointer
 
 REFUSALS = (jsonpatch.JsonPatchException, JsonPointerException)
 
@@ -41,3 +42,26 @@ def test_jsonpatch_refuses_to_remove_the_whole_document_and_apply_does_not():
     with pytest.raises(jsonpatch.JsonPatchConflict):
         jsonpatch.apply_patch({"a": 1}, patch)
     assert apply({"a": 1}, patch) is ABSENT
+
+
+crowded = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map(join_pointer)
+crowding = st.fixed_dictionaries(
+    {"op": st.sampled_from(["add", "copy", "copy", "move"]), "from": crowded, "path": crowded}
+).map(lambda operation: {**operation, "value": {}})
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(crowding, max_size=12))
+def test_places_that_share_a_copy_stay_apart(patch):
+    # few places and many copies, so that what was copied is changed again, on either side
+    document = {"a": {"a": {}, "b": {"a": {}}}, "b": {"a": {"b": {}}}}
+    performed = []
+    for operation in patch:
+        try:
+            apply(document, [*performed, operation])
+        except PatchError:
+            continue
+        performed.append(operation)
+    event(f"performed {len(performed)}")
+    expected = jsonpatch.apply_patch(copy.deepcopy(document), performed)
+    assert canonical(apply(document, performed)) == canonical(expected)
