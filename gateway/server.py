@@ -37,6 +37,7 @@ REQUEST_LINE_BYTES_MAX = 8190
 # A composite token in If-Match names each document that must be unchanged.
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 64
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 KEEPALIVE_S = 75  # above the idle timeout of common proxies (60 s), so that they close first
 
 
@@ -98,7 +99,19 @@ def _run_gunicorn(settings: Settings, application: str) -> int:
 
 
 class _GracefulArbiter(Arbiter):
-    """gunicorn's master, without two habits of it that don't fit."""
+    """gunicorn's master, without three habits of it that don't fit."""
+
+    def spawn_worker(self) -> int:
+        """A signal that comes while a worker starts ends it.
+
+        gunicorn loses it: until the worker has its own handlers, it has a copy of the master's, and
+        so a service that is stopped right after its start would need the whole graceful timeout.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        try:
+            return super().spawn_worker()  # the worker unblocks them in `_begin_worker`
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def handle_int(self) -> None:
         """Requests are finished, as after SIGTERM; gunicorn would cut them off."""
@@ -145,7 +158,8 @@ class _Server(BaseApplication):
             "control_socket_disable": True,
             # One parser, whatever else is installed: two would differ in what they refuse.
             "http_parser": "python",
-            "post_worker_init": self._announce,
+            "post_fork": self._begin_worker,
+            "post_worker_init": self._begin_work,
         }
         if os.access("/dev/shm", os.W_OK):
             # Workers show signs of life through a file; on a slow disk that could block them.
@@ -157,8 +171,17 @@ class _Server(BaseApplication):
         module, _, function = self._application.partition(":")
         return CheckedBodies(getattr(import_module(module), function)(self._settings))
 
-    def _announce(self, worker: Any) -> None:
+    def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
+        """Called in each worker right after the fork."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        # A terminal sends Ctrl-C to the workers too. The master alone decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+    def _begin_work(self, worker: Any) -> None:
         """Called in each worker once its application is made; the sockets listen since before."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
         try:
             first = os.read(self._first_ready, 1)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The gthread worker: gunicorn's own, answering unparsable requests as the service does."""
+"""The gthread worker."""
 
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
@@ -6,4 +6,14 @@ from gateway.server_requests import RefusingWorker
 
 
 class ThreadWorker(RefusingWorker, GunicornThreadWorker):
-    pass
+    """Closes its sockets when it stops.
+
+    gunicorn leaves them open until the last request is done: whoever connects meanwhile would wait
+    and then be cut off, instead of being refused at once and going elsewhere.
+    """
+
+    def set_accept_enabled(self, enabled: bool | None) -> None:
+        super().set_accept_enabled(enabled)
+        if not enabled and not self.alive:
+            for listener in self.sockets:
+                listener.close()

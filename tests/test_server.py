@@ -1,0 +1,360 @@
+"""The server says when it is ready, finishes what runs when it ends, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gateway.server import HEADER_BYTES_MAX
+
+Eventually = Callable[..., Any]
+WORKER_CLASSES = ("gevent", "gthread")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+NO_DATABASE = "--mongodb-uri=mongodb://unused.example/"
+
+# Stands in for the gateway's own application. `/wait` returns when the test makes a file.
+APPLICATION = """
+import os, pathlib, sys, time
+import flask
+
+def create(settings):
+    assert "pymongo" not in sys.modules, "the master imported the driver"
+    import pymongo, threading
+    here = pathlib.Path(__file__).parent
+    application = flask.Flask("fake")
+
+    @application.get("/")
+    def root():
+        return {"pid": os.getpid(), "uri": settings.mongodb_uri}
+
+    @application.get("/wait")
+    def wait():
+        (here / "started").touch()
+        while not (here / "go").exists():
+            time.sleep(0.01)
+        return "done"
+
+    @application.get("/documents/<path:key>")
+    def document(key):
+        return {"length": len(key), "header": len(flask.request.headers.get("If-Match", ""))}
+
+    @application.put("/")
+    def put():
+        return {"length": len(flask.request.get_data())}
+
+    return application
+
+def broken(settings):
+    raise RuntimeError("no such thing")
+"""
+# `gateway` with that application in place of its own.
+COMMAND = (
+    "import functools, sys; from gateway import server\n"
+    "server.run = functools.partial(server.run, application=sys.argv.pop(1))\n"
+    "from gateway.cli import main; main()"
+)
+
+
+class Served:
+    """A running `gateway serve`, and how to speak with it."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path, port: int) -> None:
+        self.process = process
+        self.directory = directory
+        self.port = port
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        connection = self.connect()
+        connection.request("GET", path, headers={**headers, "Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def send(self, request: bytes) -> tuple[int, bytes, bytes]:
+        """Status, head and body of the answer to bytes that may be no request, and then an end."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), head, body
+
+    def refuses_connections(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) != 0
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str, str]:
+        """Exit code, and what was said since it was ready."""
+        out, err = self.process.communicate(timeout=40)
+        return self.process.returncode, out, err
+
+
+def command(
+    directory: Path, *arguments: str, application: str = "fake:create"
+) -> subprocess.Popen[str]:
+    (directory / "fake.py").write_text(APPLICATION)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
+    environment["PYTHONPATH"] = os.pathsep.join((str(directory), str(Path.cwd())))
+    return subprocess.Popen(
+        (sys.executable, "-c", COMMAND, application, *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def serving(directory: Path, *arguments: str) -> Iterator[Served]:
+    process = command(directory, "serve", "--bind=127.0.0.1:0", *arguments)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+)\n", line)
+        assert ready is not None, line + process.communicate(timeout=20)[1]
+        yield Served(process, directory, int(ready[1]))
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.fixture(scope="module", params=WORKER_CLASSES)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Shared by the tests that only ask."""
+    directory = tmp_path_factory.mktemp("served")
+    with serving(directory, NO_DATABASE, f"--worker-class={request.param}") as server:
+        yield server
+
+
+def test_the_ready_line_is_printed_once_for_all_workers(tmp_path: Path) -> None:
+    with serving(tmp_path, NO_DATABASE, "--workers=3") as server:
+        assert server.get("/")[0] == 200
+        assert server.stop() == (0, "", "")
+
+
+@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_request_that_runs_is_finished_before_the_end(
+    worker_class: str, number: int, tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(tmp_path, NO_DATABASE, f"--worker-class={worker_class}") as server:
+        connection = server.connect()
+        connection.request("GET", "/wait")
+        eventually((tmp_path / "started").exists)
+        if number == signal.SIGINT:  # as a terminal's Ctrl-C, to master and workers alike
+            os.killpg(server.process.pid, number)
+        else:
+            server.process.send_signal(number)
+        eventually(server.refuses_connections)
+        assert server.process.poll() is None
+        (tmp_path / "go").touch()
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"done")
+        assert server.ended() == (0, "", "")
+
+
+@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
+def test_idle_connections_do_not_hold_the_end(worker_class: str, tmp_path: Path) -> None:
+    arguments = (NO_DATABASE, f"--worker-class={worker_class}", "--graceful-timeout-s=3600")
+    with serving(tmp_path, *arguments) as server:
+        idle = server.connect()
+        idle.request("GET", "/")
+        assert idle.getresponse().read()
+        unused = socket.create_connection(("127.0.0.1", server.port))
+        assert server.stop()[0] == 0
+        assert idle.sock.recv(1) == b""
+        unused.close()
+
+
+def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> None:
+    # The first of them is ready, and the others are importing.
+    arguments = (NO_DATABASE, "--workers=6", "--graceful-timeout-s=3600")
+    with serving(tmp_path, *arguments) as server:
+        assert server.stop()[0] == 0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_request_that_does_not_end_is_cut_off(
+    number: int, tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(tmp_path, NO_DATABASE, "--graceful-timeout-s=1") as server:
+        connection = server.connect()
+        connection.request("GET", "/wait")
+        eventually((tmp_path / "started").exists)
+        assert server.stop(number)[0] == 0
+        with pytest.raises((http.client.HTTPException, OSError)):
+            connection.getresponse()
+
+
+def test_a_worker_that_died_is_replaced(tmp_path: Path, eventually: Eventually) -> None:
+    with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
+        first = server.get("/")[1]["pid"]
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: not psutil.pid_exists(first))
+        assert server.get("/")[1]["pid"] != first
+
+
+MALFORMED = {
+    "no request at all": (b"BLAH\r\n\r\n", 400),
+    "binary": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
+    "unknown transfer coding": (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: x\r\n\r\n", 400),
+    "two lengths": (
+        b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        400,
+    ),
+    "length and chunks": (
+        b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0",
+        400,
+    ),
+    "negative length": (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+    "version": (b"GET / HTTP/9.1\r\nHost: x\r\n\r\n", 400),
+    "header without a name": (b"GET / HTTP/1.1\r\n: x\r\n\r\n", 400),
+    "NUL in a header": (b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400),
+    "expectation": (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 5\r\n\r\n", 417),
+    "request line too long": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+    "header too long": (
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (HEADER_BYTES_MAX + 1) + b"\r\n\r\n",
+        431,
+    ),
+    "too many headers": (b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 100 + b"\r\n", 431),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_request_that_cannot_be_parsed_is_refused_as_the_clients_fault(
+    case: str, served: Served
+) -> None:
+    request, status = MALFORMED[case]
+    actual, head, body = served.send(request)
+    assert actual == status
+    assert b"Content-Type: application/problem+json" in head
+    problem = json.loads(body)
+    assert problem["status"] == status
+    assert (problem["applied"], problem["retryable"]) == ("no", False)
+
+
+BROKEN_BODIES = {
+    "shorter than its length": b"Content-Length: 10\r\n\r\n{}",
+    "a chunk without its end": b"Transfer-Encoding: chunked\r\n\r\n5\r\nab",
+    "no last chunk": b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+    "a chunk size that is none": b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_BODIES)
+def test_a_body_that_did_not_arrive_whole_is_refused(case: str, served: Served) -> None:
+    assert served.send(b"PUT / HTTP/1.1\r\nHost: x\r\n" + BROKEN_BODIES[case])[0] == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"Content-Length: 3\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"],
+)
+def test_a_whole_body_is_read(body: bytes, served: Served) -> None:
+    status, _, answer = served.send(b"PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + body)
+    assert (status, json.loads(answer)) == (200, {"length": 3})
+
+
+def test_the_longest_names_and_long_conditions_are_accepted(served: Served) -> None:
+    key = "%F0%9F%98%80" * 256  # 1024 bytes
+    catalog = "%C3%BC" * 256  # 512 bytes
+    condition = "x" * (HEADER_BYTES_MAX - 100)
+    status, answer = served.get(f"/documents/{catalog}/{key}", **{"If-Match": condition})
+    assert (status, answer["header"]) == (200, len(condition))
+
+
+def test_an_address_in_use_is_one_line_and_exit_code_1(served: Served, tmp_path: Path) -> None:
+    process = command(tmp_path, "serve", f"--bind=127.0.0.1:{served.port}", NO_DATABASE)
+    out, err = process.communicate(timeout=20)
+    message = f"gateway: can't listen on 127.0.0.1:{served.port}: Address already in use\n"
+    assert (process.returncode, out, err) == (1, "", message)
+
+
+def test_an_application_that_cannot_be_made_ends_the_service_with_exit_code_1(
+    tmp_path: Path,
+) -> None:
+    process = command(
+        tmp_path, "serve", "--bind=127.0.0.1:0", NO_DATABASE, application="fake:broken"
+    )
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (1, "")
+    assert "no such thing" in err
+
+
+@pytest.mark.mongod
+class TestEmbedded:
+    """The embedded MongoDB lives exactly as long as the service."""
+
+    @pytest.fixture
+    def embedded(self, tmp_path: Path) -> Iterator[Served]:
+        data = tmp_path / "data"
+        with serving(tmp_path, "--embedded", f"--data-dir={data}", "--workers=1") as server:
+            yield server
+
+    def mongod(self, server: Served) -> psutil.Process:
+        children = psutil.Process(server.process.pid).children()
+        (mongod,) = (child for child in children if child.name() == "mongod")
+        return mongod
+
+    def test_it_stops_after_the_last_request(
+        self, embedded: Served, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        mongod = self.mongod(embedded)
+        assert f":{mongod.net_connections('tcp4')[0].laddr.port}/" in embedded.get("/")[1]["uri"]
+        connection = embedded.connect()
+        connection.request("GET", "/wait")
+        eventually((tmp_path / "started").exists)
+        os.killpg(embedded.process.pid, signal.SIGINT)
+        eventually(embedded.refuses_connections)
+        assert mongod.is_running()
+        (tmp_path / "go").touch()
+        assert connection.getresponse().read() == b"done"
+        assert embedded.ended() == (0, "", "")
+        assert not mongod.is_running()
+
+    def test_it_survives_a_worker_and_its_replacement(
+        self, embedded: Served, eventually: Eventually
+    ) -> None:
+        mongod = self.mongod(embedded)
+        first = embedded.get("/")[1]["pid"]
+        os.kill(first, signal.SIGTERM)
+        eventually(lambda: not psutil.pid_exists(first))
+        assert embedded.get("/")[1]["pid"] != first
+        assert mongod.is_running()
+
+    def test_nothing_outlives_a_gateway_that_is_killed(
+        self, embedded: Served, eventually: Eventually
+    ) -> None:
+        family = psutil.Process(embedded.process.pid).children()
+        embedded.process.kill()
+        eventually(lambda: not any(child.is_running() for child in family))
+
+    def test_the_service_ends_with_it(self, embedded: Served) -> None:
+        self.mongod(embedded).kill()
+        code, out, err = embedded.ended()
+        assert (code, out) == (1, "")
+        assert err.splitlines()[-1].startswith("gateway: the embedded MongoDB ended")
