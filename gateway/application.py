@@ -1,0 +1,53 @@
+"""Puts the layers together; the only module that knows all of them."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import RequestLimits, create_app
+from gateway.settings import Settings
+from gateway.store.mongodb import connect
+from patching import Limits
+
+
+def create_application(settings: Settings) -> Flask:
+    """The application of one worker process; made after the server has forked.
+
+    Connects in the background. ValueError where no MongoDB is chosen or its URI is malformed.
+    """
+    if settings.mongodb_uri is None:
+        raise ValueError("mongodb_uri is not set")
+    store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
+    gateway = Gateway(store, ThreadRuntime(), _service_limits(settings))
+    return create_app(gateway, _request_limits(settings))
+
+
+def _service_limits(settings: Settings) -> ServiceLimits:
+    return ServiceLimits(
+        patch=Limits(
+            operations_max=settings.patch_operations_max,
+            copy_growth_bytes_max=settings.copy_growth_bytes_max,
+            depth_max=settings.depth_max,
+            result_bytes_max=settings.document_bytes_max,
+        ),
+        full_value_every=settings.full_value_every,
+        batch_requests_max=settings.batch_operations_max,
+        batch_bytes_max=settings.batch_bytes_max,
+        queue_requests_max=settings.queue_requests_max,
+        queue_bytes_max=settings.queue_bytes_max,
+        cache_bytes_max=settings.cache_bytes_max,
+        deadline_ms=settings.deadline_ms,
+        leaders=settings.leaders,
+    )
+
+
+def _request_limits(settings: Settings) -> RequestLimits:
+    return RequestLimits(
+        body_bytes_max=settings.body_bytes_max,
+        document_bytes_max=settings.document_bytes_max,
+        depth_max=settings.depth_max,
+        key_bytes_max=settings.key_bytes_max,
+        catalog_name_bytes_max=settings.catalog_name_bytes_max,
+    )

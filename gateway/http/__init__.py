@@ -1,0 +1,10 @@
+"""HTTP: routes, condition headers, entity tags and problems. Knows nothing of the store.
+
+What a request says is parsed here, strictly, into the values of ``gateway.commits.requests``; what
+came of it is written into a response. Nothing is decided here that depends on a document.
+"""
+
+from gateway.http.app import create_app
+from gateway.http.limits import RequestLimits
+
+__all__ = ["RequestLimits", "create_app"]

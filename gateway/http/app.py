@@ -1,0 +1,52 @@
+"""The Flask application: routes, converters, middlewares, and one handler for every error."""
+
+from __future__ import annotations
+
+import flask
+from flask import Flask
+from werkzeug.routing import BaseConverter
+
+from gateway.commits.service import Gateway
+from gateway.http.answers import Answer
+from gateway.http.documents import DocumentRoutes
+from gateway.http.history import HistoryRoutes
+from gateway.http.limits import RequestLimits
+from gateway.http.problems import problem_answer
+from gateway.http.raw_path import RawPath
+from gateway.http.request_ids import RequestIds
+from gateway.http.service import ServiceRoutes
+
+DEFAULT_LIMITS = RequestLimits()
+
+
+class _Segment(BaseConverter):
+    """One segment of the encoded path, even an empty one; its view decodes it."""
+
+    regex = "[^/]*"
+
+
+class _Rest(BaseConverter):
+    """The rest of the encoded path, slashes and all."""
+
+    regex = ".*"
+    part_isolating = False
+
+
+def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flask:
+    """The service over ``gateway``; a WSGI application that needs nothing else."""
+    app = Flask("gateway", static_folder=None)
+    # OPTIONS is answered where there is more to say than Allow: at documents.
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.merge_slashes = False
+    app.url_map.strict_slashes = False
+    app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+    DocumentRoutes(gateway, limits).register(app)
+    HistoryRoutes(gateway, limits).register(app)
+    ServiceRoutes(gateway).register(app)
+    app.register_error_handler(Exception, _answer_error)
+    app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]
+    return app
+
+
+def _answer_error(error: Exception) -> Answer:
+    return problem_answer(error, flask.request.environ, {})

@@ -1,0 +1,199 @@
+"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
+
+The search (``gateway.commits.storable``) walks the whole value. Most bodies show by their bytes
+alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec decoded:
+
+* NaN, infinities, numbers beyond a double, lone surrogates and bytes that aren't UTF-8: msgspec
+  refuses them, so none is in the value.
+* NUL in a member name: JSON text holds no raw control character, so NUL can come only from the
+  escape ``\\u0000``. Where these six bytes aren't in ``raw``, there is no NUL.
+* An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so an integer of less than 19
+  digits fits. A JSON integer is written as one run of digits without an exponent; where no run of
+  19 digits is in ``raw``, every integer fits.
+* Nesting: every container is opened by its own ``[`` or ``{``, so the value is nested no deeper
+  than the number of these bytes in ``raw``. Where there are more, the value's depth is counted.
+
+What these tests hold back needn't be wrong (a text may hold twenty digits): then the value is
+searched, and the search decides.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any, NoReturn
+
+import msgspec
+from werkzeug.wsgi import get_input_stream
+
+from gateway.commits import storable
+from gateway.commits.errors import Unstorable
+from gateway.http.limits import RequestLimits
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from patching import Json
+
+_decode = msgspec.json.Decoder().decode
+_TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
+_DIGITS_MAX = 4000
+# Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
+_DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
+_LONG_RUN = b"0" * 19
+
+
+def read_body(environ: Environ, limits: RequestLimits) -> bytes:
+    """The body, which isn't empty. Chunked bodies are read until the limit is passed, not further.
+
+    Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
+    """
+    maximum = limits.body_bytes_max
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding is not None and encoding.strip().lower() not in ("identity", ""):
+        raise RequestRefused(
+            "unsupported_content_encoding",
+            "bodies are taken as they are: leave out Content-Encoding",
+            headers=[("Accept-Encoding", "identity")],
+        )
+    length = _declared_length(environ)
+    if length is not None and length > maximum:
+        _refuse_large(maximum, length)
+    raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
+    if len(raw) > maximum:
+        _refuse_large(maximum, len(raw))
+    if not raw:
+        raise RequestRefused("malformed_json", "the body is empty")
+    return raw
+
+
+def _declared_length(environ: Environ) -> int | None:
+    """None for a chunked body, whose length is known at its end."""
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        return None
+    declared: str = environ.get("CONTENT_LENGTH") or "0"
+    return int(declared) if declared.isdigit() else None
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """At most ``size`` bytes; a stream may give less at a time than it is asked for."""
+    raw = stream.read(size)
+    while raw and len(raw) < size:
+        more = stream.read(size - len(raw))
+        if not more:
+            break
+        raw += more
+    return raw
+
+
+def decode_value(raw: bytes, limits: RequestLimits) -> Json:
+    """The JSON value in ``raw``, fit to be stored but for its size."""
+    value, suspect = _decoded(raw)
+    if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
+        _refuse_deep(value, limits)
+    if suspect:
+        storable.check(value, depth_max=len(raw))
+        _refuse_rest(suspect)
+    return value
+
+
+def decode_patch(raw: bytes) -> Json:
+    """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
+
+    Whether it is a patch, and how deep its values reach, is left to ``patching.parse``.
+    """
+    value, suspect = _decoded(raw)
+    if suspect:
+        for index, operation in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(operation, dict):
+                _check_operation(operation, index, len(raw))
+        storable.check(value, depth_max=len(raw))
+        _refuse_rest(suspect)
+    return value
+
+
+def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
+    """The value, and whether it must be searched: false, true, or why msgspec refused it."""
+    try:
+        value = _decode(raw)
+    except RecursionError:
+        _refuse_very_deep()
+    except ValueError as error:
+        return _decoded_leniently(raw), error
+    return value, b"\\u0000" in raw or _LONG_RUN in raw.translate(_DIGITS_ALONE)
+
+
+def _decoded_leniently(raw: bytes) -> Json:
+    """What msgspec refused: malformed for the standard library too, or else to be searched."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        detail = f"the body is not UTF-8, from byte {error.start} on"
+        raise RequestRefused("malformed_json", detail) from error
+    try:
+        value: Any = json.loads(text, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise RequestRefused("malformed_json", f"the body is not JSON: {error}") from error
+    except RecursionError:
+        _refuse_very_deep()
+    return value  # type: ignore[no-any-return]
+
+
+def _integer(digits: str) -> int:
+    return int(digits) if len(digits) <= _DIGITS_MAX else _TOO_MANY_DIGITS
+
+
+def _refuse_rest(suspect: ValueError | bool) -> None:
+    """The search found nothing. That settles a suspicion, but not a refusal of msgspec's."""
+    if isinstance(suspect, ValueError):
+        raise RequestRefused("malformed_json", f"the body is not JSON: {suspect}") from suspect
+
+
+def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> None:
+    path = operation.get("path")
+    pointer = path if isinstance(path, str) else ""
+    for member in ("path", "from"):
+        place = operation.get(member)
+        if isinstance(place, str) and "\0" in place:
+            raise Unstorable("a member name holds NUL", pointer, index)
+    if "value" in operation:
+        try:
+            storable.check(operation["value"], depth_max=depth_max)
+        except Unstorable as error:
+            shown = pointer.encode("utf-8", "backslashreplace").decode()
+            raise Unstorable(error.detail, shown + error.pointer, index) from error
+
+
+def _refuse_deep(value: Json, limits: RequestLimits) -> None:
+    """Refuse a value that is nested too deep; level by level, so that none is too deep for it."""
+    level = [value] if isinstance(value, dict | list) else []
+    depth = 0
+    while level:
+        depth += 1
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, dict | list)
+        ]
+    if depth > limits.depth_max:
+        raise RequestRefused(
+            "nesting_too_deep",
+            f"the value is nested {depth} levels deep, {limits.depth_max} are allowed",
+            limit="depth_max",
+            maximum=limits.depth_max,
+            actual=depth,
+        )
+
+
+def _refuse_very_deep() -> NoReturn:
+    raise RequestRefused(
+        "nesting_too_deep", "the body is nested far deeper than allowed", limit="depth_max"
+    )
+
+
+def _refuse_large(maximum: int, actual: int) -> NoReturn:
+    raise RequestRefused(
+        "body_too_large",
+        f"the body has {actual} bytes or more, {maximum} are allowed",
+        limit="body_bytes_max",
+        maximum=maximum,
+        actual=actual,
+    )

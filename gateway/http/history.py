@@ -1,0 +1,76 @@
+"""`/v1/catalogs/{catalog}/commits` and `…/outcomes`: what was done, and whether it was."""
+
+from __future__ import annotations
+
+import flask
+from flask import Flask
+
+from gateway.commits.service import Gateway
+from gateway.http import names
+from gateway.http.answers import Answer, body_answer, encode
+from gateway.http.commit_shapes import commit_shape
+from gateway.http.limits import RequestLimits
+from gateway.http.parameters import NoParameters, PageParameters, parameters, whole_number
+from gateway.http.preferences import is_idempotency_key
+from gateway.http.refusals import RequestRefused
+from gateway.http.writes import PRINCIPAL
+
+_PAGE_PARAMETERS = PageParameters()
+_NO_PARAMETERS = NoParameters()
+
+
+class HistoryRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        catalog = "/v1/catalogs/<segment:catalog>"
+        app.add_url_rule(f"{catalog}/commits", "list_commits", self.page, methods=["GET"])
+        app.add_url_rule(
+            f"{catalog}/commits/<segment:revision>", "read_commit", self.commit, methods=["GET"]
+        )
+        app.add_url_rule(
+            f"{catalog}/outcomes/<rest:idempotency_key>", "outcome", self.outcome, methods=["GET"]
+        )
+
+    def page(self, catalog: str) -> Answer:
+        """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
+        catalog = names.catalog_name(catalog, self._limits)
+        asked = parameters(flask.request.environ, _PAGE_PARAMETERS)
+        page = self._gateway.commits(catalog, **asked)
+        content = {
+            "commits": [commit_shape(commit) for commit in page.commits],
+            "next": page.next_after,
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
+
+    def commit(self, catalog: str, revision: str) -> Answer:
+        catalog = names.catalog_name(catalog, self._limits)
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        try:
+            number = whole_number(revision)
+        except ValueError as error:
+            raise RequestRefused("invalid_parameter", f"revision: {error}") from error
+        return body_answer(encode(commit_shape(self._gateway.commit(catalog, number))), [])
+
+    def outcome(self, catalog: str, idempotency_key: str) -> Answer:
+        """The commit made under the key. That there is none is true up to now, not for ever."""
+        catalog = names.catalog_name(catalog, self._limits)
+        name = _idempotency_key(idempotency_key)
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        commit = self._gateway.reply(catalog, PRINCIPAL, name)
+        if commit is None:
+            detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
+            raise RequestRefused("outcome_not_found", detail)
+        return body_answer(encode({"applied": True, **commit_shape(commit)}), [])
+
+
+def _idempotency_key(encoded: str) -> str:
+    try:
+        key = names.percent_decoded(encoded)
+    except ValueError as error:
+        raise RequestRefused("invalid_name", f"the key can't be decoded: {error}") from error
+    if not is_idempotency_key(key):
+        raise RequestRefused("invalid_name", "this can't be an Idempotency-Key")
+    return key

@@ -1,0 +1,18 @@
+"""How large a request and its parts may be; meaning and defaults: ``gateway.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What is checked before a request reaches ``gateway.commits``. Sizes are in bytes."""
+
+    body_bytes_max: int = 8 * MIB
+    document_bytes_max: int = 4 * MIB
+    depth_max: int = 100
+    key_bytes_max: int = 1024
+    catalog_name_bytes_max: int = 512

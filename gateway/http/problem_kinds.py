@@ -1,0 +1,59 @@
+"""Every ``code`` that a problem can have: its status and title. Codes are stable, titles are not.
+
+A row is never removed and its status never changed within version 1 of the contract.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+    retry_after_s: int | None = None
+
+
+KINDS: Final[dict[str, Kind]] = {
+    # The request itself
+    "malformed_request": Kind(400, "Malformed request"),
+    "malformed_json": Kind(400, "Malformed JSON"),
+    "invalid_name": Kind(400, "Invalid catalog name or key"),
+    "invalid_parameter": Kind(400, "Invalid parameter"),
+    "invalid_header": Kind(400, "Invalid header"),
+    "invalid_condition": Kind(400, "Invalid condition header"),
+    "invalid_patch": Kind(400, "Invalid patch"),
+    "invalid_pointer": Kind(400, "Invalid JSON Pointer"),
+    "unknown_operation": Kind(400, "Unknown patch operation"),
+    # What it names
+    "route_not_found": Kind(404, "No such route"),
+    "method_not_allowed": Kind(405, "Method not allowed"),
+    "document_not_found": Kind(404, "No such document"),
+    "revision_not_found": Kind(404, "No such revision"),
+    "outcome_not_found": Kind(404, "No commit under this idempotency key"),
+    "revision_compacted": Kind(410, "Revision compacted"),
+    # The state it meets
+    "test_failed": Kind(409, "A test operation failed"),
+    "path_missing": Kind(409, "A path doesn't exist"),
+    "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
+    "precondition_failed": Kind(412, "Precondition failed"),
+    # What it asks to be held
+    "name_too_long": Kind(414, "Name too long"),
+    "body_too_large": Kind(413, "Body too large"),
+    "over_limit": Kind(413, "Over a limit"),
+    "unsupported_media_type": Kind(415, "Unsupported media type"),
+    "unsupported_content_encoding": Kind(415, "Unsupported content encoding"),
+    "nesting_too_deep": Kind(422, "Nested too deep"),
+    "unstorable_value": Kind(422, "Value can't be stored"),
+    "idempotency_key_reused": Kind(422, "Idempotency key reused"),
+    # The service
+    "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
+    "internal_error": Kind(500, "Internal error"),
+    "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
+    "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),
+    "outcome_unknown": Kind(504, "Outcome unknown"),
+}
+
+
+def type_uri(code: str) -> str:
+    return f"urn:metadata-gateway:problem:{code}"

@@ -1,0 +1,173 @@
+"""The one place that turns errors into responses (RFC 9457, ``application/problem+json``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+
+from gateway.commits import errors
+from gateway.http.answers import Answer, body_answer, encode
+from gateway.http.media_types import PROBLEM
+from gateway.http.problem_kinds import KINDS, type_uri
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from gateway.http.request_ids import request_id
+from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
+
+_log = logging.getLogger(__name__)
+
+_DETAIL_CHARACTERS_MAX = 600
+_POINTER_CHARACTERS_MAX = 1000
+_VALUE_BYTES_MAX = 1000
+_READING = ("GET", "HEAD", "OPTIONS")
+
+# What the limits inside are called in the table of settings; others have one name.
+_LIMIT_SETTINGS: Final = {
+    "operations_max": "patch_operations_max",
+    "result_bytes_max": "document_bytes_max",
+}
+
+
+@dataclass(slots=True)
+class Problem:
+    """What becomes a response; ``members`` that are None are left out."""
+
+    code: str
+    detail: str
+    applied: str = "no"
+    retryable: bool = False
+    members: dict[str, Any] = field(default_factory=dict)
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) -> Answer:
+    """The response to ``error``, with ``more`` members. An unforeseen one is logged as a defect."""
+    problem = problem_of(error)
+    if problem is None:
+        _log.error("request %s failed", request_id(environ), exc_info=error)
+        # Nobody knows how far a write got before the defect.
+        applied = "no" if environ["REQUEST_METHOD"] in _READING else "unknown"
+        problem = Problem("internal_error", "the gateway has a defect; it was logged", applied)
+    problem.members.update(more)
+    return _answer(problem, environ)
+
+
+def _answer(problem: Problem, environ: Environ) -> Answer:
+    kind = KINDS[problem.code]
+    content = {
+        "type": type_uri(problem.code),
+        "title": kind.title,
+        "status": kind.status,
+        "detail": shortened(problem.detail, _DETAIL_CHARACTERS_MAX),
+        "code": problem.code,
+        "applied": problem.applied,
+        "retryable": problem.retryable,
+        "request_id": request_id(environ),
+    }
+    content |= {name: value for name, value in problem.members.items() if value is not None}
+    headers = problem.headers
+    if kind.retry_after_s is not None:
+        headers.append(("Retry-After", str(kind.retry_after_s)))
+    return body_answer(encode(content), headers, kind.status, PROBLEM)
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """What ``error`` says to a client; None for an error that no client should see."""
+    if isinstance(error, errors.CommitError):
+        return _of_commit_error(error)
+    if isinstance(error, PatchError):
+        return _of_patch_error(error)
+    if isinstance(error, RequestRefused):
+        return Problem(
+            error.code, error.detail, members=dict(error.members), headers=list(error.headers)
+        )
+    if isinstance(error, HTTPException):
+        return _of_http_exception(error)
+    return None
+
+
+def _of_commit_error(error: errors.CommitError) -> Problem:
+    if isinstance(error, errors.PatchDoesNotFit):
+        problem = _of_patch_error(error.error)
+        problem.members["current"] = _current(error.current)
+        return problem
+    if isinstance(error, errors.OverLimit):
+        return _over_limit(error.detail, error.limit, error.maximum, error.actual)
+    problem = Problem(error.code, error.detail, error.applied, error.retryable)
+    match error:
+        case errors.PreconditionFailed():
+            expected = shortened(error.expected, _VALUE_BYTES_MAX)
+            problem.members |= {"expected": expected, "current": _current(error.current)}
+        case errors.Unstorable():
+            problem.members |= _place(error.operation, error.pointer)
+        case errors.RevisionNotFound():
+            problem.members["head_revision"] = error.head_revision
+        case errors.RevisionCompacted():
+            problem.members["oldest_revision"] = error.floor
+        case errors.IdempotencyMismatch():
+            problem.members["revision"] = error.revision
+        case errors.OutcomeUnknown():
+            problem.members["commit_id"] = error.commit_id
+    return problem
+
+
+def _of_patch_error(error: PatchError) -> Problem:
+    if isinstance(error, LimitExceeded):
+        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
+    elif error.code == "document_absent":
+        problem = Problem("document_not_found", error.detail)
+    elif error.code in KINDS:
+        problem = Problem(error.code, error.detail)
+    else:
+        problem = Problem("patch_does_not_fit", error.detail)
+    problem.members |= _place(error.operation, error.pointer)
+    if isinstance(error, TestFailed):
+        for name, value in (("expected", error.expected), ("actual", error.actual)):
+            if value is not ABSENT and _is_small(value):
+                problem.members[name] = value
+    return problem
+
+
+def _of_http_exception(error: HTTPException) -> Problem:
+    """What Flask and werkzeug raise: no route, no such method, a body that broke off."""
+    if isinstance(error, NotFound):
+        return Problem("route_not_found", "there is no such route")
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        return Problem(
+            "method_not_allowed", f"this route has {allowed}", headers=[("Allow", allowed)]
+        )
+    return Problem("malformed_request", error.description or error.name)
+
+
+def _over_limit(detail: str, limit: str, maximum: int, actual: int) -> Problem:
+    code = "nesting_too_deep" if limit == "depth_max" else "over_limit"
+    setting = _LIMIT_SETTINGS.get(limit, limit)
+    return Problem(
+        code,
+        detail.replace(limit, setting),
+        members={"limit": setting, "maximum": maximum, "actual": actual},
+    )
+
+
+def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
+    shown = None if pointer is None else shortened(pointer, _POINTER_CHARACTERS_MAX)
+    return {"operation": operation, "pointer": shown}
+
+
+def _current(current: tuple[str, int] | None) -> dict[str, Json] | None:
+    return None if current is None else {"etag": current[0], "revision": current[1]}
+
+
+def _is_small(value: Json) -> bool:
+    return len(encode(value)) <= _VALUE_BYTES_MAX
+
+
+def shortened(text: str, characters_max: int) -> str:
+    """``text`` in what UTF-8 can hold, and not longer than that."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"

@@ -1,0 +1,53 @@
+"""Paths as they were sent: WSGI decodes them too early, and ``%2F`` would become a slash.
+
+A WSGI middleware puts the still encoded path where Flask routes by it; the names in it are decoded
+by ``names``, strictly, once it is known where each begins and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import quote
+
+Environ = dict[str, Any]
+WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+
+class RawPath:
+    """Calls ``application`` with the encoded path in PATH_INFO."""
+
+    def __init__(self, application: WsgiApplication) -> None:
+        self._application = application
+
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ["PATH_INFO"] = raw_path(environ)
+        return self._application(environ, start_response)
+
+
+def raw_path(environ: Environ) -> str:
+    """The path of the request target, still percent-encoded, below SCRIPT_NAME.
+
+    The target is taken from RAW_URI (gunicorn) or REQUEST_URI (werkzeug). A server that gives
+    neither has lost what was sent: there the decoded path is encoded again, so that all names work
+    but those with an encoded slash in a catalog's name.
+    """
+    target: str | None = environ.get("RAW_URI") or environ.get("REQUEST_URI")
+    if target is None:
+        return quote(environ.get("PATH_INFO", "").encode("latin-1"))
+    if not target.startswith("/"):
+        target = _without_authority(target)
+    path = target.partition("?")[0]
+    mounted_at = environ.get("SCRIPT_NAME")
+    if mounted_at and path.startswith(mounted_at):
+        path = path[len(mounted_at) :]
+    return path
+
+
+def _without_authority(target: str) -> str:
+    """The path and query of a target in absolute form (RFC 9112, section 3.2.2)."""
+    _, scheme_end, rest = target.partition("://")
+    if not scheme_end:
+        return target
+    start = min((i for i in (rest.find("/"), rest.find("?")) if i >= 0), default=len(rest))
+    return rest[start:]

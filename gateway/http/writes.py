@@ -1,0 +1,236 @@
+"""What the headers and parameters of a write ask for, and the answer to what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.commits.conditions import Conditions
+from gateway.commits.errors import CommitError, OutcomeUnknown
+from gateway.commits.requests import Applied, Edit, Unchanged, Unknown
+from gateway.commits.service import Gateway
+from gateway.http import names
+from gateway.http.answers import (
+    Answer,
+    Headers,
+    body_answer,
+    empty_answer,
+    encode,
+    etag,
+    last_modified,
+)
+from gateway.http.conditions import write_conditions
+from gateway.http.parameters import WriteParameters, parameters
+from gateway.http.preferences import Preferences, commit_message, idempotency_key, preferences
+from gateway.http.raw_path import Environ
+from gateway.model import Change, Commit, Document, Idempotency, version_token
+from patching import ABSENT, Absent, Json
+
+_PARAMETERS = WriteParameters()
+# Until there is access control, everybody is the same principal.
+PRINCIPAL = "anonymous"
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A write's target and everything it says beside its body."""
+
+    method: str
+    catalog: str
+    key: str
+    conditions: Conditions
+    prefer: Preferences
+    dry_run: bool
+    idempotency_key: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A write's body: decoded, its media type, and its length as it was sent."""
+
+    body: Json | Absent
+    media_type: str
+    size_bytes: int
+
+
+NOTHING_SENT = Sent(ABSENT, "", 0)
+
+
+def read_ask(environ: Environ, catalog: str, key: str) -> Ask:
+    """Raises RequestRefused for a header or parameter that isn't well formed."""
+    dry_run = environ.get("QUERY_STRING") and parameters(environ, _PARAMETERS)["dry_run"]
+    return Ask(
+        method=environ["REQUEST_METHOD"],
+        catalog=catalog,
+        key=key,
+        conditions=write_conditions(environ),
+        prefer=preferences(environ),
+        dry_run=bool(dry_run),
+        idempotency_key=idempotency_key(environ),
+        message=commit_message(environ),
+    )
+
+
+def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
+    """Commit ``edit`` and answer. Raises the CommitError of a write that was not applied."""
+    idempotency = None
+    if ask.idempotency_key is not None:
+        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, _fingerprint(ask, sent))
+    written = gateway.write(
+        ask.catalog,
+        ask.key,
+        edit,
+        conditions=ask.conditions,
+        size_bytes=sent.size_bytes,
+        wait_s=ask.prefer.wait_s,
+        author=PRINCIPAL,
+        message=ask.message,
+        idempotency=idempotency,
+        dry_run=ask.dry_run,
+    )
+    outcome = written.outcome
+    if isinstance(outcome, Applied):
+        return _applied(gateway, ask, outcome)
+    if isinstance(outcome, Unchanged):
+        return _unchanged(ask, outcome, written.attempts)
+    if isinstance(outcome, Unknown):
+        raise OutcomeUnknown(outcome.commit_id)
+    raise outcome.error
+
+
+def _fingerprint(ask: Ask, sent: Sent) -> str:
+    """A digest of what was asked: equal requests have equal ones, however they are written.
+
+    Not in it: what only changes how long is tried and how it is answered (Prefer, dry_run).
+    """
+    conditions = ask.conditions
+    tokens = [
+        None if each is None else sorted(each)
+        for each in (conditions.if_match, conditions.if_none_match)
+    ]
+    asked = [
+        ask.method,
+        ask.catalog,
+        ask.key,
+        sent.media_type,
+        tokens,
+        conditions.if_unmodified_since,
+        ask.message,
+        [] if sent.body is ABSENT else [sent.body],
+    ]
+    return hashlib.sha256(_canonical(asked)).hexdigest()
+
+
+class WriteAnswer(msgspec.Struct, frozen=True):
+    """The body of a write's answer; ``etag`` is the version token, without the header's quotes.
+
+    ``etag``, ``revision`` and ``create_revision`` are null where the write left no document, or
+    (a dry run) would leave another one than there is.
+    """
+
+    catalog: str
+    key: str
+    etag: str | None
+    revision: int | None
+    create_revision: int | None
+    changed: bool
+    attempts: int
+    rebased_from: str | None = None
+    dry_run: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
+    """Told from the commit alone, so that a replay is answered like the first time."""
+    commit = outcome.commit
+    change = _change_of(commit, ask.key)
+    exists = change.action != "delete"
+    created = exists and change.create_revision == commit.revision
+    headers: Headers = [
+        ("Catalog-Revision", str(commit.revision)),
+        ("Commit-Id", commit.id),
+        ("Attempts", str(commit.attempts)),
+    ]
+    token = None
+    if exists:
+        token = version_token(commit.revision, commit.id)
+        headers += (etag(token), last_modified(commit.time_us // 1_000_000))
+    if created:
+        headers.append(("Location", names.document_path(ask.catalog, ask.key)))
+    if outcome.replayed:
+        headers.append(("Idempotency-Replayed", "true"))
+    answer = WriteAnswer(
+        catalog=ask.catalog,
+        key=ask.key,
+        etag=token,
+        revision=commit.revision if exists else None,
+        create_revision=change.create_revision if exists else None,
+        changed=not ask.dry_run,
+        attempts=commit.attempts,
+        dry_run=ask.dry_run or msgspec.UNSET,
+    )
+    document = outcome.document
+    if outcome.replayed and exists and ask.prefer.returns == "representation":
+        document = _document_then(gateway, ask, commit)
+    return _answer(ask, answer, headers, document, status=201 if created else 200)
+
+
+def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
+    document = outcome.document
+    headers: Headers = [
+        ("Catalog-Revision", str(outcome.catalog_revision)),
+        ("Attempts", str(attempts)),
+    ]
+    kept = None if outcome.would_change else document
+    if kept is not None:
+        headers += (
+            etag(kept.token),
+            last_modified(kept.time_us // 1_000_000),
+            ("Commit-Id", kept.commit_id),
+        )
+    answer = WriteAnswer(
+        catalog=ask.catalog,
+        key=ask.key,
+        etag=kept.token if kept else None,
+        revision=kept.revision if kept else None,
+        create_revision=kept.create_revision if kept else None,
+        changed=outcome.would_change,
+        attempts=attempts,
+        dry_run=ask.dry_run or msgspec.UNSET,
+    )
+    return _answer(ask, answer, headers, document, status=200)
+
+
+def _answer(
+    ask: Ask, answer: WriteAnswer, headers: Headers, document: Document | None, *, status: int
+) -> Answer:
+    """In the form that was preferred, where that form can say what there is to say."""
+    returns, wait_s = ask.prefer
+    represented = document is not None and document.exists and returns == "representation"
+    minimal = returns == "minimal" and not ask.dry_run
+    applied = [f"return={returns}"] if represented or minimal else []
+    if wait_s is not None:
+        applied.append(f"wait={wait_s}")
+    if applied:
+        headers.append(("Preference-Applied", ", ".join(applied)))
+    if document is not None and represented:
+        return body_answer(encode(document.content), headers, 200 if ask.dry_run else status)
+    if minimal or (ask.method == "DELETE" and not ask.dry_run):
+        return empty_answer(headers)
+    return body_answer(encode(answer), headers, 200 if ask.dry_run else status)
+
+
+def _change_of(commit: Commit, key: str) -> Change:
+    return next(change for change in commit.changes if change.key == key)
+
+
+def _document_then(gateway: Gateway, ask: Ask, commit: Commit) -> Document | None:
+    """The document as the commit left it; None where that can't be told any more."""
+    try:
+        return gateway.read_at_revision(ask.catalog, ask.key, commit.revision).document
+    except CommitError:
+        return None
