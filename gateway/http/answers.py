@@ -1,51 +1,70 @@
-"""Responses, made in one go: what they hold is final when they are made."""
+"""Responses, made in one go: what they hold is known when they are made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 import msgspec
 from flask import Response
+from werkzeug.datastructures import Headers
 
 from gateway.http.media_types import JSON
+from gateway.http.raw_path import Environ
 
-Headers = list[tuple[str, str]]
+HeaderList = list[tuple[str, str]]
 
-encode = msgspec.json.Encoder().encode
+encode: Final = msgspec.json.Encoder().encode
+
+_STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+_BODILESS: Final = (204, 304)
 
 
 class Answer(Response):
-    """A response that sends exactly the headers it was given, and Content-Length.
+    """A response that is sent with the headers it was given, and no others.
 
-    werkzeug's own drops Last-Modified from a 304, which RFC 9110 section 15.4.5 wants there.
+    It differs from werkzeug's in two ways. Last-Modified stays on a 304, as RFC 9110 section
+    15.4.5 wants it. And ``headers`` is only built for who asks for it: building it and taking it
+    apart again took a quarter of the time of a read.
     """
 
-    automatically_set_content_length = True
+    def __init__(self, body: bytes, status: int, headers: HeaderList) -> None:
+        self._body = body
+        self._status = _STATUS_LINES[status]
+        self._status_code = status
+        self._header_list = headers
+        self._headers: Headers | None = None
+        self._on_close: list[Callable[[], Any]] = []
+        self.response = (body,)
 
-    def get_wsgi_headers(self, environ: Any) -> Any:  # noqa: ARG002 - the signature is werkzeug's
-        return self.headers
+    @property
+    def headers(self) -> Headers:  # type: ignore[override]
+        if self._headers is None:
+            self._headers = Headers(self._header_list)
+        return self._headers
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        headers = self._header_list if self._headers is None else list(self._headers)
+        start_response(self._status, headers)
+        silent = self._status_code in _BODILESS or environ["REQUEST_METHOD"] == "HEAD"
+        return () if silent else (self._body,)
 
 
-def json_answer(
-    content: object, headers: Sequence[tuple[str, str]] = (), *, status: int = 200
-) -> Response:
-    """``content`` may be anything that msgspec encodes."""
-    return body_answer(encode(content), [*headers], status)
-
-
-def body_answer(body: bytes, headers: Headers, status: int = 200, media_type: str = JSON) -> Answer:
+def body_answer(
+    body: bytes, headers: HeaderList, status: int = 200, media_type: str = JSON
+) -> Answer:
+    """With ``headers``, which are added to, and those that describe the body."""
     headers.append(("Content-Type", media_type))
     headers.append(("Content-Length", str(len(body))))
     return Answer(body, status, headers)
 
 
-def empty_answer(headers: Iterable[tuple[str, str]], status: int = 204) -> Answer:
-    answer = Answer(None, status, list(headers))
-    del answer.headers["Content-Type"]
-    return answer
+def empty_answer(headers: HeaderList, status: int = 204) -> Answer:
+    """Without a body and what would describe one: for 204 and 304."""
+    return Answer(b"", status, headers)
 
 
 def etag(token: str) -> tuple[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import flask
-from flask import Flask
-from werkzeug.routing import BaseConverter
+from flask import Flask, Request
+from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
@@ -32,9 +32,19 @@ class _Rest(BaseConverter):
     part_isolating = False
 
 
+class _Application(Flask):
+    """Flask, which routes by the path alone: neither hosts nor schemes play a part here."""
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        if request is None:
+            return super().create_url_adapter(None)
+        # Without the host and scheme, which take longer to find out than the route itself.
+        return MapAdapter(self.url_map, "", "/", "", "http", request.path, request.method)
+
+
 def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flask:
     """The service over ``gateway``; a WSGI application that needs nothing else."""
-    app = Flask("gateway", static_folder=None)
+    app = _Application("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False

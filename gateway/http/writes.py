@@ -14,7 +14,7 @@ from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import (
     Answer,
-    Headers,
+    HeaderList,
     body_answer,
     empty_answer,
     encode,
@@ -150,7 +150,7 @@ def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
     change = _change_of(commit, ask.key)
     exists = change.action != "delete"
     created = exists and change.create_revision == commit.revision
-    headers: Headers = [
+    headers: HeaderList = [
         ("Catalog-Revision", str(commit.revision)),
         ("Commit-Id", commit.id),
         ("Attempts", str(commit.attempts)),
@@ -181,7 +181,7 @@ def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
 
 def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
     document = outcome.document
-    headers: Headers = [
+    headers: HeaderList = [
         ("Catalog-Revision", str(outcome.catalog_revision)),
         ("Attempts", str(attempts)),
     ]
@@ -206,7 +206,7 @@ def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
 
 
 def _answer(
-    ask: Ask, answer: WriteAnswer, headers: Headers, document: Document | None, *, status: int
+    ask: Ask, answer: WriteAnswer, headers: HeaderList, document: Document | None, *, status: int
 ) -> Answer:
     """In the form that was preferred, where that form can say what there is to say."""
     returns, wait_s = ask.prefer
