@@ -15,6 +15,8 @@ _LONGEST_S = 0.008
 _SHRINK = 0.7
 _SHORTEST_S = 0.0003
 _CATALOGS_MAX = 10_000
+# For how long after another worker was seen on a catalog it is taken to be still there.
+_CONTENDED_S = 0.5
 
 
 class Pacing:
@@ -22,9 +24,18 @@ class Pacing:
 
     def __init__(self) -> None:
         self._pauses: dict[str, float] = {}
+        self._contended_until: dict[str, float] = {}
 
-    def ended(self, catalog: str, race: Moved) -> None:
+    def met(self, catalog: str, now: float) -> None:
+        """Another worker was seen to write the catalog, or to wait for its turn to."""
+        if len(self._contended_until) >= _CATALOGS_MAX:
+            self._contended_until.clear()
+        self._contended_until[catalog] = now + _CONTENDED_S
+
+    def ended(self, catalog: str, race: Moved, now: float) -> None:
         """A batch of the catalog has won or lost the race for the head."""
+        if race is Moved.LOST:
+            self.met(catalog, now)
         pause_s = self._pauses.pop(catalog, 0.0)
         if race is Moved.LOST:
             pause_s = min(pause_s + _STEP_S, _LONGEST_S)
@@ -38,5 +49,5 @@ class Pacing:
     def pause_s(self, catalog: str) -> float:
         return self._pauses.get(catalog, 0.0)
 
-    def is_contended(self, catalog: str) -> bool:
-        return catalog in self._pauses
+    def is_contended(self, catalog: str, now: float) -> bool:
+        return self._contended_until.get(catalog, 0.0) > now

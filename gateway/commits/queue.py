@@ -14,7 +14,16 @@ from gateway.commits.errors import QueueFull
 from gateway.commits.pacing import Pacing
 from gateway.commits.requests import Outcome, Request
 from gateway.commits.runtime import Event, Runtime
+from gateway.commits.turns import NoTurns, Turns
 from gateway.store.contract import Moved
+
+# How often to look whether another worker's turn on a catalog has ended, how long to leave it the
+# first move afterwards, and after how long to go ahead without a turn.
+_TURN_LOOK_S = 0.0006
+_TURN_YIELD_S = 0.0015
+_TURN_PATIENCE_S = 0.05
+# Having lost patience with one worker, turns are not asked for during this time.
+_TURN_IGNORED_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -46,14 +55,18 @@ class QueueBounds:
 class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
     busy: bool = False
+    has_turn: bool = False
+    waits_since: float | None = None  # for another worker's turn to end
     not_before: float = 0.0
 
 
 class Queue:
     """Thread-safe; no method but ``take`` waits."""
 
-    def __init__(self, runtime: Runtime, bounds: QueueBounds) -> None:
+    def __init__(self, runtime: Runtime, bounds: QueueBounds, turns: Turns | None = None) -> None:
         self._runtime = runtime
+        self._turns = turns or NoTurns()
+        self._turns_ignored_until = 0.0
         self._bounds = bounds
         self._lock = runtime.lock()
         self._lanes: dict[str, _Lane] = {}
@@ -84,6 +97,9 @@ class Queue:
             if lane is None or pending not in lane.waiting:
                 return False
             lane.waiting.remove(pending)
+            if not lane.waiting:
+                lane.waits_since = None
+                self._turns.give_up(pending.request.catalog)
             self._drop_if_empty(pending.request.catalog, lane)
             return True
 
@@ -122,20 +138,27 @@ class Queue:
         learns from how the ``race`` for the head ended, if there was one.
         """
         with self._lock:
+            now = self._runtime.monotonic()
             if race is not None:
-                self._pacing.ended(catalog, race)
+                self._pacing.ended(catalog, race, now)
             lane = self._lanes[catalog]
             lane.busy = False
             lane.waiting.extendleft(reversed(left))
             pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
-            lane.not_before = self._runtime.monotonic() + pause_s if pause_s else 0.0
+            if lane.has_turn:
+                lane.has_turn = False
+                if self._turns.end(catalog):
+                    self._pacing.met(catalog, now)
+                    pause_s = max(pause_s, _TURN_YIELD_S)
+            lane.not_before = now + pause_s if pause_s else 0.0
             if lane.waiting:
                 self._wake_one()
             self._drop_if_empty(catalog, lane)
 
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has lately written the same catalog."""
-        return self._pacing.is_contended(catalog)
+        with self._lock:
+            return self._pacing.is_contended(catalog, self._runtime.monotonic())
 
     def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
         now = self._runtime.monotonic()
@@ -146,13 +169,33 @@ class Queue:
                 continue
             if not lane.waiting:
                 self._drop_if_empty(catalog, lane)
-            elif lane.not_before > now:
+            elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
                 pause_s = lane.not_before - now
                 wait_s = pause_s if wait_s is None else min(wait_s, pause_s)
             else:
                 lane.busy = True
                 batches[catalog] = self._batch(lane)
         return batches, wait_s
+
+    def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
+        """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
+        if now < self._turns_ignored_until:
+            return True
+        if self._turns.take(catalog):
+            if lane.waits_since is not None:
+                self._pacing.met(catalog, now)
+            lane.has_turn = True
+            lane.waits_since = None
+            return True
+        if lane.waits_since is None:
+            lane.waits_since = now
+        if now - lane.waits_since < _TURN_PATIENCE_S:
+            lane.not_before = now + _TURN_LOOK_S
+            return False
+        lane.waits_since = None
+        self._turns.give_up(catalog)
+        self._turns_ignored_until = now + _TURN_IGNORED_S
+        return True
 
     def _batch(self, lane: _Lane) -> list[Pending]:
         batch: list[Pending] = []

@@ -10,9 +10,11 @@ condition is false on the state that p left), and moves the head from 7 to 8, wi
   q go back, are joined by what has arrived since, and are decided on the new state.
 * The connection breaks: ``resolve`` finds out which of the two it was.
 
-A catalog that only this worker writes may skip reading the head (``trust``): the cache is taken
-to be at the head. A won move proves that it was. A batch without a commit proves nothing, so its
-refusals and no-ops are decided once more, on a head read now, before anybody is answered.
+The first try of a cached catalog doesn't read the head: it is enough to read the commits above the
+cached revision, or nothing at all where this worker alone seems to write the catalog (``trust``).
+A won move proves that the cache was at the head, written out. A batch without a commit proves
+nothing, so its refusals and no-ops are decided once more, on a head read now, before anybody is
+answered.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from gateway.store.contract import Move, Moved, Store, Unreachable
 _log = logging.getLogger(__name__)
 
 _PAUSE_UNREACHABLE_S = 0.05
-_PAUSE_UNFINISHED_S = 0.002
+_PAUSE_UNFINISHED_S = 0.003
 _WRITE_OUT_TRIES = 3
 
 
@@ -65,12 +67,13 @@ class Round:
         self._batches = dict(batches)
 
     def run(self) -> None:
-        trusted = {catalog for catalog in self._batches if self._trust.holds(catalog)}
+        guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
         try:
-            decisions = self._decide(self._batches.keys() - trusted, trusted)
-            unproven = {c for c in trusted if c in decisions and not decisions[c].commits}
+            self._parts.observer.follow([c for c in guessed if not self._trust.holds(c)])
+            decisions = self._decide(self._batches.keys() - guessed, guessed)
+            unproven = {c for c in guessed if c in decisions and not decisions[c].commits}
             if unproven:
-                decisions |= self._decide(unproven, set())
+                decisions |= self._decide(unproven, ())
         except Unreachable as error:
             _log.warning("the database can't be reached: %s", error)
             for catalog, batch in list(self._batches.items()):
@@ -85,6 +88,11 @@ class Round:
         if decisions:
             self._commit(decisions)
 
+    def _may_guess(self, catalog: str) -> bool:
+        """Whether the cache may be at the head: it has an entry that didn't just lose a race."""
+        first_try = all(pending.attempts == 0 for pending in self._batches[catalog])
+        return first_try and self._parts.cache.revision(catalog) is not None
+
     def abandon(self) -> None:
         """After a defect: what is still owned is answered with "unknown", and forgotten."""
         for catalog, batch in list(self._batches.items()):
@@ -94,12 +102,12 @@ class Round:
             self._trust.lost(catalog)
             self._end(catalog)
 
-    def _decide(self, fresh: Collection[str], trusted: Collection[str]) -> dict[str, Decision]:
+    def _decide(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
         """Decide the batches of these catalogs; those that can't be decided yet go back."""
         settled = self._settled(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
-            for catalog in (*settled, *trusted)
+            for catalog in (*settled, *guessed)
         }
         views = read_views(self._parts.store, self._parts.cache, wanted)
         now_us = self._parts.runtime.now_us()
@@ -121,9 +129,10 @@ class Round:
         if not catalogs:
             return []
         settled = []
-        for catalog, standing in self._parts.observer.observe(catalogs).items():
-            if standing.unfinished:
-                done = self._parts.settler.take_over(catalog, standing)
+        standings = self._parts.observer.observe(catalogs, batches=False)
+        for catalog, standing in standings.items():
+            if not standing.finished:
+                done = self._parts.settler.take_over(catalog, standing.revision)
                 pause_s = 0.0 if done else _PAUSE_UNFINISHED_S
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
             else:

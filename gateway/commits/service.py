@@ -20,6 +20,7 @@ from gateway.commits.requests import Edit, Outcome, Request
 from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
+from gateway.commits.turns import Turns
 from gateway.model import Commit, Document, Idempotency
 from gateway.store.contract import Store, Unreachable
 
@@ -67,7 +68,14 @@ class Written:
 class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used."""
 
-    def __init__(self, store: Store, runtime: Runtime, limits: ServiceLimits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime,
+        limits: ServiceLimits,
+        turns: Turns | None = None,
+    ) -> None:
+        """``turns``: how the workers of this machine make room for each other, if they can."""
         self.limits = limits
         self._store = store
         self._runtime = runtime
@@ -84,6 +92,7 @@ class Gateway:
                 batch_requests_max=limits.batch_requests_max,
                 batch_bytes_max=limits.batch_bytes_max,
             ),
+            turns,
         )
         bounds = Bounds(
             limits=limits.patch,
@@ -138,12 +147,12 @@ class Gateway:
 
     def _read(self, catalog: str, key: str) -> Reading:
         standing = self._shared.standing(catalog)
-        if not standing.unfinished:
+        if standing.finished:
             seen = self._cache.view(catalog, (key,))
             if seen is not None and key in seen[2]:
                 return Reading(seen[2][key], seen[0])
         document = self._store.documents({catalog: [key]}).get((catalog, key))
-        if standing.unfinished:
+        if not standing.finished:
             document = advance_all(document, key, standing.unfinished)
         elif document is None or document.revision <= standing.revision:
             self._cache.learn(catalog, standing.revision, {key: document})
