@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 from flask import Flask
 
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
+from gateway.commits.turns import Turns
 from gateway.http import RequestLimits, create_app
+from gateway.machine_turns import MachineTurns, turns_path
 from gateway.settings import Settings
 from gateway.store.mongodb import connect
 from patching import Limits
+
+_log = logging.getLogger(__name__)
 
 
 def create_application(settings: Settings) -> Flask:
@@ -20,8 +26,18 @@ def create_application(settings: Settings) -> Flask:
     if settings.mongodb_uri is None:
         raise ValueError("mongodb_uri is not set")
     store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
-    gateway = Gateway(store, ThreadRuntime(), _service_limits(settings))
+    turns = _turns(settings.mongodb_uri, settings.database)
+    gateway = Gateway(store, ThreadRuntime(), _service_limits(settings), turns)
     return create_app(gateway, _request_limits(settings))
+
+
+def _turns(mongodb_uri: str, database: str) -> Turns | None:
+    try:
+        return MachineTurns(turns_path(mongodb_uri, database))
+    except OSError as error:
+        # They save lost races; without them the workers pace themselves.
+        _log.warning("workers of this machine can't take turns: %s", error)
+        return None
 
 
 def _service_limits(settings: Settings) -> ServiceLimits:
