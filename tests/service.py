@@ -1,0 +1,174 @@
+"""A running `gateway serve` for tests: a process of its own with real workers, by flags alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from gateway.settings import SETTINGS
+
+_ROOT = Path(__file__).resolve().parent.parent
+_ROWS = {row.name: row for row in SETTINGS}
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 60
+_ready_port = re.compile(r"gateway: ready at http://127\.0\.0\.1:(\d+)\n").fullmatch
+
+
+class ServiceError(Exception):
+    """The service did not start; `str()` holds what it said."""
+
+
+class RunningGateway:
+    """`gateway serve` on a free port of this machine, over `database` of the server at the URI.
+
+    It is started by `start()` or by entering it as a context, which returns when all workers are
+    there and one of them is ready; leaving the context stops it, whatever state it is in. Further
+    settings go by the names that `gateway.settings` has: `RunningGateway(uri, name,
+    deadline_ms=500)`. Variables `GATEWAY_…` of the environment have no effect.
+    """
+
+    def __init__(
+        self, mongodb_uri: str, database: str, *, workers: int = 2, **settings: Any
+    ) -> None:
+        chosen = {"mongodb_uri": mongodb_uri, "database": database, "workers": workers, **settings}
+        self._workers = workers
+        self._flags = [_flag(name, value) for name, value in chosen.items()]
+        self._process: subprocess.Popen[str] | None = None
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
+        self._said = ""
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Without a slash at the end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def master_pid(self) -> int:
+        return self._started().pid
+
+    def worker_pids(self) -> list[int]:
+        """Of the workers that live now, oldest first; the master replaces one that ended."""
+        try:
+            children = [each for each in psutil.Process(self.master_pid).children() if lives(each)]
+            return [each.pid for each in sorted(children, key=lambda each: each.create_time())]
+        except psutil.NoSuchProcess:  # one of them ended meanwhile
+            return self.worker_pids() if self.is_running() else []
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        """What was written to stderr so far."""
+        if not self._errors.closed:
+            # At the process's own place in the file, which the two share: it writes at the end.
+            self._said = os.pread(self._errors.fileno(), 1 << 20, 0).decode(errors="replace")
+        return self._said
+
+    def start(self) -> Self:
+        """Raises ServiceError where it isn't ready in a minute; nothing is left running then."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
+        environment["PYTHONPATH"] = str(_ROOT)
+        self._process = subprocess.Popen(
+            (sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0", *self._flags),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            text=True,
+            start_new_session=True,  # a group of its own, so that all of it can be ended
+        )
+        try:
+            self._await_ready(time.monotonic() + _START_TIMEOUT_S)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
+        """The exit code, once master and workers have ended. Kills what doesn't end in a minute."""
+        process = self._started()
+        if process.poll() is None:
+            process.send_signal(signal_number)
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return self.kill()
+
+    def kill(self) -> int:
+        """Ends whatever is left of it by SIGKILL, stopped processes included; the exit code."""
+        process = self._started()
+        if self._errors.closed:  # by an earlier call; the ids may be those of others by now
+            return process.wait()
+        with suppress(ProcessLookupError):  # nothing is left
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self.log()
+        self._errors.close()
+        return code
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _await_ready(self, deadline: float) -> None:
+        process = self._started()
+        assert process.stdout is not None
+        left_s = max(0.0, deadline - time.monotonic())
+        readable, _, _ = select.select([process.stdout], [], [], left_s)
+        line = process.stdout.readline() if readable else ""
+        ready = _ready_port(line)
+        if ready is None:
+            raise ServiceError(f"the service isn't ready: {line}{self.log()}")
+        self._port = int(ready[1])
+        while len(self.worker_pids()) < self._workers:
+            if time.monotonic() > deadline or not self.is_running():
+                raise ServiceError(f"the service has too few workers: {self.log()}")
+            time.sleep(0.01)
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise ServiceError("the service was not started")
+        return self._process
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it has not ended; a stopped one lives, one that nobody has waited for does not."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _flag(name: str, value: Any) -> str:
+    row = _ROWS[name]
+    if isinstance(value, bool):
+        return row.flag if value else f"--no-{row.flag.removeprefix('--')}"
+    return f"{row.flag}={value}"
