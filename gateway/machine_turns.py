@@ -21,7 +21,7 @@ class MachineTurns:
     def __init__(self, path: Path) -> None:
         """Raises OSError where the file can't be opened for writing."""
         # Never closed: closing any descriptor of the file would drop all of the process's locks.
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._waiting: set[str] = set()
 
     def take(self, catalog: str) -> bool:

@@ -1,5 +1,6 @@
 """The store on MongoDB: see ``gateway.store.contract`` for what it promises."""
 
+from gateway.store.mongodb.statistics import count_head_writes
 from gateway.store.mongodb.store import MongoStore, connect
 
-__all__ = ["MongoStore", "connect"]
+__all__ = ["MongoStore", "connect", "count_head_writes"]

@@ -1,0 +1,95 @@
+"""``gateway demo``: the service here, racing clients, and proof that nothing was lost."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from gateway.demo.report import show
+from gateway.demo.requests import Connection
+from gateway.demo.verify import verify
+from gateway.demo.workload import CLIENTS, PATCHES, prepare, run
+from gateway.settings import Settings
+from gateway.store.embedded import EmbeddedMongod, MongodError
+from gateway.store.mongodb import count_head_writes
+
+WORKERS = 2
+_READY_S = 60.0
+
+
+def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS) -> int:
+    """Start everything on free ports, run the workload, verify, print a table; the exit code.
+
+    Uses the MongoDB of the settings where one is given (in a database of its own, left there),
+    else an embedded one in a temporary directory. 1 where anything was lost or applied twice.
+    """
+    console = Console()
+    database = f"demo_{uuid.uuid4().hex[:12]}"
+    with ExitStack() as stack:
+        console.print("Starting MongoDB and two gateway workers …")
+        try:
+            uri = settings.mongodb_uri or stack.enter_context(_own_mongodb())
+        except MongodError as error:
+            console.print(str(error), style="red")
+            return 1
+        port = stack.enter_context(_service(uri, database))
+        if port is None:
+            console.print("The service did not become ready; see its output above.", style="red")
+            return 1
+        prepare(port)
+        writes_before = count_head_writes(uri, database)
+        result = run(port, console, patches=patches, clients=clients)
+        head_writes = count_head_writes(uri, database) - writes_before
+        findings = verify(port, result)
+        show(console, result, head_writes, findings)
+        return 1 if findings else 0
+
+
+@contextmanager
+def _own_mongodb() -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory(prefix="gateway-demo-") as directory,
+        EmbeddedMongod(Path(directory)) as mongod,
+    ):
+        yield mongod.uri
+
+
+@contextmanager
+def _service(uri: str, database: str) -> Iterator[int | None]:
+    """``gateway serve`` on a free port; the port when it is ready, None when it isn't in time."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flags = {
+        "--bind": f"127.0.0.1:{port}",
+        "--workers": str(WORKERS),
+        "--mongodb-uri": uri,
+        "--database": database,
+    }
+    command = [sys.executable, "-m", "gateway.cli", "serve"]
+    command += [part for flag in flags.items() for part in flag]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield port if _becomes_ready(port, process) else None
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _becomes_ready(port: int, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if Connection(port).send("GET", "/readyz").status == 200:
+                return True
+        except OSError:
+            time.sleep(0.05)
+    return False

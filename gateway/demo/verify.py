@@ -1,0 +1,57 @@
+"""Nothing lost, nothing twice: what the clients were told against what the service now says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from urllib.parse import quote
+
+from gateway.demo.requests import Connection, document_path
+from gateway.demo.workload import EVENTS, JOBS, NIGHTLY, Result
+
+
+def verify(port: int, result: Result) -> list[str]:
+    """What is wrong, one line each; empty where every acknowledged patch is there exactly once."""
+    connection = Connection(port)
+    return [
+        *(f"refused: {problem}" for problem in result.refused),
+        *_lost_members(connection, result),
+        *_events(connection, result),
+        *_history(connection, result),
+    ]
+
+
+def _lost_members(connection: Connection, result: Result) -> list[str]:
+    findings = []
+    documents: dict[tuple[str, str], dict[str, int]] = {}
+    for (catalog, key, member), value in result.acknowledged.items():
+        if (catalog, key) not in documents:
+            document = connection.send("GET", document_path(catalog, key)).body
+            name = "progress" if key == NIGHTLY else "seen_by"
+            documents[catalog, key] = document[name]
+        found = documents[catalog, key].get(member)
+        if found != value:
+            findings.append(f"{key} of {catalog}: {member} is {found}, acknowledged was {value}")
+    return findings
+
+
+def _events(connection: Connection, result: Result) -> list[str]:
+    document = connection.send("GET", document_path(JOBS, EVENTS)).body
+    found, expected = Counter(document["events"]), Counter(result.events)
+    lost = [f"lost event: {event}" for event in expected - found]
+    return lost + [f"event applied twice: {event}" for event in found - expected]
+
+
+def _history(connection: Connection, result: Result) -> list[str]:
+    """The catalog's log has no gap, and each acknowledged revision in it."""
+    revisions: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        path = f"/v1/catalogs/{quote(JOBS, safe='')}/commits?after={after}&limit=1000"
+        page = connection.send("GET", path).body
+        revisions += [commit["revision"] for commit in page["commits"]]
+        after = page["next"]
+    findings = []
+    if revisions != list(range(1, len(revisions) + 1)):
+        findings.append(f"the history of {JOBS} has gaps")
+    missing = result.revisions.get(JOBS, set()) - set(revisions)
+    return findings + [f"acknowledged revision {revision} is not there" for revision in missing]
