@@ -1,0 +1,290 @@
+"""Bodies: what can't be parsed, held or taken is refused with its place, before any write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.commits import storable
+from gateway.commits.errors import Unstorable
+from gateway.http.bodies import decode_patch, decode_value
+from gateway.http.limits import RequestLimits
+from gateway.http.refusals import RequestRefused
+from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
+
+JSON = "application/json"
+LIMITS = RequestLimits(depth_max=5)
+
+MALFORMED = [
+    b"",
+    b" ",
+    b"{",
+    b"[1,]",
+    b"{'a': 1}",
+    b'{"a": 1} x',
+    b"\xef\xbb\xbf1",
+    b'"\xff"',
+    b'"a\x00b"',
+    b'"\x1f"',
+    b'"\\x"',
+    b"01",
+    b"+1",
+    b".5",
+    b"tru",
+]
+
+UNSTORABLE = [
+    (b'{"a": [1, NaN]}', "/a/1"),
+    (b'{"a": Infinity}', "/a"),
+    (b'{"a": -Infinity}', "/a"),
+    (b'{"a": 1e400}', "/a"),
+    (b'{"a": -1e400}', "/a"),
+    (b'{"a": ' + b"9" * 400 + b".5}", "/a"),
+    (b'{"a": 9223372036854775808}', "/a"),
+    (b'{"a": -9223372036854775809}', "/a"),
+    (b'{"a": ' + b"9" * 5000 + b"}", "/a"),
+    (b'{"a": "\\ud800"}', "/a"),
+    (b'{"a": "\\udc00\\ud800"}', "/a"),
+    (b'{"a": {"b\\u0000": 1}}', "/a"),
+    (b'{"a": {"\\ud800": 1}}', "/a"),
+    (b'{"~/": NaN}', "/~0~1"),
+    (b"NaN", ""),
+]
+
+STORABLE = [
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b'"9999999999999999999999"',
+    b'"\\u0000"',
+    b'["\\\\u0000"]',
+    b"0.1234567890123456789012345",
+    b"1e308",
+    b'{"$set": {"a.b": {"": {"$ref": 1}}}}',
+    b'"\\ud83d\\ude00"',
+    b'"[[[[[[[[[[[[[[[["',
+]
+
+
+@pytest.mark.parametrize("raw", MALFORMED)
+@pytest.mark.parametrize(
+    ("method", "content_type"), [("PUT", JSON), ("PATCH", JSON_PATCH), ("PATCH", MERGE_PATCH)]
+)
+def test_malformed_json_is_400(
+    catalog: Catalog, method: str, content_type: str, raw: bytes
+) -> None:
+    catalog.put(1)
+    problem(catalog.send(method, raw, content_type), 400, "malformed_json")
+    assert catalog.head_revision() == 1
+
+
+def test_malformed_json_is_shown_where_it_is(catalog: Catalog) -> None:
+    content = problem(catalog.send("PUT", b'{"a":\n 1,}', JSON), 400, "malformed_json")
+    assert "line 2 column 4" in content["detail"]
+    content = problem(catalog.send("PUT", b'{"a": "\xff"}', JSON), 400, "malformed_json")
+    assert "byte 7" in content["detail"]
+
+
+@pytest.mark.parametrize(("raw", "pointer"), UNSTORABLE)
+def test_what_cant_be_stored_is_422_with_its_pointer(
+    catalog: Catalog, raw: bytes, pointer: str
+) -> None:
+    catalog.put({"x": 1})
+    for method, content_type in (("PUT", JSON), ("PATCH", MERGE_PATCH)):
+        content = problem(catalog.send(method, raw, content_type), 422, "unstorable_value")
+        assert content["pointer"] == pointer
+    patch = b'[{"op":"test","path":"/x","value":1},{"op":"add","path":"/x","value":' + raw + b"}]"
+    content = problem(catalog.send("PATCH", patch, JSON_PATCH), 422, "unstorable_value")
+    assert (content["pointer"], content["operation"]) == (f"/x{pointer}", 1)
+    assert catalog.head_revision() == 1
+
+
+@pytest.mark.parametrize("raw", STORABLE)
+def test_what_only_looks_unstorable_is_stored(catalog: Catalog, raw: bytes) -> None:
+    assert catalog.send("PUT", raw, JSON).status_code == 201
+    assert catalog.get().get_json() == json.loads(raw)
+    patch = b'[{"op":"add","path":"","value":[' + raw + b"]}]"
+    assert catalog.send("PATCH", patch, JSON_PATCH).status_code == 200
+    assert catalog.get().get_json() == [json.loads(raw)]
+
+
+@pytest.mark.parametrize("member", ["path", "from"])
+def test_a_pointer_makes_no_member_name_with_nul(catalog: Catalog, member: str) -> None:
+    catalog.put({"x": 1, "a": 1})
+    operation = {"op": "copy", "from": "/a", "path": "/b", member: "/x\0"}
+    problem(catalog.patch(operation), 422, "unstorable_value")
+    assert catalog.head_revision() == 1
+
+
+def test_a_lone_surrogate_in_a_pointer_is_422(catalog: Catalog) -> None:
+    catalog.put({})
+    raw = b'[{"op":"add","path":"/\\ud800","value":1}]'
+    problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
+
+
+def test_a_nan_where_nobody_reads_it_is_refused_all_the_same(catalog: Catalog) -> None:
+    catalog.put({})
+    raw = b'[{"op":"remove","path":"/a","note":NaN}]'
+    content = problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
+    assert content["pointer"] == "/0/note"
+
+
+def nested(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+@pytest.mark.parametrize("levels", [101, 900, 5000, 200_000])
+@pytest.mark.parametrize("closed", [True, False])
+def test_nesting_beyond_the_limit_is_422(catalog: Catalog, levels: int, closed: bool) -> None:
+    catalog.put({})
+    value = nested(levels) if closed else b"[" * levels
+    patch = b'[{"op":"add","path":"/a","value":' + value + (b"}]" if closed else b"")
+    answers = [
+        catalog.send("PUT", value, JSON),
+        catalog.send("PATCH", value, MERGE_PATCH),
+        catalog.send("PATCH", patch, JSON_PATCH),
+    ]
+    for answer in answers:
+        if closed or levels >= 5000:
+            assert problem(answer, 422, "nesting_too_deep")["limit"] == "depth_max"
+        else:
+            problem(answer, 400, "malformed_json")
+    assert catalog.head_revision() == 1
+
+
+def test_nesting_up_to_the_limit_is_stored(catalog: Catalog) -> None:
+    assert catalog.send("PUT", nested(100), JSON).status_code == 201
+    assert catalog.send("PUT", b"[" + b"[]," * 200 + b"[]]", JSON).status_code == 200
+
+
+def test_nesting_counts_from_the_root_also_in_a_patch(catalog: Catalog) -> None:
+    catalog.put({"a": {}})
+    value = json.loads(nested(99))
+    problem(catalog.patch({"op": "add", "path": "/a/b", "value": value}), 422, "nesting_too_deep")
+
+
+class TestSize:
+    def test_a_body_over_the_limit_is_413(self, small_catalog: Catalog) -> None:
+        raw = b'"' + b"x" * 199 + b'"'
+        content = problem(small_catalog.send("PUT", raw, JSON), 413, "body_too_large")
+        assert (content["limit"], content["maximum"], content["actual"]) == (
+            "body_bytes_max",
+            200,
+            201,
+        )
+
+    def test_a_body_at_the_limit_is_taken(self, small_catalog: Catalog) -> None:
+        raw = b" " * 199 + b"1"
+        assert small_catalog.send("PUT", raw, JSON).status_code == 201
+
+    def test_a_document_over_the_limit_is_413(self, small_catalog: Catalog) -> None:
+        assert small_catalog.put("x" * 98).status_code == 201
+        content = problem(small_catalog.put("x" * 99), 413, "over_limit")
+        assert (content["limit"], content["maximum"], content["actual"]) == (
+            "document_bytes_max",
+            100,
+            101,
+        )
+
+    def test_numbers_count_as_they_will_be_written(self, small_catalog: Catalog) -> None:
+        """1e15 takes four bytes as it is sent, and eighteen in the document."""
+        raw = b"[" + b",".join([b"1e15"] * 10) + b"]"
+        problem(small_catalog.send("PUT", raw, JSON), 413, "over_limit")
+
+
+@pytest.mark.parametrize(
+    ("method", "content_type", "accepted"),
+    [
+        ("PUT", "", False),
+        ("PUT", "text/plain", False),
+        ("PUT", "application/x-www-form-urlencoded", False),
+        ("PUT", "application/json; charset=latin-1", False),
+        ("PUT", JSON_PATCH, False),
+        ("PUT", "application/jsonx", False),
+        ("PUT", "application/json; charset=utf-8", True),
+        ("PUT", 'Application/JSON; charset="UTF-8"', True),
+        ("PUT", "application/json;profile=x", True),
+        ("PATCH", JSON, False),
+        ("PATCH", "", False),
+        ("PATCH", "application/json-patch+json; charset=utf-16", False),
+        ("PATCH", "application/json-patch+json; charset=utf-8", True),
+        ("PATCH", "application/merge-patch+json", True),
+    ],
+)
+def test_media_types(catalog: Catalog, method: str, content_type: str, accepted: bool) -> None:
+    catalog.put({})
+    answer = catalog.send(method, b"[]", content_type)
+    if accepted:
+        assert answer.status_code == 200
+        return
+    problem(answer, 415, "unsupported_media_type")
+    header = "Accept-Patch" if method == "PATCH" else "Accept"
+    assert JSON_PATCH in answer.headers[header] or answer.headers[header] == JSON
+    assert catalog.get().get_json() == {}
+
+
+def test_encoded_bodies_are_415(catalog: Catalog) -> None:
+    answer = catalog.send("PUT", b"1", JSON, Content_Encoding="gzip")
+    problem(answer, 415, "unsupported_content_encoding")
+    assert catalog.send("PUT", b"1", JSON, Content_Encoding="identity").status_code == 201
+
+
+# Scraps of JSON text that put together are at times JSON, and at times trouble.
+_scraps = st.sampled_from(
+    [
+        '{"a":',
+        "}",
+        "[",
+        "]",
+        ",",
+        '"',
+        '"b":',
+        "1",
+        "000000000",
+        "999999999999999999",
+        "-",
+        ".",
+        "e9",
+        "e400",
+        "NaN",
+        "null",
+    ]
+    + ["\\u0000", "\\ud800", "\\udc00", "\\", "é"]
+)
+_numbers = st.integers(-(2**70), 2**70) | st.floats()
+_names = st.text(st.characters(categories=["L", "Cs", "Cc"]), max_size=3)
+_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | _numbers | _names,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=3),
+)
+_bodies = st.lists(_scraps).map(lambda s: "".join(s).encode()) | _values.map(
+    lambda value: json.dumps(value).encode()
+)
+
+
+@given(_bodies)
+def test_skipping_the_search_lets_nothing_through(raw: bytes) -> None:
+    """The proof in ``gateway.http.bodies``, tried: what it accepts, the search accepts."""
+    for decode, depth_max in (
+        (lambda: decode_value(raw, LIMITS), LIMITS.depth_max),
+        (lambda: decode_patch(raw), len(raw)),
+    ):
+        try:
+            value = decode()
+        except (RequestRefused, Unstorable):
+            continue
+        storable.check(value, depth_max=depth_max)
+
+
+@given(_values)
+def test_what_the_search_accepts_is_not_refused(value: Any) -> None:
+    try:
+        storable.check(value, depth_max=LIMITS.depth_max)
+    except Unstorable:
+        with pytest.raises((RequestRefused, Unstorable)):
+            decode_value(json.dumps(value).encode(), LIMITS)
+    else:
+        assert decode_value(json.dumps(value).encode(), LIMITS) == value

@@ -1,0 +1,232 @@
+"""Reading and writing documents: status, headers and body of each answer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.http.conftest import Catalog, problem
+
+ADD_B = {"op": "add", "path": "/b", "value": 2}
+REMOVE_ALL = {"op": "remove", "path": ""}
+
+
+def test_put_creates_with_201_and_tells_where(catalog: Catalog) -> None:
+    answer = catalog.put({"a": 1})
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"{catalog.path}/documents/k"
+    token = answer.headers["ETag"].strip('"')
+    assert answer.get_json() == {
+        "catalog": catalog.name,
+        "key": "k",
+        "etag": token,
+        "revision": 1,
+        "create_revision": 1,
+        "changed": True,
+        "attempts": 1,
+        "rebased_from": None,
+    }
+    assert answer.headers["Catalog-Revision"] == "1"
+    assert len(answer.headers["Commit-Id"]) == 32
+    assert answer.headers["Attempts"] == "1"
+    assert answer.headers["Last-Modified"].endswith(" GMT")
+    assert answer.content_type == "application/json"
+
+
+def test_put_replaces_with_200(catalog: Catalog) -> None:
+    first = catalog.put({"a": 1})
+    second = catalog.put({"a": 2})
+    assert second.status_code == 200
+    assert "Location" not in second.headers
+    assert second.get_json()["create_revision"] == 1
+    assert second.headers["ETag"] != first.headers["ETag"]
+    assert catalog.get().get_json() == {"a": 2}
+
+
+@pytest.mark.parametrize("value", [None, True, 0, -(2**63), 1.5, "", "é😀", [], {}, {"$a.b": 1}])
+def test_any_json_value_is_a_document(catalog: Catalog, value: object) -> None:
+    assert catalog.put(value).status_code == 201
+    answer = catalog.get()
+    assert (answer.status_code, answer.get_json()) == (200, value)
+
+
+def test_get_answers_the_document_itself(catalog: Catalog) -> None:
+    written = catalog.put({"a": 1})
+    answer = catalog.get()
+    assert answer.data == b'{"a":1}'
+    assert answer.headers["ETag"] == written.headers["ETag"]
+    assert answer.headers["Last-Modified"] == written.headers["Last-Modified"]
+    assert answer.headers["Catalog-Revision"] == "1"
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def test_catalog_revision_of_a_read_counts_changes_of_other_documents(catalog: Catalog) -> None:
+    token = catalog.put(1, "k").headers["ETag"]
+    catalog.put(1, "other")
+    answer = catalog.get("k")
+    assert (answer.headers["Catalog-Revision"], answer.headers["ETag"]) == ("2", token)
+
+
+def test_head_is_get_without_a_body(catalog: Catalog) -> None:
+    catalog.put({"a": 1})
+    whole, head = catalog.get(), catalog.head()
+    assert head.data == b""
+    for answer in (whole, head):
+        answer.headers.remove("X-Request-Id")
+    assert list(head.headers) == list(whole.headers)
+    assert catalog.head("absent").status_code == 404
+    assert catalog.head("absent").data == b""
+
+
+def test_patch_applies_and_answers_200(catalog: Catalog) -> None:
+    catalog.put({"a": 1})
+    answer = catalog.patch(ADD_B)
+    assert answer.status_code == 200
+    assert answer.get_json()["revision"] == 2
+    assert catalog.get().get_json() == {"a": 1, "b": 2}
+
+
+def test_patch_that_adds_the_root_creates_with_201(catalog: Catalog) -> None:
+    answer = catalog.patch({"op": "add", "path": "", "value": [1]}, {**ADD_B, "path": "/-"})
+    assert answer.status_code == 201
+    assert answer.headers["Location"]
+    assert catalog.get().get_json() == [1, 2]
+
+
+def test_patch_that_removes_the_root_deletes(catalog: Catalog) -> None:
+    catalog.put(1)
+    answer = catalog.patch(REMOVE_ALL)
+    assert answer.status_code == 200
+    assert "ETag" not in answer.headers
+    content = answer.get_json()
+    assert (content["etag"], content["revision"], content["changed"]) == (None, None, True)
+    assert catalog.get().status_code == 404
+
+
+def test_patches_of_an_absent_document_are_404(catalog: Catalog) -> None:
+    catalog.put(1, "other")
+    problem(catalog.patch(ADD_B), 404, "document_not_found")
+    problem(catalog.merge({"a": 1}), 404, "document_not_found")
+    assert catalog.head_revision() == 1
+
+
+def test_merge_patch_merges(catalog: Catalog) -> None:
+    catalog.put({"a": 1, "b": {"c": 1, "d": 2}})
+    assert catalog.merge({"a": None, "b": {"c": 5}}).status_code == 200
+    assert catalog.get().get_json() == {"b": {"c": 5, "d": 2}}
+
+
+def test_delete_leaves_204_then_404(catalog: Catalog) -> None:
+    catalog.put(1)
+    answer = catalog.delete()
+    assert (answer.status_code, answer.data) == (204, b"")
+    assert answer.headers["Catalog-Revision"] == "2"
+    assert answer.headers["Commit-Id"]
+    assert "ETag" not in answer.headers
+    assert "Content-Type" not in answer.headers
+    problem(catalog.get(), 404, "document_not_found")
+
+
+def test_deleting_what_is_absent_is_204_and_spends_no_revision(catalog: Catalog) -> None:
+    catalog.put(1, "other")
+    answer = catalog.delete()
+    assert (answer.status_code, answer.headers["Catalog-Revision"]) == (204, "1")
+    assert "Commit-Id" not in answer.headers
+
+
+def test_a_write_that_changes_nothing_answers_the_current_token(catalog: Catalog) -> None:
+    first = catalog.put({"a": 1})
+    for again in (catalog.put({"a": 1.0}), catalog.patch({**ADD_B, "path": "/a", "value": 1})):
+        assert again.status_code == 200
+        assert again.get_json()["changed"] is False
+        for header in ("ETag", "Commit-Id", "Last-Modified", "Catalog-Revision"):
+            assert again.headers[header] == first.headers[header]
+    assert catalog.head_revision() == 1
+
+
+def test_a_key_made_again_has_a_new_create_revision_and_is_201(catalog: Catalog) -> None:
+    first = catalog.put(1)
+    catalog.delete()
+    again = catalog.put(1)
+    assert (again.status_code, again.get_json()["create_revision"]) == (201, 3)
+    assert again.headers["ETag"] != first.headers["ETag"]
+
+
+class TestTimeTravel:
+    def test_an_earlier_revision_has_its_own_value_and_token(self, catalog: Catalog) -> None:
+        first = catalog.put({"a": 1})
+        catalog.put({"a": 2})
+        catalog.delete()
+        answer = catalog.get(query="?revision=1")
+        assert answer.get_json() == {"a": 1}
+        assert answer.headers["ETag"] == first.headers["ETag"]
+        assert answer.headers["Catalog-Revision"] == "1"
+        assert catalog.get(query="?revision=2").get_json() == {"a": 2}
+        problem(catalog.get(query="?revision=3"), 404, "document_not_found")
+
+    def test_it_may_be_conditional(self, catalog: Catalog) -> None:
+        token = catalog.put({"a": 1}).headers["ETag"]
+        catalog.put({"a": 2})
+        query = "?revision=1"
+        assert catalog.get(query=query, If_None_Match=token).status_code == 304
+        problem(catalog.get(query=query, If_Match='"other"'), 412, "precondition_failed")
+
+    def test_above_the_head_is_404(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        content = problem(catalog.get(query="?revision=2"), 404, "revision_not_found")
+        assert content["head_revision"] == 1
+        problem(catalog.get(query=f"?revision={2**63 - 1}"), 404, "revision_not_found")
+
+    def test_a_time_gives_the_state_after_the_last_commit_up_to_it(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.put({"a": 2})
+        commits = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
+        first, second = (commit["time"] for commit in commits)
+        assert catalog.get(query=f"?at={first}").get_json() == {"a": 1}
+        assert catalog.get(query=f"?at={second}").get_json() == {"a": 2}
+        assert catalog.get(query="?at=2999-01-01T00:00:00+05:30").get_json() == {"a": 2}
+        for early in ("1969-12-31T23:59:59Z", "0001-01-01T00:00:00%2B23:59"):
+            problem(catalog.get(query=f"?at={early}"), 404, "revision_not_found")
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "?revision=",
+            "?revision=-1",
+            "?revision=1.0",
+            "?revision=0x1",
+            "?revision=%C2%B2",
+            f"?revision={2**63}",
+            "?revision=1&revision=1",
+            "?revision=1&at=2026-01-01T00:00:00Z",
+            "?at=now",
+            "?at=2026-01-01",
+            "?at=2026-13-01T00:00:00Z",
+            "?at=2026-01-01T00:00:00",
+            "?at=2026-01-01T00:00:00%2B25:00",
+            "?version=1",
+            "?revision=%zz",
+            "?revision=%ff",
+            "?dry_run=true",
+        ],
+    )
+    def test_what_is_no_revision_or_time_is_400(self, catalog: Catalog, query: str) -> None:
+        catalog.put(1)
+        problem(catalog.get(query=query), 400, "invalid_parameter")
+
+
+def test_last_modified_never_is_later_than_now(catalog: Catalog) -> None:
+    stamp = catalog.put(1).headers["Last-Modified"]
+    assert time.mktime(time.strptime(stamp, "%a, %d %b %Y %H:%M:%S GMT")) <= time.mktime(
+        time.gmtime()
+    )
+
+
+def test_options_tell_the_methods_and_patch_types(catalog: Catalog) -> None:
+    answer = catalog.client.options(catalog.document("k"))
+    assert answer.status_code == 204
+    assert answer.headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
+    assert answer.headers["Accept-Patch"] == (
+        "application/json-patch+json, application/merge-patch+json"
+    )
