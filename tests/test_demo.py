@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.demo import run_demo
-from gateway.demo import verify as verifying
+from gateway.demo import run_demo, verification
 from gateway.demo.workload import Result
 from gateway.settings import Settings
 
@@ -28,18 +27,18 @@ def test_a_lost_or_doubled_patch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     class Answers:
         def __init__(self, port: int) -> None: ...
 
-        def send(self, method: str, path: str) -> object:
+        def send(self, _method: str, path: str) -> object:
             name = path.split("/v1/catalogs/pipelines/")[1].split("?")[0]
             return type("Answer", (), {"body": pages[name]})
 
-    monkeypatch.setattr(verifying, "Connection", Answers)
+    monkeypatch.setattr(verification, "Connection", Answers)
     result = Result(
         acknowledged={("pipelines", "jobs/nightly-load", "a"): 2},
         events=["x", "y"],
         revisions={"pipelines": {2, 3}},
         refused=["503"],
     )
-    assert verifying.verify(0, result) == [
+    assert verification.verify(0, result) == [
         "refused: 503",
         "jobs/nightly-load of pipelines: a is 1, acknowledged was 2",
         "lost event: y",

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from gateway.demo.report import show
 from gateway.demo.requests import Connection
-from gateway.demo.verify import verify
+from gateway.demo.verification import verify
 from gateway.demo.workload import CLIENTS, PATCHES, prepare, run
 from gateway.settings import Settings
 from gateway.store.embedded import EmbeddedMongod, MongodError

@@ -1,0 +1,124 @@
+"""Nothing lost, nothing twice, whatever dies: real workers, a real MongoDB, real signals.
+
+What happens when is driven by progress (so many patches acknowledged), not by the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.store.embedded import EmbeddedMongod
+from tests.failure.clients import Tally, check, create, run_clients
+from tests.service import RunningGateway
+
+pytestmark = pytest.mark.mongod
+
+CLIENTS = 32
+
+
+class Mishaps:
+    """Calls ``happen(number)`` each time another ``every`` patches have been acknowledged."""
+
+    def __init__(self, every: int, happen: Callable[[int], None]) -> None:
+        self._every = every
+        self._happen = happen
+        self._due = threading.Semaphore(0)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run)
+
+    def progress(self, count: int) -> None:
+        if count % self._every == 0:
+            self._due.release()
+
+    def _run(self) -> None:
+        number = 0
+        while True:
+            self._due.acquire()
+            if self._stopped:
+                return
+            self._happen(number)
+            number += 1
+
+    def __enter__(self) -> Mishaps:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        self._due.release()
+        self._thread.join()
+
+
+def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> None:
+    """Two workers, 32 clients, one document: SIGKILL after SIGKILL, and mongod too."""
+    patches = 30
+    luck = random.Random(7)
+    with EmbeddedMongod(tmp_path) as mongod, RunningGateway(mongod.uri, "failure") as service:
+        create(service.port)
+        killed: list[int] = []
+
+        def happen(number: int) -> None:
+            if number % 4 == 3:
+                mongod.kill()
+                mongod.start()
+            else:
+                with suppress(ProcessLookupError):
+                    victim = luck.choice(service.worker_pids())
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+
+        mishaps = Mishaps(80, happen)
+        tally = Tally(mishaps.progress)
+        with mishaps:
+            run_clients(service.port, tally, clients=CLIENTS, patches=patches)
+        check(service.port, tally, clients=CLIENTS, patches=patches)
+        assert len(killed) >= 6
+        assert tally.broken > 0, "no client noticed anything: nothing was tested"
+
+
+def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
+    mongodb_uri: str, database_name: str, eventually: Callable[..., Any]
+) -> None:
+    """SIGSTOP in the middle of whatever it does; the others go on; SIGCONT; its late writes."""
+    patches = 30
+    luck = random.Random(11)
+    deadline_s = 0.5
+    settings = {"deadline_ms": int(1000 * deadline_s), "store_timeout_ms": 500}
+    with RunningGateway(mongodb_uri, database_name, **settings) as service:
+        create(service.port)
+        stops: list[float] = []
+
+        def happen(_: int) -> None:
+            victim = luck.choice(service.worker_pids())
+            os.kill(victim, signal.SIGSTOP)
+            begun = time.monotonic()
+            before = len(tally.acknowledged)
+            try:
+                # Longer than its requests may take, and until the other has overtaken it.
+                eventually(
+                    lambda: (
+                        time.monotonic() - begun > 4 * deadline_s
+                        and len(tally.acknowledged) > before + 10
+                    ),
+                    30,
+                )
+            finally:
+                os.kill(victim, signal.SIGCONT)
+            stops.append(time.monotonic() - begun)
+
+        mishaps = Mishaps(120, happen)
+        tally = Tally(mishaps.progress)
+        with mishaps:
+            run_clients(service.port, tally, clients=CLIENTS, patches=patches, timeout_s=1.5)
+        check(service.port, tally, clients=CLIENTS, patches=patches)
+        assert len(stops) >= 2
