@@ -115,7 +115,8 @@ class DocumentRoutes:
     def _what_helps(self, ask: Ask, error: CommitError) -> dict[str, Any]:
         """Members for the problem that the error itself doesn't know."""
         if isinstance(error, PreconditionFailed):
-            return {"changes_since": changes_since(self._gateway, ask.catalog, error)}
+            changes = changes_since(self._gateway, ask.catalog, error)
+            return {} if changes is None else {"changes_since": changes}
         if isinstance(error, OutcomeUnknown) and ask.idempotency_key is not None:
             return {"outcome": names.outcome_path(ask.catalog, ask.idempotency_key)}
         return {}

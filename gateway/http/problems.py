@@ -34,7 +34,7 @@ _LIMIT_SETTINGS: Final = {
 
 @dataclass(slots=True)
 class Problem:
-    """What becomes a response; ``members`` that are None are left out."""
+    """What becomes a response."""
 
     code: str
     detail: str
@@ -68,7 +68,7 @@ def _answer(problem: Problem, environ: Environ) -> Answer:
         "retryable": problem.retryable,
         "request_id": request_id(environ),
     }
-    content |= {name: value for name, value in problem.members.items() if value is not None}
+    content |= problem.members
     headers = problem.headers
     if kind.retry_after_s is not None:
         headers.append(("Retry-After", str(kind.retry_after_s)))
@@ -93,7 +93,7 @@ def problem_of(error: Exception) -> Problem | None:
 def _of_commit_error(error: errors.CommitError) -> Problem:
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
-        problem.members["current"] = _current(error.current)
+        problem.members |= _current(error.current)
         return problem
     if isinstance(error, errors.OverLimit):
         return _over_limit(error.detail, error.limit, error.maximum, error.actual)
@@ -101,7 +101,7 @@ def _of_commit_error(error: errors.CommitError) -> Problem:
     match error:
         case errors.PreconditionFailed():
             expected = shortened(error.expected, _VALUE_BYTES_MAX)
-            problem.members |= {"expected": expected, "current": _current(error.current)}
+            problem.members |= {"expected": expected, **_current(error.current)}
         case errors.Unstorable():
             problem.members |= _place(error.operation, error.pointer)
         case errors.RevisionNotFound():
@@ -155,12 +155,18 @@ def _over_limit(detail: str, limit: str, maximum: int, actual: int) -> Problem:
 
 
 def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
-    shown = None if pointer is None else shortened(pointer, _POINTER_CHARACTERS_MAX)
-    return {"operation": operation, "pointer": shown}
+    place: dict[str, Any] = {}
+    if operation is not None:
+        place["operation"] = operation
+    if pointer is not None:
+        place["pointer"] = shortened(pointer, _POINTER_CHARACTERS_MAX)
+    return place
 
 
-def _current(current: tuple[str, int] | None) -> dict[str, Json] | None:
-    return None if current is None else {"etag": current[0], "revision": current[1]}
+def _current(current: tuple[str, int] | None) -> dict[str, Any]:
+    if current is None:
+        return {}
+    return {"current": {"etag": current[0], "revision": current[1]}}
 
 
 def _is_small(value: Json) -> bool:

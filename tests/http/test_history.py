@@ -1,0 +1,135 @@
+"""Commits and outcomes: what was done, page by page, and whether a request was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import patching
+from tests.http.conftest import Catalog, problem
+
+
+def page(catalog: Catalog, query: str = "") -> Any:
+    answer = catalog.client.get(f"{catalog.path}/commits{query}")
+    assert answer.status_code == 200, answer.data
+    return answer.get_json()
+
+
+@pytest.fixture
+def busy(catalog: Catalog) -> Catalog:
+    catalog.put({"a": 1}, Commit_Message="first", Idempotency_Key="i-1")
+    catalog.patch({"op": "test", "path": "/a", "value": 1}, {"op": "remove", "path": "/a"})
+    catalog.put([], "other")
+    catalog.merge({"b": 2})
+    catalog.delete()
+    return catalog
+
+
+def test_a_commit_says_who_did_what_when(busy: Catalog) -> None:
+    first = page(busy)["commits"][0]
+    assert first.pop("time").endswith("Z")
+    assert len(first.pop("commit_id")) == 32
+    assert first == {
+        "revision": 1,
+        "author": "anonymous",
+        "message": "first",
+        "idempotency_key": "i-1",
+        "attempts": 1,
+        "changes": [
+            {
+                "key": "k",
+                "action": "put",
+                "create_revision": 1,
+                "patch": [{"op": "add", "path": "", "value": {"a": 1}}],
+            }
+        ],
+    }
+
+
+def test_every_kind_of_write_is_told_as_a_patch(busy: Catalog) -> None:
+    told = [
+        (change["key"], change["action"], change["patch"])
+        for commit in page(busy)["commits"]
+        for change in commit["changes"]
+    ]
+    assert told == [
+        ("k", "put", [{"op": "add", "path": "", "value": {"a": 1}}]),
+        ("k", "patch", [{"op": "remove", "path": "/a"}]),
+        ("other", "put", [{"op": "add", "path": "", "value": []}]),
+        ("k", "patch", [{"op": "add", "path": "/b", "value": 2}]),
+        ("k", "delete", [{"op": "remove", "path": ""}]),
+    ]
+
+
+def test_the_patches_replayed_give_each_revision(busy: Catalog) -> None:
+    document: patching.Document = patching.ABSENT
+    for commit in page(busy, "?key=k")["commits"]:
+        document = patching.apply(document, commit["changes"][0]["patch"])
+        answer = busy.get(query=f"?revision={commit['revision']}")
+        assert answer.status_code == (404 if document is patching.ABSENT else 200)
+        if document is not patching.ABSENT:
+            assert answer.get_json() == document
+
+
+def test_pages_join_without_gap_or_overlap(busy: Catalog) -> None:
+    seen: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        content = page(busy, f"?after={after}&limit=2")
+        assert len(content["commits"]) <= 2
+        seen += [commit["revision"] for commit in content["commits"]]
+        after = content["next"]
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_page_can_be_of_one_key(busy: Catalog) -> None:
+    content = page(busy, "?key=k&after=1&limit=2")
+    assert [commit["revision"] for commit in content["commits"]] == [2, 4]
+    assert content["next"] == 4
+    assert page(busy, "?key=k&after=4")["next"] is None
+    assert page(busy, "?key=never")["commits"] == []
+
+
+def test_a_catalog_that_was_never_written_has_no_commits(catalog: Catalog) -> None:
+    assert page(catalog) == {"commits": [], "next": None}
+
+
+def test_a_single_commit(busy: Catalog) -> None:
+    answer = busy.client.get(f"{busy.path}/commits/3")
+    assert answer.get_json() == page(busy)["commits"][2]
+    for revision in ("0", "6", str(2**63 - 1)):
+        problem(busy.client.get(f"{busy.path}/commits/{revision}"), 404, "revision_not_found")
+    for revision in ("", "x", "-1", "1.0", str(2**63), "%31%zz"):
+        answer = busy.client.get(f"{busy.path}/commits/{revision}")
+        assert answer.status_code in (400, 404)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?limit=0", "?limit=1001", "?limit=x", "?after=-1", "?after=1.5", "?page=2", "?key=%ff"],
+)
+def test_bad_parameters_are_400(busy: Catalog, query: str) -> None:
+    problem(busy.client.get(f"{busy.path}/commits{query}"), 400, "invalid_parameter")
+    problem(busy.client.get(f"{busy.path}/commits/1?x=1"), 400, "invalid_parameter")
+
+
+class TestOutcomes:
+    def test_a_request_that_was_applied(self, busy: Catalog) -> None:
+        content = busy.client.get(f"{busy.path}/outcomes/i-1").get_json()
+        assert content.pop("applied") is True
+        assert content == page(busy)["commits"][0]
+
+    def test_a_request_that_was_not(self, busy: Catalog) -> None:
+        content = problem(busy.client.get(f"{busy.path}/outcomes/i-2"), 404, "outcome_not_found")
+        assert content["applied"] == "no"
+
+    @pytest.mark.parametrize("encoded", ["a%2Fb%25", "a/b%25"])
+    def test_any_key_can_be_asked_for(self, catalog: Catalog, encoded: str) -> None:
+        catalog.put(1, Idempotency_Key="a/b%")
+        answer = catalog.client.get(f"{catalog.path}/outcomes/{encoded}")
+        assert answer.get_json()["idempotency_key"] == "a/b%"
+
+    @pytest.mark.parametrize("encoded", ["", "a%20b", "%C3%A9", "%ff", "x" * 256])
+    def test_what_is_no_key_is_400(self, catalog: Catalog, encoded: str) -> None:
+        problem(catalog.client.get(f"{catalog.path}/outcomes/{encoded}"), 400, "invalid_name")

@@ -1,0 +1,332 @@
+"""Every error has its problem, every code its status, and none is a 500 by a client's doing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.exceptions import ClientDisconnected
+from werkzeug.test import TestResponse
+
+from gateway.commits import errors
+from gateway.commits.requests import Refused, Unknown
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, Reading, ServiceLimits, Written
+from gateway.http import create_app
+from gateway.http.problem_kinds import KINDS
+from gateway.http.problems import problem_of
+from gateway.store.memory import MemoryStore
+from patching import (
+    ABSENT,
+    DocumentAbsent,
+    InvalidPatch,
+    LimitExceeded,
+    PatchConflict,
+    PatchError,
+    PathMissing,
+    TestFailed,
+)
+from tests.http.conftest import JSON_PATCH, Catalog, problem
+
+# One of each class, with the code and status that the contract gives it.
+EXAMPLES: list[tuple[Exception, str, int]] = [
+    (errors.DocumentNotFound("c", "k"), "document_not_found", 404),
+    (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
+    (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
+    (errors.PatchDoesNotFit(PathMissing("x"), "k", ("1-a", 1)), "path_missing", 409),
+    (
+        errors.PreconditionFailed("x", key="k", expected="y", current=None),
+        "precondition_failed",
+        412,
+    ),
+    (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
+    (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
+    (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
+    (errors.QueueFull("x"), "queue_full", 429),
+    (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
+    (errors.StoreUnavailable("x"), "store_unavailable", 503),
+    (errors.OutcomeUnknown("id"), "outcome_unknown", 504),
+    (InvalidPatch("x"), "invalid_patch", 400),
+    (InvalidPatch("x", code="unknown_operation"), "unknown_operation", 400),
+    (InvalidPatch("x", code="invalid_pointer"), "invalid_pointer", 400),
+    (PatchConflict("x"), "patch_does_not_fit", 409),
+    (TestFailed(1, 2, operation=0, pointer="/a"), "test_failed", 409),
+    (PathMissing("x"), "path_missing", 409),
+    (DocumentAbsent("x"), "document_not_found", 404),
+    (LimitExceeded("operations_max", 1, 2), "over_limit", 413),
+    (LimitExceeded("depth_max", 1, 2), "nesting_too_deep", 422),
+]
+
+
+def subclasses(base: type[Exception]) -> Iterator[type[Exception]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+@pytest.mark.parametrize("tree", [errors.CommitError, PatchError])
+def test_every_class_of_error_has_an_example(tree: type[Exception]) -> None:
+    assert set(subclasses(tree)) <= {type(error) for error, _, _ in EXAMPLES}
+
+
+@pytest.mark.parametrize(("error", "code", "status"), EXAMPLES)
+def test_every_error_becomes_a_problem(error: Exception, code: str, status: int) -> None:
+    made = problem_of(error)
+    assert made is not None
+    assert (made.code, KINDS[made.code].status) == (code, status)
+    if isinstance(error, errors.CommitError):
+        assert (made.applied, made.retryable) == (error.applied, error.retryable)
+    json.dumps(made.members)
+
+
+@pytest.mark.parametrize(
+    "error", [error for error, _, _ in EXAMPLES if isinstance(error, PatchError)]
+)
+def test_a_conflict_inside_a_commit_error_keeps_its_code(error: PatchError) -> None:
+    inside = problem_of(errors.PatchDoesNotFit(error, "k", ("1-a", 1)))
+    alone = problem_of(error)
+    assert inside is not None
+    assert alone is not None
+    assert inside.code == alone.code
+    assert inside.members["current"] == {"etag": "1-a", "revision": 1}
+
+
+class Scripted(Gateway):
+    """Answers with the error it was given last, as the layers below would deliver it."""
+
+    error: Exception = RuntimeError("not set")
+
+    def write(self, *_: Any, **__: Any) -> Written:
+        if isinstance(self.error, errors.OutcomeUnknown):
+            return Written(Unknown(self.error.commit_id), self.error.commit_id, 1)
+        if isinstance(self.error, errors.CommitError) and not isinstance(
+            self.error, errors.QueueFull
+        ):
+            return Written(Refused(self.error), "id", 1)
+        raise self.error
+
+    def read(self, *_: Any) -> Reading:
+        raise self.error
+
+    read_at_revision = read
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted(MemoryStore(), ThreadRuntime(), ServiceLimits())
+
+
+@pytest.fixture
+def fails_with(scripted: Scripted) -> Callable[[Exception], Catalog]:
+    def script(error: Exception) -> Catalog:
+        scripted.error = error
+        return Catalog(create_app(scripted).test_client(), "c")
+
+    return script
+
+
+def _by_error(error: Exception) -> Callable[[Catalog, Callable[..., Catalog]], TestResponse]:
+    return lambda _, fails_with: fails_with(error).put(1)
+
+
+def _by(call: Callable[[Catalog], TestResponse]) -> Callable[..., TestResponse]:
+    return lambda catalog, _: call(catalog)
+
+
+def _operation(**members: Any) -> Callable[..., TestResponse]:
+    return _by(lambda c: c.patch({"path": "/a", **members}))
+
+
+def _reused(catalog: Catalog) -> TestResponse:
+    catalog.put(2, Idempotency_Key="reused")
+    return catalog.put(3, Idempotency_Key="reused")
+
+
+# How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
+PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] = {
+    "malformed_request": _by_error(ClientDisconnected()),
+    "malformed_json": _by(lambda c: c.send("PUT", b"{", "application/json")),
+    "invalid_name": _by(lambda c: c.client.get("/v1/catalogs//documents/k")),
+    "invalid_parameter": _by(lambda c: c.get(query="?x=1")),
+    "invalid_header": _by(lambda c: c.put(1, Prefer="wait=x")),
+    "invalid_condition": _by(lambda c: c.put(1, If_Match="x")),
+    "invalid_patch": _by(lambda c: c.send("PATCH", b"{}", JSON_PATCH)),
+    "invalid_pointer": _operation(op="remove", path="a"),
+    "unknown_operation": _operation(op="append"),
+    "route_not_found": _by(lambda c: c.client.get("/v2")),
+    "method_not_allowed": _by(lambda c: c.client.post(c.document("k"))),
+    "document_not_found": _by(lambda c: c.get("absent")),
+    "revision_not_found": _by(lambda c: c.get(query="?revision=99")),
+    "outcome_not_found": _by(lambda c: c.client.get(f"{c.path}/outcomes/never")),
+    "revision_compacted": _by_error(errors.RevisionCompacted(1, 5)),
+    "test_failed": _operation(op="test", value=2),
+    "path_missing": _operation(op="remove", path="/b"),
+    "patch_does_not_fit": _by_error(errors.PatchDoesNotFit(PatchConflict("x"), "k", None)),
+    "precondition_failed": _by(lambda c: c.put(1, If_Match='"x"')),
+    "name_too_long": _by(lambda c: c.get("k" * 21)),
+    "body_too_large": _by(lambda c: c.put("x" * 300)),
+    "over_limit": _by(lambda c: c.put("x" * 150)),
+    "unsupported_media_type": _by(lambda c: c.send("PUT", b"1", "text/plain")),
+    "unsupported_content_encoding": _by(
+        lambda c: c.send("PUT", b"1", "application/json", Content_Encoding="br")
+    ),
+    "nesting_too_deep": _by(lambda c: c.put([[[[[[]]]]]])),
+    "unstorable_value": _by(lambda c: c.put(2**64)),
+    "idempotency_key_reused": _by(_reused),
+    "queue_full": _by_error(errors.QueueFull("x")),
+    "internal_error": _by_error(RuntimeError("a defect")),
+    "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
+    "store_unavailable": _by_error(errors.StoreUnavailable("x")),
+    "outcome_unknown": _by_error(errors.OutcomeUnknown("id")),
+}
+
+
+def test_every_code_can_be_provoked() -> None:
+    assert PROVOKED.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_code_has_its_status_and_members(
+    code: str, small_catalog: Catalog, fails_with: Callable[..., Catalog]
+) -> None:
+    small_catalog.put({"a": 1})
+    answer = PROVOKED[code](small_catalog, fails_with)
+    content = problem(answer, KINDS[code].status, code)
+    assert content["type"] == f"urn:metadata-gateway:problem:{code}"
+    assert content["title"] == KINDS[code].title
+    assert content["detail"]
+    unknown = code in ("internal_error", "outcome_unknown")
+    assert content["applied"] == ("unknown" if unknown else "no")
+    assert content["retryable"] is (KINDS[code].status in (429, 503))
+    assert ("Retry-After" in answer.headers) == (KINDS[code].status in (429, 503))
+
+
+def test_codes_are_words_and_statuses_are_those_of_the_contract() -> None:
+    for code, kind in KINDS.items():
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", code)
+        assert kind.status in {400, 404, 405, 409, 410, 412, 413, 414, 415, 422, 429, 500, 503, 504}
+        assert (kind.status == 500) == (code == "internal_error")
+
+
+class TestWhatHelps:
+    def test_a_failed_test_names_operation_pointer_and_values(self, catalog: Catalog) -> None:
+        token = catalog.put({"a": 1, "b": 2}).get_json()["etag"]
+        operations = [{"op": "test", "path": f"/{m}", "value": 1} for m in ("a", "b")]
+        content = problem(catalog.patch(*operations), 409, "test_failed")
+        assert (content["operation"], content["pointer"]) == (1, "/b")
+        assert (content["expected"], content["actual"]) == (1, 2)
+        assert content["current"] == {"etag": token, "revision": 1}
+
+    def test_an_absent_value_is_left_out(self, catalog: Catalog) -> None:
+        catalog.put({})
+        content = problem(
+            catalog.patch({"op": "test", "path": "/a", "value": None}), 409, "test_failed"
+        )
+        assert content["expected"] is None
+        assert "actual" not in content
+
+    def test_large_values_are_not_sent_back(self, catalog: Catalog) -> None:
+        catalog.put({"a": "x" * 100_000})
+        operation = {"op": "test", "path": "/a", "value": "y" * 100_000}
+        answer = catalog.patch(operation)
+        content = problem(answer, 409, "test_failed")
+        assert not {"expected", "actual"} & content.keys()
+        assert len(answer.data) < 2000
+
+    @pytest.mark.parametrize(
+        "send",
+        [
+            lambda c, text: c.get(query=f"?{text}=1"),
+            lambda c, text: c.get(query=f"?revision={text}"),
+            lambda c, text: c.put(1, If_Match=text),
+            lambda c, text: c.put(1, If_Match=f'"{text}"'),
+            lambda c, text: c.put(1, If_Unmodified_Since=text),
+            lambda c, text: c.put(1, Prefer=f"wait={text}"),
+            lambda c, text: c.send("PUT", b"1", text),
+            lambda c, text: c.send("PUT", text.encode(), "application/json"),
+            lambda c, text: c.patch({"op": text, "path": "/a"}),
+            lambda c, text: c.patch({"op": "remove", "path": "/" + text}),
+            lambda c, text: c.patch({"op": "remove", "path": text}),
+            lambda c, text: c.put({text: {"\0": 1}}),
+        ],
+    )
+    def test_what_a_client_sent_is_never_echoed_at_length(
+        self, catalog: Catalog, send: Callable[[Catalog, str], TestResponse]
+    ) -> None:
+        catalog.put({})
+        answer = send(catalog, "é" * 30_000)
+        assert answer.status_code in (400, 409, 412, 415, 422)
+        assert len(answer.data) < 5000
+
+    def test_a_limit_carries_its_setting_and_figures(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        many = [{"op": "test", "path": "/a", "value": 1}] * 1001
+        content = problem(catalog.patch(*many), 413, "over_limit")
+        assert (content["limit"], content["maximum"], content["actual"]) == (
+            "patch_operations_max",
+            1000,
+            1001,
+        )
+        assert "patch_operations_max" in content["detail"]
+
+    def test_an_unknown_outcome_names_the_way_to_ask(
+        self, fails_with: Callable[..., Catalog]
+    ) -> None:
+        catalog = fails_with(errors.OutcomeUnknown("the-id"))
+        content = problem(catalog.put(1, Idempotency_Key="a/b"), 504, "outcome_unknown")
+        assert content["outcome"] == "/v1/catalogs/c/outcomes/a%2Fb"
+        assert content["commit_id"] == "the-id"
+        assert "outcome" not in problem(catalog.put(1), 504, "outcome_unknown")
+
+    def test_compacted_history_names_the_oldest_revision(
+        self, fails_with: Callable[..., Catalog]
+    ) -> None:
+        catalog = fails_with(errors.RevisionCompacted(1, 5))
+        content = problem(catalog.get(query="?revision=1"), 410, "revision_compacted")
+        assert content["oldest_revision"] == 5
+
+    def test_a_precondition_is_answered_also_when_its_history_cant_be_read(
+        self, scripted: Scripted, fails_with: Callable[..., Catalog], monkeypatch: Any
+    ) -> None:
+        def unreachable(*_: Any, **__: Any) -> None:
+            raise errors.StoreUnavailable("x")
+
+        monkeypatch.setattr(scripted, "commits", unreachable)
+        failed = errors.PreconditionFailed(
+            "x", key="k", expected="1-a", current=("2-b", 2), since_revision=1
+        )
+        content = problem(fails_with(failed).put(1), 412, "precondition_failed")
+        assert "changes_since" not in content
+
+
+class TestDefects:
+    def test_it_is_logged_under_the_request_id(
+        self, fails_with: Callable[..., Catalog], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        catalog = fails_with(RuntimeError("secret of the defect"))
+        with caplog.at_level(logging.ERROR):
+            answer = catalog.put(1, X_Request_Id="request-7")
+        content = problem(answer, 500, "internal_error")
+        assert content["request_id"] == "request-7"
+        assert "secret" not in answer.get_data(as_text=True)
+        assert "request-7" in caplog.text
+        assert "secret of the defect" in caplog.text
+
+    def test_a_read_certainly_applied_nothing(self, fails_with: Callable[..., Catalog]) -> None:
+        content = problem(fails_with(RuntimeError("x")).get(), 500, "internal_error")
+        assert content["applied"] == "no"
+
+
+def test_the_examples_hold_values_that_are_absent() -> None:
+    made = problem_of(TestFailed(1, ABSENT, operation=0, pointer="/a"))
+    assert made is not None
+    assert "actual" not in made.members
+
+
+def test_no_error_of_ours_is_taken_for_a_defect(client: FlaskClient) -> None:
+    assert client.open("/v1/catalogs/c/documents/k", method="BREW").status_code == 405

@@ -1,0 +1,119 @@
+"""The routes about the service, request ids, and what isn't there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app, service
+from gateway.model import Head
+from gateway.store.contract import Unreachable
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+
+
+class DownStore(MemoryStore):
+    """A database that nobody reaches."""
+
+    def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:  # noqa: ARG002
+        raise Unreachable("no route to host")
+
+    def ping(self) -> None:
+        raise Unreachable("no route to host")
+
+
+@pytest.fixture
+def app_without_database() -> Flask:
+    return create_app(Gateway(DownStore(), ThreadRuntime(), ServiceLimits(deadline_ms=200)))
+
+
+def test_livez_answers_without_a_database(app_without_database: Flask) -> None:
+    answer = app_without_database.test_client().get("/livez")
+    assert (answer.status_code, answer.get_json()) == (200, {"status": "alive"})
+
+
+def test_readyz_asks_the_database(client: FlaskClient, app_without_database: Flask) -> None:
+    assert client.get("/readyz").get_json() == {"status": "ready"}
+    answer = app_without_database.test_client().get("/readyz")
+    problem(answer, 503, "store_unavailable")
+    assert answer.headers["Retry-After"]
+
+
+def test_without_a_database_everything_is_503_and_not_applied(app_without_database: Flask) -> None:
+    catalog = Catalog(app_without_database.test_client(), "c")
+    for answer in (
+        catalog.get(),
+        catalog.put(1),
+        catalog.delete(),
+        catalog.get(query="?revision=1"),
+    ):
+        content = problem(answer, 503, "store_unavailable")
+        assert (content["applied"], content["retryable"]) == ("no", True)
+
+
+def test_the_contract_is_served_if_it_is_there(
+    memory_gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "openapi.yaml"
+    monkeypatch.setattr(service, "_OPENAPI_PLACES", (tmp_path / "absent", place))
+    problem(create_app(memory_gateway).test_client().get("/openapi.yaml"), 404, "route_not_found")
+    place.write_text("openapi: 3.1.0\n")
+    answer = create_app(memory_gateway).test_client().get("/openapi.yaml")
+    assert (answer.status_code, answer.data) == (200, b"openapi: 3.1.0\n")
+    assert answer.content_type == "application/yaml"
+
+
+@pytest.mark.parametrize("name", ["a", "trace:4bf92f35-77b3.4da6_a3/ce=", "x" * 128])
+def test_a_sane_request_id_is_kept(client: FlaskClient, name: str) -> None:
+    assert client.get("/livez", headers={"X-Request-Id": name}).headers["X-Request-Id"] == name
+
+
+@pytest.mark.parametrize("name", [None, "", "a b", "x" * 129, "é", 'a"b', "<script>"])
+def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
+    headers = {} if name is None else {"X-Request-Id": name}
+    made = [client.get("/livez", headers=headers).headers["X-Request-Id"] for _ in range(2)]
+    assert all(re.fullmatch("[0-9a-f]{16}", each) for each in made)
+    assert made[0] != made[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/catalogs",
+        "/v1/catalogs/c/documents",
+        "/v1/catalogs/c/commits/1/2",
+        "/v1/catalogs/c/transactions",
+        "/V1/catalogs/c/documents/k",
+        "/static/x",
+        "/%2e%2e/livez",
+        "/livez%00",
+    ],
+)
+def test_a_route_that_isnt_there_is_a_404_problem(client: FlaskClient, path: str) -> None:
+    problem(client.get(path), 404, "route_not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/catalogs/c/documents/k", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("TRACE", "/v1/catalogs/c/documents/k", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("DELETE", "/v1/catalogs/c/commits", "GET, HEAD"),
+        ("PUT", "/livez", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_isnt_there_is_405_with_those_that_are(
+    client: FlaskClient, method: str, path: str, allowed: str
+) -> None:
+    answer = client.open(path, method=method)
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["Allow"] == allowed
