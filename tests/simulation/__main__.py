@@ -1,0 +1,40 @@
+"""Run histories by hand: ``python -m tests.simulation --help``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from .checker import check
+from .simulation import simulate
+from .trace import history, outcome_name
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
+    parser.add_argument("--trace", action="store_true", help="tell the whole history")
+    arguments = parser.parse_args()
+    started_s = time.perf_counter()
+    outcomes: Counter[str] = Counter()
+    failed = 0
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        recording = simulate(seed)
+        violations = check(recording)
+        outcomes.update(outcome_name(call) for call in recording.calls)
+        if arguments.trace:
+            print(history(recording))
+        for violation in violations:
+            print(f"seed {seed}: {violation.kind}: {violation.detail}")
+        failed += bool(violations)
+    took_s = time.perf_counter() - started_s
+    print(f"{arguments.count} histories in {took_s:.1f} s, {failed} of them wrong")
+    print(", ".join(f"{name} {count}" for name, count in outcomes.most_common()))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Whether one answer was true at some moment between its call and itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.commits.errors import (
+    CommitError,
+    DocumentNotFound,
+    PatchDoesNotFit,
+    PreconditionFailed,
+    RevisionNotFound,
+)
+from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+
+from .ledger import Ledger, Violation
+from .model import GONE, Doc, content_of, judge
+from .recorder import Call, Recording
+from .sameness import same
+
+# How long a call may go on after its deadline where calls fail: see ``CommitLoop``.
+_GRACE_S = 15.0
+# What a few slow calls take.
+_SLACK_S = 1.0
+
+
+def check_answer(ledger: Ledger, call: Call, recording: Recording) -> Iterator[Violation]:
+    """What is wrong with this answer, given the log."""
+    if call.answered is None:
+        return
+    if isinstance(call.error, CommitError) and call.error.retryable:
+        if call.ask.label in ledger.by_label:
+            yield Violation("applied-anyway", f"{call.error!r}")
+    elif call.ask.writes:
+        yield from _write(ledger, call)
+    else:
+        yield from _READS[call.ask.kind](ledger, call)
+    yield from _in_time(call, recording)
+
+
+def _write(ledger: Ledger, call: Call) -> Iterator[Violation]:
+    outcome = call.outcome
+    own = ledger.by_label.get(call.ask.label)
+    if isinstance(outcome, Applied):
+        yield from _applied(ledger, call, outcome)
+    elif isinstance(outcome, Unknown):
+        if own is not None and own.tick < call.called:
+            yield Violation("untrue-commit", "was committed before it was asked for")
+    else:
+        if own is not None:
+            yield Violation("applied-anyway", f"in the log as {own.commit.revision}")
+        if isinstance(outcome, Unchanged):
+            yield from _unchanged(ledger, call, outcome)
+        elif isinstance(outcome, Refused) and not outcome.error.retryable:
+            yield from _refused(ledger, call, outcome.error)
+
+
+def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation]:
+    assert call.answered is not None
+    revision = outcome.commit.revision
+    made = ledger.log[revision - 1] if 0 < revision <= ledger.last else None
+    if made is None or made.commit.id != outcome.commit.id or made.tick > call.answered:
+        yield Violation("untrue-applied", "is not in the log when it is answered")
+    elif outcome.replayed:
+        used = made.commit.idempotency
+        asked = call.ask.idempotency_key, call.ask.fingerprint
+        if used is None or (used.key, used.fingerprint) != asked:
+            yield Violation("untrue-applied", "replays a commit of another key")
+        if ledger.by_label.get(call.ask.label, made) is not made:
+            yield Violation("applied-anyway", "replays another commit than its own")
+    else:
+        if made.commit.message != call.ask.label or call.commit_id != made.commit.id:
+            yield Violation("untrue-applied", "is acknowledged as another's commit")
+        if made.tick < call.called:
+            yield Violation("untrue-applied", "was committed before it was asked for")
+        if not same(outcome.document, ledger.states[revision].get(call.ask.key)):
+            yield Violation("untrue-applied", "is answered with another document")
+
+
+def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Violation]:
+    revision = outcome.catalog_revision
+    if revision not in ledger.current(call.called, call.answered):
+        yield Violation("untrue-no-op", f"revision {revision} was not current")
+        return
+    doc = ledger.states[revision].get(call.ask.key)
+    verdict = judge(call.ask, doc, ledger.keys_used[revision])
+    if verdict.kind != ("would" if outcome.would_change else "unchanged"):
+        yield Violation("untrue-no-op", f"at {revision} it is {verdict}")
+    elif outcome.would_change:
+        found = GONE if outcome.document is None else outcome.document.content
+        if found != verdict.content:
+            yield Violation("untrue-no-op", f"would leave {verdict.content}")
+    elif not same(outcome.document, _live(doc)):
+        yield Violation("untrue-no-op", f"the document is {doc}")
+
+
+def _refused(ledger: Ledger, call: Call, error: CommitError) -> Iterator[Violation]:
+    current = ledger.current(call.called, call.answered)
+    if not any(_is_true(ledger, revision, call, error) for revision in current):
+        yield Violation("untrue-refusal", f"{error!r} at none of {current}")
+
+
+def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> bool:
+    doc = ledger.states[revision].get(call.ask.key)
+    verdict = judge(call.ask, doc, ledger.keys_used[revision])
+    if verdict.kind != "refused" or verdict.code != error.code:
+        return False
+    if isinstance(error, PreconditionFailed | PatchDoesNotFit):
+        live = _live(doc)
+        return error.current == (None if live is None else (live.token, live.revision))
+    return True
+
+
+def _read(ledger: Ledger, call: Call) -> Iterator[Violation]:
+    assert call.reading is not None
+    revision = call.reading.catalog_revision
+    if revision not in ledger.current(call.called, call.answered):
+        yield Violation("read", f"revision {revision} was not current")
+    elif not same(call.reading.document, ledger.states[revision].get(call.ask.key)):
+        yield Violation("read", f"not what {revision} has")
+
+
+def _read_at(ledger: Ledger, call: Call) -> Iterator[Violation]:
+    current = ledger.current(call.called, call.answered)
+    asked = call.ask.revision
+    if isinstance(call.error, RevisionNotFound):
+        if call.error.head_revision not in current or asked <= call.error.head_revision:
+            yield Violation("history", f"{asked} against {current}")
+        return
+    if asked > current[-1]:
+        yield Violation("history", f"{asked} was not made yet")
+        return
+    doc = ledger.states[asked].get(call.ask.key)
+    if isinstance(call.error, DocumentNotFound):
+        if _live(doc) is not None:
+            yield Violation("history", f"{asked} has {doc}")
+    elif call.reading is None or not same(call.reading.document, doc):
+        yield Violation("history", f"{asked} has {doc}")
+
+
+def _page(ledger: Ledger, call: Call) -> Iterator[Violation]:
+    assert call.page is not None
+    head, after = call.page.head_revision, call.ask.revision
+    if head not in ledger.current(call.called, call.answered):
+        yield Violation("history", f"revision {head} was not current")
+        return
+    expected = [made.commit.id for made in ledger.log[after:head]]
+    if [commit.id for commit in call.page.commits] != expected[:3]:
+        yield Violation("history", "the page isn't what the log has")
+    if (call.page.next_after is not None) != (len(expected) > 3):
+        yield Violation("history", "the page says wrongly whether it is the last one")
+
+
+def _reply(ledger: Ledger, call: Call) -> Iterator[Violation]:
+    assert call.answered is not None
+    made = ledger.by_key.get(call.ask.idempotency_key or "")
+    if call.reply is None:
+        if made is not None and made.tick < call.called:
+            yield Violation("history", "the key was used before the call")
+    elif made is None or made.commit.id != call.reply.id or made.tick > call.answered:
+        yield Violation("history", "the key was used for another commit, or none")
+
+
+_READS = {"read": _read, "read_at": _read_at, "page": _page, "reply": _reply}
+
+
+def _live(doc: Doc | None) -> Doc | None:
+    return None if content_of(doc) is GONE else doc
+
+
+def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
+    limit_s = recording.longest_s
+    if call.ask.wait_s is not None:
+        limit_s = min(limit_s, call.ask.wait_s)
+    limit_s += _SLACK_S + (_GRACE_S if recording.faulty else 0.0)
+    took_s = call.answered_s - call.called_s - call.suspended_s
+    if call.ask.writes and took_s > limit_s:
+        yield Violation("late", f"answered after {took_s:.3f} s")
+    if not recording.faulty and isinstance(call.outcome, Unknown):
+        yield Violation("late", "unknown, though nothing failed")

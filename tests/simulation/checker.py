@@ -1,0 +1,85 @@
+"""Whether a recorded history is one that the gateway may give; pure, reads the recording alone.
+
+The kinds of violations, each a promise:
+
+    log            each move goes from the newest revision to the next ones; no gaps, no id twice
+    time           commit times are strictly increasing
+    twice          a request, or an idempotency key, is in the log once at the most
+    untrue-commit  a commit is what its request makes of the state right before it
+    untrue-applied an acknowledged commit is in the log, made between call and answer
+    untrue-refusal a refusal was true at some moment between call and answer
+    untrue-no-op   so was "nothing to change"
+    applied-anyway what was refused, or changed nothing, is not in the log
+    read           a read shows the state at a moment between call and answer
+    history        the past that is read is the past of the log; so are the stored commits
+    documents      the stored documents, and what a new worker reads, are the log replayed
+    late           an answer comes in time, and without faults it is a definite one
+    defect         the commit loop ran into an error of its own, or a call was never answered
+
+Linearizability follows: commits are in the order of the log, each inside its own call; everything
+else is placed at a moment inside its call where the log's state makes its answer true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.model import Commit
+
+from .answers import check_answer
+from .ledger import Ledger, Violation
+from .recorder import Recording, changes_json
+from .sameness import same
+
+
+def check(recording: Recording) -> list[Violation]:
+    """Everything that is wrong with the history."""
+    return list(_violations(recording))
+
+
+def _violations(recording: Recording) -> Iterator[Violation]:
+    for defect in recording.defects:
+        yield Violation("defect", defect)
+    if recording.defects:
+        return
+    asks = {call.ask.label: call.ask for call in recording.calls if call.ask.writes}
+    ledgers: dict[str, Ledger] = {}
+    for catalog in sorted({call.ask.catalog for call in recording.calls}):
+        ledger = ledgers[catalog] = Ledger(catalog, recording.logs.get(catalog, []))
+        yield from ledger.build(asks)
+        if ledger.last < len(ledger.log):
+            return
+        yield from _check_commits(ledger, recording.commits.get(catalog, []))
+    yield from _check_documents(ledgers, recording)
+    for call in recording.calls:
+        for violation in check_answer(ledgers[call.ask.catalog], call, recording):
+            detail = f"{call.ask.label} at {call.worker}: {violation.detail}"
+            yield Violation(violation.kind, detail)
+
+
+def _check_commits(ledger: Ledger, stored: list[Commit]) -> Iterator[Violation]:
+    made = {entry.commit.revision: entry for entry in ledger.log}
+    if sorted(made) != [commit.revision for commit in stored]:
+        yield Violation("history", f"{ledger.catalog}: the commits are not those of the heads")
+        return
+    for commit in stored:
+        entry = made[commit.revision]
+        if commit.id != entry.commit.id or changes_json(commit) != entry.changes:
+            yield Violation("history", f"{ledger.catalog}@{commit.revision} is another commit")
+
+
+def _check_documents(ledgers: dict[str, Ledger], recording: Recording) -> Iterator[Violation]:
+    expected = {
+        (catalog, key): doc
+        for catalog, ledger in ledgers.items()
+        for key, doc in ledger.states[-1].items()
+    }
+    if recording.documents.keys() != expected.keys():
+        yield Violation("documents", "others are stored than were made")
+    for name, stored in recording.documents.items():
+        if name in expected and not same(stored, expected[name]):
+            yield Violation("documents", f"{name}: {stored} is stored, not {expected[name]}")
+    for name, reading in recording.fresh.items():
+        last = ledgers[name[0]].last if name[0] in ledgers else 0
+        if reading.catalog_revision != last or not same(reading.document, expected.get(name)):
+            yield Violation("documents", f"{name} is read as {reading}, not {expected.get(name)}")

@@ -1,0 +1,95 @@
+"""Simulated clients: they call one worker after the other, learn, give up and try again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.model import Document
+
+from .asks import Ask
+from .model import GONE
+from .recorder import Call
+from .scheduler import Process, Scheduler
+from .sim_runtime import SimEvent
+from .worker import Worker
+from .workload import Wishes
+
+_PATIENCE_S = (1.0, 30.0, 60.0)
+_TRIES = 3
+
+
+class Client:
+    """``pick`` gives a worker for each call; ``name`` is in the labels of what it asks for."""
+
+    def __init__(
+        self,
+        process: Process,
+        scheduler: Scheduler,
+        rng: random.Random,
+        wishes: Wishes,
+        pick: Callable[[], Worker],
+    ) -> None:
+        self._process = process
+        self._scheduler = scheduler
+        self._rng = rng
+        self._wishes = wishes
+        self._pick = pick
+
+    def run(self, calls: int, think_s: float) -> None:
+        for _ in range(calls):
+            if think_s:
+                self._scheduler.sleep(think_s * 2 * self._rng.random())
+            ask = self._wishes.next()
+            if ask.writes and ask.idempotency_key is not None and self._rng.random() < 0.3:
+                self._race(ask)
+            self._insist(ask)
+
+    def _insist(self, ask: Ask) -> None:
+        """Call until there is an answer, where the idempotency key makes that safe."""
+        for number in range(_TRIES):
+            tried = ask if number == 0 else replace(ask, label=f"{ask.label}-try{number}")
+            call = self._call(tried)
+            if not (ask.writes and ask.idempotency_key is not None and _is_open(call)):
+                return
+
+    def _race(self, ask: Ask) -> None:
+        """The same key through another worker, at times with another request."""
+        rival = replace(ask, label=f"{ask.label}-rival")
+        if self._rng.random() < 0.3:
+            value = {"log": [], "n": 9}
+            rival = replace(rival, kind="put", value=value, fingerprint=f"put {value}")
+        self._scheduler.spawn(self._process, lambda: self._insist(rival), rival.label)
+
+    def _call(self, ask: Ask) -> Call:
+        done = SimEvent(self._scheduler)
+        call = self._pick().call(ask, done)
+        done.wait(self._rng.choice(_PATIENCE_S))
+        self._learn(call)
+        return call
+
+    def _learn(self, call: Call) -> None:
+        ask, outcome = call.ask, call.outcome
+        if isinstance(outcome, Applied):
+            self._see(ask, outcome.document, outcome.commit.revision)
+        elif isinstance(outcome, Unchanged) and not outcome.would_change:
+            self._see(ask, outcome.document, outcome.catalog_revision)
+        elif call.reading is not None:
+            self._see(ask, call.reading.document, call.reading.catalog_revision)
+
+    def _see(self, ask: Ask, document: Document | None, revision: int) -> None:
+        content: Any = GONE
+        token = None
+        if document is not None and document.exists:
+            content, token = document.content, document.token
+        self._wishes.seen(ask.catalog, ask.key, token, content, revision)
+
+
+def _is_open(call: Call) -> bool:
+    """Whether it isn't known what became of a write, or nothing did for now."""
+    if isinstance(call.outcome, Refused):
+        return call.outcome.error.retryable
+    return isinstance(call.outcome, Unknown) or call.outcome is None

@@ -1,0 +1,212 @@
+"""A store as one worker sees it: slow, at times out of reach, with answers and writes that stray.
+
+The contract (``gateway.store.contract``) promises little, and all of what it leaves open happens
+here: a call over many catalogs or documents sees and changes each at a moment of its own; a
+write whose call failed may have been done, in part or whole, or is done later; and between any
+two steps the worker may die or stand still for a long time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway.model import Commit, Document, Head
+from gateway.store.contract import Move, Moved, Unreachable
+from patching import Json
+
+from .recorder import RecordingStore
+from .scheduler import Process, Scheduler
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Faults:
+    """Probabilities per call, changed while a simulation runs: at its end nothing fails."""
+
+    before: float = 0.0  # a call fails, and nothing was done
+    after: float = 0.0  # done, but the answer is lost
+    part: float = 0.0  # a write is done in part, then the call fails
+    late: float = 0.0  # a write is done after its call failed
+    crash: float = 0.0
+    suspend: float = 0.0
+    suspended_s: float = 1.0
+    latency_s: float = 0.001
+    slow: float = 0.02  # calls that take much longer
+
+
+class Network:
+    """Which writes are still under way to the store, and whether it can be reached at all."""
+
+    def __init__(self, scheduler: Scheduler, rng: random.Random, faults: Faults) -> None:
+        self.faults = faults
+        self.down_until = 0.0
+        self._scheduler = scheduler
+        self._rng = rng
+        self._wire = Process("wire")
+
+    def stop(self) -> None:
+        """From now on nothing fails; what is under way still arrives."""
+        faults = self.faults
+        faults.before = faults.after = faults.part = faults.late = 0.0
+        faults.crash = faults.suspend = 0.0
+        self.down_until = 0.0
+
+    def later(self, steps: Sequence[Callable[[], object]]) -> None:
+        """Do the steps of a write some time after its call failed."""
+        delay_s = self._rng.choice((0.0, 0.002, 0.05, 1.0, 20.0)) * self._rng.random()
+
+        def arrive() -> None:
+            self._scheduler.sleep(delay_s)
+            for step in steps:
+                step()
+                self._scheduler.give_way()
+
+        self._scheduler.spawn(self._wire, arrive, "late write")
+
+
+class FaultyStore:
+    """See ``gateway.store.contract.Store``."""
+
+    def __init__(
+        self,
+        inner: RecordingStore,
+        network: Network,
+        scheduler: Scheduler,
+        process: Process,
+        rng: random.Random,
+    ) -> None:
+        self._inner = inner
+        self._network = network
+        self._scheduler = scheduler
+        self._process = process
+        self._rng = rng
+
+    def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        return _merged(self._read([_bound(self._inner.heads, [c]) for c in sorted(catalogs)]))
+
+    def head_with_batch(self, catalog: str) -> Head | None:
+        return self._read([lambda: self._inner.head_with_batch(catalog)])[0]
+
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        return _merged(
+            self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
+        )
+
+    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+        names = [(catalog, key) for catalog, wanted in keys.items() for key in sorted(wanted)]
+        self._rng.shuffle(names)
+        return _merged(self._read([_bound(self._inner.documents, {c: [k]}) for c, k in names]))
+
+    def replies(
+        self, keys: Mapping[str, Collection[tuple[str, str]]]
+    ) -> Mapping[tuple[str, str, str], Commit]:
+        names = [(catalog, name) for catalog, wanted in keys.items() for name in sorted(wanted)]
+        return _merged(self._read([_bound(self._inner.replies, {c: [n]}) for c, n in names]))
+
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+        return _merged(self._write([_bound(self._inner.move_heads, [move]) for move in moves]))
+
+    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+        steps = [
+            _bound(self._inner.write_documents, {catalog: [document]})
+            for catalog, changed in documents.items()
+            for document in changed
+        ]
+        self._rng.shuffle(steps)
+        self._write(steps)
+
+    def write_commits(self, commits: Sequence[Commit]) -> None:
+        self._write([_bound(self._inner.write_commits, [commit]) for commit in commits])
+
+    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
+        return self._read([lambda: self._inner.changes_of(catalog, key, through, limit)])[0]
+
+    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+        return self._read([lambda: self._inner.commit_at(catalog, time_us)])[0]
+
+    def list_commits(
+        self, catalog: str, after: int, through: int, limit: int, key: str | None
+    ) -> Sequence[Commit]:
+        return self._read([lambda: self._inner.list_commits(catalog, after, through, limit, key)])[
+            0
+        ]
+
+    def stored_bytes(self, content: Json) -> int:
+        return self._inner.stored_bytes(content)
+
+    def ping(self) -> None:
+        self._read([self._inner.ping])
+
+    def _read(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
+        self._travel()
+        if self._happens(self._network.faults.before):
+            raise Unreachable("simulated: no way to the store")
+        found = self._do(steps)
+        self._travel()
+        if self._happens(self._network.faults.after):
+            raise Unreachable("simulated: the answer was lost")
+        return found
+
+    def _write(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
+        faults = self._network.faults
+        self._travel()
+        if self._happens(faults.before):
+            raise Unreachable("simulated: no way to the store")
+        if self._happens(faults.late):
+            self._network.later(steps)
+            self._travel()
+            raise Unreachable("simulated: no answer, the write is still under way")
+        if self._happens(faults.part):
+            count = self._rng.randrange(len(steps) + 1)
+            self._do(steps[:count])
+            if self._rng.random() < 0.5:
+                self._network.later(steps[count:])
+            raise Unreachable("simulated: broken off in the middle")
+        done = self._do(steps)
+        self._travel()
+        if self._happens(faults.after):
+            raise Unreachable("simulated: the answer was lost")
+        return done
+
+    def _do(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
+        done = []
+        for step in steps:
+            if done and self._rng.random() < 0.5:
+                self._scheduler.give_way()
+            done.append(step())
+        return done
+
+    def _travel(self) -> None:
+        """The way to the store or back; it may never end."""
+        faults = self._network.faults
+        if self._happens(faults.crash):
+            self._scheduler.kill(self._process)
+        if self._happens(faults.suspend):
+            self._scheduler.suspend(self._process, faults.suspended_s * 2 * self._rng.random())
+        seconds = faults.latency_s * self._rng.random()
+        if self._happens(faults.slow):
+            seconds *= 50
+        if self._rng.random() < 0.2:
+            seconds = 0.0
+        self._scheduler.sleep(seconds)
+        if self._scheduler.now < self._network.down_until:
+            self._scheduler.sleep(0.5)
+            raise Unreachable("simulated: the store is down")
+
+    def _happens(self, probability: float) -> bool:
+        return probability > 0 and self._rng.random() < probability
+
+
+def _bound(call: Callable[..., _T], argument: object) -> Callable[[], _T]:
+    return lambda: call(argument)
+
+
+def _merged(answers: Sequence[Mapping[object, _T]]) -> dict:  # type: ignore[type-arg]
+    merged = {}
+    for answer in answers:
+        merged.update(answer)
+    return merged

@@ -1,0 +1,97 @@
+"""What varies from seed to seed: sizes, limits, clocks and how much goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from gateway.commits.service import ServiceLimits
+
+from .faults import Faults
+
+
+@dataclass(frozen=True)
+class Plan:
+    workers: int
+    catalogs: int
+    keys: int
+    clients: int
+    calls: int  # of each client
+    limits: ServiceLimits
+    faults: Faults
+    outages: bool
+    restarts: bool
+    skew_us: int
+    clock_steps: bool
+    preempt: float
+    think_s: float
+    reading: float  # how many of the calls only read
+    cached_catalogs_max: int
+    catch_up_max: int
+
+    @property
+    def faulty(self) -> bool:
+        faults = self.faults
+        chances = (faults.before, faults.after, faults.part, faults.late)
+        return self.outages or any(chances) or bool(faults.crash or faults.suspend)
+
+
+def plan(rng: random.Random) -> Plan:
+    """A plan drawn from ``rng``; one in eight has no faults at all."""
+    calm = rng.random() < 0.125
+    crowd = rng.random() < 0.3  # many clients on few documents
+    return Plan(
+        workers=rng.choice((1, 2, 2, 3, 4)),
+        catalogs=1 if crowd else rng.choice((1, 1, 2, 3)),
+        keys=rng.choice((1, 2) if crowd else (1, 2, 4)),
+        clients=rng.randrange(6, 10) if crowd else rng.randrange(2, 7),
+        calls=rng.randrange(4, 14),
+        limits=_limits(rng),
+        faults=_calm(rng) if calm else _faults(rng),
+        outages=not calm and rng.random() < 0.15,
+        restarts=rng.random() < 0.7,
+        skew_us=rng.choice((0, 1_000, 5_000_000)),
+        clock_steps=rng.random() < 0.3,
+        preempt=rng.choice((0.0, 0.05, 0.3)),
+        think_s=rng.choice((0.0, 0.002, 0.02, 0.15)),
+        reading=rng.choice((0.1, 0.3, 0.6)),
+        cached_catalogs_max=rng.choice((1, 200_000, 200_000)),
+        catch_up_max=rng.choice((0, 2, 1_000)),
+    )
+
+
+def _limits(rng: random.Random) -> ServiceLimits:
+    return ServiceLimits(
+        full_value_every=rng.choice((1, 2, 3, 64)),
+        batch_requests_max=rng.choice((1, 2, 3, 512, 512)),
+        batch_bytes_max=rng.choice((1, 150, 8 * 1024 * 1024)),
+        queue_requests_max=rng.choice((2, *[4096] * 9)),
+        queue_bytes_max=rng.choice((150, *[1 << 26] * 9)),
+        cache_bytes_max=rng.choice((0, 3_500, 1 << 27)),
+        deadline_ms=rng.choice((200, 2_000, 10_000)),
+        write_out_grace_ms=rng.choice((0, 5, 100)),
+        leaders=rng.choice((1, 2, 3)),
+    )
+
+
+def _calm(rng: random.Random) -> Faults:
+    return Faults(latency_s=rng.choice((0.0, 0.001, 0.005)))
+
+
+def _faults(rng: random.Random) -> Faults:
+    """Some kinds of faults, each seldom or often."""
+
+    def some(*levels: float) -> float:
+        return rng.choice((0.0, *levels))
+
+    return Faults(
+        before=some(0.01, 0.05),
+        after=some(0.01, 0.05, 0.1),
+        part=some(0.02, 0.1),
+        late=some(0.02, 0.15),
+        crash=some(0.002, 0.01),
+        suspend=some(0.005, 0.03),
+        suspended_s=rng.choice((0.05, 1.0, 60.0)),
+        latency_s=rng.choice((0.0, 0.001, 0.005)),
+        slow=some(0.02, 0.1),
+    )

@@ -1,0 +1,24 @@
+"""When the gateway's document is the model's."""
+
+from __future__ import annotations
+
+from gateway.model import Document
+
+from .model import GONE, Doc
+from .recorder import absent
+
+
+def same(document: Document | None, doc: Doc | None) -> bool:
+    """Whether the gateway's document is the model's."""
+    if document is None or doc is None:
+        return document is doc
+    content = GONE if absent(document.content) else document.content
+    return (
+        content == doc.content
+        and document.revision == doc.revision
+        and document.create_revision == doc.create_revision
+        and document.commit_id == doc.commit_id
+        and document.time_us == doc.time_us
+        and document.patches == doc.patches
+        and document.token == doc.token
+    )

@@ -1,0 +1,179 @@
+"""One simulated history: workers, clients and a store under a seed; what happened, recorded.
+
+recording = simulate(seed)
+violations = check(recording)
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.commits import cache, observe
+from gateway.commits.service import Gateway
+
+from .asks import Name
+from .clients import Client
+from .faults import FaultyStore, Network
+from .plan import Plan, plan
+from .recorder import Recording, RecordingStore
+from .scheduler import Process, Scheduler, Stuck
+from .sim_runtime import SimRuntime
+from .worker import Worker
+from .workload import Wishes
+
+# After the last call: longer than writes are under way, workers stand still or calls last.
+_SETTLING_S = 300.0
+
+
+def simulate(seed: int) -> Recording:
+    """Run the history of ``seed``; the same seed gives the same history."""
+    rng = random.Random(seed)
+    chosen = plan(rng)
+    recording = Recording(faulty=chosen.faulty, longest_s=chosen.limits.deadline_ms / 1000)
+    world = World(rng, chosen, recording)
+    with _constants(chosen), _logged_defects(recording):
+        try:
+            world.run()
+        except Stuck as stuck:
+            recording.defects.append(f"stuck: {stuck}")
+        finally:
+            world.scheduler.close()
+    recording.defects += [f"{name}: {error!r}" for name, error in world.scheduler.failures]
+    return recording
+
+
+class World:
+    """Everything that takes part in one history."""
+
+    def __init__(self, rng: random.Random, chosen: Plan, recording: Recording) -> None:
+        self.scheduler = Scheduler(rng)
+        self._rng = rng
+        self._plan = chosen
+        self._recording = recording
+        self._store = RecordingStore(recording)
+        self._network = Network(self.scheduler, rng, chosen.faults)
+        self._catalogs = [Name(f"c{number}") for number in range(chosen.catalogs)]
+        self._keys = [Name(f"k{number}") for number in range(chosen.keys)]
+        self._workers: list[Worker] = []
+        self._clients_left = chosen.clients
+        self._people = Process("people")
+
+    def run(self) -> None:
+        """Raises Stuck."""
+        for _ in range(self._plan.workers):
+            self._start_worker()
+        for number in range(self._plan.clients):
+            self._start_client(f"u{number}")
+        if self._plan.outages:
+            self.scheduler.spawn(self._people, self._outages, "outages")
+        self.scheduler.run(lambda: not self._clients_left)
+        self._settle()
+        looked_back: list[bool] = []
+        self.scheduler.spawn(self._people, lambda: self._look_back(looked_back), "look back")
+        self.scheduler.run(lambda: bool(looked_back) or bool(self.scheduler.failures))
+        self._recording.commits, self._recording.documents = self._store.everything()
+
+    def _start_worker(self) -> Worker:
+        process = Process(f"w{len(self._workers)}")
+        worker = Worker(process, self._gateway(process), self.scheduler, self._recording)
+        self._workers.append(worker)
+        return worker
+
+    def _gateway(self, process: Process) -> Gateway:
+        store = FaultyStore(self._store, self._network, self.scheduler, process, self._rng)
+        skew = self._plan.skew_us
+        runtime = SimRuntime(
+            self.scheduler,
+            process,
+            self._rng,
+            skew_us=self._rng.randrange(-skew, skew + 1),
+            clock_steps=self._plan.clock_steps,
+            preempt=self._plan.preempt,
+        )
+        return Gateway(store, runtime, self._plan.limits)
+
+    def _pick(self) -> Worker:
+        """One that lives, even if it stands still; a new one where none does, and now and then."""
+        living = [worker for worker in self._workers if worker.process.alive]
+        if not living or (self._plan.restarts and self._rng.random() < 0.01):
+            return self._start_worker()
+        return self._rng.choice(living)
+
+    def _start_client(self, name: str) -> None:
+        wishes = Wishes(name, self._rng, self._catalogs, self._keys, self._plan.reading)
+        client = Client(self._people, self.scheduler, self._rng, wishes, self._pick)
+
+        def run() -> None:
+            client.run(self._plan.calls, self._plan.think_s)
+            self._clients_left -= 1
+
+        self.scheduler.spawn(self._people, run, name)
+
+    def _outages(self) -> None:
+        while self._clients_left:
+            self.scheduler.sleep(self._rng.choice((0.05, 1.0)) * self._rng.random())
+            lasting_s = self._rng.choice((0.01, 0.5, 5.0, 30.0))
+            self._network.down_until = self.scheduler.now + lasting_s
+            self.scheduler.sleep(lasting_s)
+
+    def _settle(self) -> None:
+        """Let writes arrive, workers wake and calls end; nothing fails any more."""
+        self._network.stop()
+        end_s = self.scheduler.now + _SETTLING_S
+        self.scheduler.at(end_s, lambda: None)
+        self.scheduler.run(lambda: self.scheduler.now >= end_s)
+        living = {worker.process.name for worker in self._workers if worker.process.alive}
+        for call in self._recording.calls:
+            if call.answered is None and call.worker in living:
+                self._recording.defects.append(f"{call.ask.label} was never answered")
+
+    def _look_back(self, done: list[bool]) -> None:
+        """What a gateway that has just started makes of what the store holds."""
+        gateway = self._gateway(self._people)
+        for catalog in self._catalogs:
+            gateway.commits(catalog, after=0, limit=1, key=None)
+            for key in self._keys:
+                self._recording.fresh[catalog, key] = gateway.read(catalog, key)
+        done.append(True)
+
+
+class _Defects(logging.Handler):
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(logging.ERROR)
+        self._recording = recording
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._recording.defects.append(f"{record.getMessage()}: {error!r}")
+
+
+@contextmanager
+def _logged_defects(recording: Recording) -> Iterator[None]:
+    """A leader that runs into a defect logs it and goes on; here it is a violation."""
+    log = logging.getLogger("gateway.commits")
+    handler = _Defects(recording)
+    level, propagate = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+
+
+@contextmanager
+def _constants(chosen: Plan) -> Iterator[None]:
+    """Bounds that no setting changes, made small enough to matter."""
+    before = cache._CATALOGS_MAX, observe._CATCH_UP_COMMITS_MAX
+    cache._CATALOGS_MAX = chosen.cached_catalogs_max
+    observe._CATCH_UP_COMMITS_MAX = chosen.catch_up_max
+    try:
+        yield
+    finally:
+        cache._CATALOGS_MAX, observe._CATCH_UP_COMMITS_MAX = before
