@@ -19,11 +19,11 @@ from gateway.store.contract import Moved
 
 # How often to look whether another worker's turn on a catalog has ended, how long to leave it the
 # first move afterwards, and after how long to go ahead without a turn.
-_TURN_LOOK_S = 0.0006
-_TURN_YIELD_S = 0.0015
-_TURN_PATIENCE_S = 0.05
-# Having lost patience with one worker, turns are not asked for during this time.
-_TURN_IGNORED_S = 1.0
+_TURN_LOOK_S = 0.0008
+_TURN_YIELD_S = 0.0016
+_TURN_PATIENCE_S = 0.3
+# Having lost patience over a catalog, its turns are not asked for during this time.
+_TURN_IGNORED_S = 3.0
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class Queue:
     def __init__(self, runtime: Runtime, bounds: QueueBounds, turns: Turns | None = None) -> None:
         self._runtime = runtime
         self._turns = turns or NoTurns()
-        self._turns_ignored_until = 0.0
+        self._turns_ignored_until: dict[str, float] = {}
         self._bounds = bounds
         self._lock = runtime.lock()
         self._lanes: dict[str, _Lane] = {}
@@ -179,7 +179,7 @@ class Queue:
 
     def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
-        if now < self._turns_ignored_until:
+        if self._turns_ignored_until and self._ignores_turns(catalog, now):
             return True
         if self._turns.take(catalog):
             if lane.waits_since is not None:
@@ -194,8 +194,14 @@ class Queue:
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
-        self._turns_ignored_until = now + _TURN_IGNORED_S
+        self._turns_ignored_until[catalog] = now + _TURN_IGNORED_S
         return True
+
+    def _ignores_turns(self, catalog: str, now: float) -> bool:
+        until = self._turns_ignored_until.get(catalog)
+        if until is not None and until <= now:
+            del self._turns_ignored_until[catalog]
+        return until is not None and until > now
 
     def _batch(self, lane: _Lane) -> list[Pending]:
         batch: list[Pending] = []

@@ -86,12 +86,12 @@ def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) 
 
 
 def run_clients(
-    port: int, tally: Tally, *, clients: int, patches: int, timeout_s: float = 30
+    port: int, tally: Tally, *, clients: int, turns: range, timeout_s: float = 30
 ) -> None:
-    """``clients`` threads with ``patches`` appends each, until every one is acknowledged."""
+    """``clients`` threads with an append for each of ``turns``, until all are acknowledged."""
 
     def client(number: int) -> None:
-        for turn in range(patches):
+        for turn in turns:
             append_until_told(port, f"c{number}-{turn}", tally, timeout_s=timeout_s)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
