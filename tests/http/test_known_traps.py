@@ -1,0 +1,389 @@
+"""The known traps, over real HTTP and a real MongoDB: none is a 500, none changes anything."""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.http.served import Server, serving
+from tests.http.test_bodies import MALFORMED, STORABLE, UNSTORABLE, nested
+from tests.http.test_names import KEYS
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def server(mongodb_uri: str) -> Iterator[Server]:
+    from pymongo import MongoClient
+
+    database = f"test_{uuid.uuid4().hex}"
+    flags = ("--body-bytes-max=100000", "--document-bytes-max=50000")
+    with serving(mongodb_uri, database, *flags) as running:
+        yield running
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
+
+
+class Document:
+    """One document that exists at revision 1 of its own catalog."""
+
+    VALUE: Any = {"a": 1, "list": [1, 2], "deep": {"x": None}, "~1": 1}  # noqa: RUF012
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.catalog = f"/v1/catalogs/{uuid.uuid4().hex}"
+        self.path = f"{self.catalog}/documents/k"
+        answer = self.send("PUT", json.dumps(self.VALUE).encode(), JSON)
+        assert answer.status == 201, answer
+        self.etag = answer.headers["ETag"]
+
+    def send(self, method: str, body: Any = None, content_type: str = "", *headers: Any) -> Any:
+        named = [("Content-Type", content_type)] if content_type else []
+        return self.server.send(method, self.path, body, [*named, *headers])
+
+    def is_untouched(self) -> bool:
+        answer = self.send("GET")
+        return (answer.json(), answer.headers["ETag"], answer.headers["Catalog-Revision"]) == (
+            self.VALUE,
+            self.etag,
+            "1",
+        )
+
+
+@pytest.fixture
+def document(server: Server) -> Document:
+    return Document(server)
+
+
+def operation(**members: Any) -> bytes:
+    return json.dumps([{name.strip("_"): value for name, value in members.items()}]).encode()
+
+
+PATCHES = {
+    "true is not 1": (operation(op="test", path="/a", value=True), 409),
+    "null is not absent": (operation(op="test", path="/nix", value=None), 409),
+    "01 is no index": (operation(op="replace", path="/list/01", value=0), 409),
+    "-1 is no index": (operation(op="remove", path="/list/-1"), 409),
+    "1e0 is no index": (operation(op="remove", path="/list/1e0"), 409),
+    "an index beyond the end": (operation(op="add", path="/list/3", value=0), 409),
+    "- is only for add": (operation(op="remove", path="/list/-"), 409),
+    "a scalar has no members": (operation(op="add", path="/a/b", value=0), 409),
+    "~ escapes nothing else": (operation(op="remove", path="/~2"), 400),
+    "a pointer begins with a slash": (operation(op="remove", path="a"), 400),
+    "move into its own child": (operation(op="move", from_="/deep", path="/deep/x/y"), 400),
+    "no such operation": (operation(op="increment", path="/a", value=1), 400),
+    "no value": (operation(op="add", path="/b"), 400),
+    "no path": (operation(op="remove"), 400),
+    "no operation": (operation(path="/a"), 400),
+    "an operation that is no object": (b"[1]", 400),
+    "a patch that is no array": (b'{"op":"remove","path":"/a"}', 400),
+    "a patch that is null": (b"null", 400),
+    "NUL in a pointer": (operation(op="add", path="/b\0", value=1), 422),
+    "a pointer that is too deep": (operation(op="test", path="/a" * 101, value=1), 422),
+    "too many operations": (
+        json.dumps([{"op": "test", "path": "/a", "value": 1}] * 1001).encode(),
+        413,
+    ),
+    "copies that double": (
+        json.dumps(
+            [{"op": "add", "path": "/x", "value": ["x" * 1000]}]
+            + [{"op": "copy", "from": "/x", "path": "/x/-"}] * 40
+        ).encode(),
+        413,
+    ),
+    "a result over the limit": (
+        operation(op="add", path="/x", value="x" * 50_000),
+        413,
+    ),
+    "undone by a later test": (
+        b'[{"op":"remove","path":"/a"},{"op":"test","path":"/a","value":1}]',
+        409,
+    ),
+}
+
+
+@pytest.mark.parametrize(("patch", "status"), PATCHES.values(), ids=PATCHES.keys())
+def test_a_patch_that_is_refused_changes_nothing(
+    document: Document, patch: bytes, status: int
+) -> None:
+    answer = document.send("PATCH", patch, JSON_PATCH)
+    assert answer.status == status, answer.body
+    assert answer.json()["applied"] == "no"
+    assert document.is_untouched()
+
+
+@pytest.mark.parametrize(
+    "raw", [*MALFORMED, *(raw for raw, _ in UNSTORABLE), nested(101), nested(10_000), b"[" * 50_000]
+)
+def test_a_value_that_is_refused_changes_nothing(document: Document, raw: bytes) -> None:
+    patch = b'[{"op":"add","path":"/b","value":' + raw + b"}]"
+    for method, body, content_type in (
+        ("PUT", raw, JSON),
+        ("PATCH", raw, MERGE_PATCH),
+        ("PATCH", patch, JSON_PATCH),
+    ):
+        answer = document.send(method, body, content_type)
+        assert answer.status in (400, 422), answer.body
+        assert answer.json()["applied"] == "no"
+    assert document.is_untouched()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(json.loads(raw) for raw in STORABLE),
+        json.loads(nested(100)),
+        {"$ref": 1},
+        {"$id": 1, "$db": 2},
+        {"$ref": "a", "$id": "b"},
+        {"a": {"$ref": "a", "$id": "b", "$db": "c", "d": 1}},
+        {"$oid": "x"},
+        {"$date": 0},
+        {"$numberLong": "1"},
+        {"$where": "x", "$expr": {"$eq": [1, 1]}},
+        {"": {"": {"": 0}}},
+        {"a.b": {"c.d": 1}, "a": {"b": 2}, ".": 3, "..": 4, "$": 5, "$$ROOT": 6},
+        {"_id": 1, "content": {"_id": 2}, "__proto__": {}},
+        {"0": 1, "1": [{"0": 2}]},
+        {str(n): n for n in range(2000)},
+        [],
+        {},
+        None,
+        "\0\u2028\U0010ffff",
+        [1, 1.0, -0.0, 5e-324, 1.7976931348623157e308, 2**53 + 1, -(2**63), 2**63 - 1, True],
+    ],
+)
+def test_what_is_stored_comes_back_the_same(document: Document, value: Any) -> None:
+    raw = json.dumps(value).encode()
+    assert document.send("PUT", raw, JSON).status == 200
+    answer = document.send("GET")
+    assert (answer.status, json.dumps(answer.json())) == (200, json.dumps(value))
+    # History keeps it in another form.
+    then = document.server.send("GET", document.path + "?revision=2")
+    assert json.dumps(then.json()) == json.dumps(value)
+
+
+@pytest.mark.parametrize("name", ["$set", "a.b", "$ref", "", "a~b/c", "😀", "0", "-"])
+def test_members_of_any_name_are_patched(document: Document, name: str) -> None:
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    for op, value in (("add", 1), ("replace", {"$ref": 2}), ("test", {"$ref": 2})):
+        patch = operation(op=op, path=pointer, value=value)
+        answer = document.send("PATCH", patch, JSON_PATCH)
+        assert answer.status == 200, answer.body
+    assert document.send("GET").json()[name] == {"$ref": 2}
+    assert document.send("PATCH", operation(op="remove", path=pointer), JSON_PATCH).status == 200
+    assert document.send("GET").json() == document.VALUE
+
+
+@pytest.mark.parametrize("key", [*KEYS, "k" * 1024, "é" * 512])
+def test_keys_and_catalogs_are_arbitrary_text(server: Server, key: str) -> None:
+    own = uuid.uuid4().hex
+    name = own + (key if "\0" not in key and len(key) < 100 else "")
+    path = f"/v1/catalogs/{quote(name, safe='')}/documents/{quote(key, safe='')}"
+    written = server.send("PUT", path, b"1", [("Content-Type", JSON)])
+    assert written.status == 201, written.body
+    assert (written.json()["catalog"], written.json()["key"]) == (name, key)
+    assert server.send("GET", written.headers["Location"]).json() == 1
+    listed = server.send("GET", f"/v1/catalogs/{quote(name, safe='')}/commits").json()
+    assert listed["commits"][0]["changes"][0]["key"] == key
+    assert server.send("DELETE", path).status == 204
+    assert server.send("GET", path).status == 404
+
+
+@pytest.mark.parametrize("target", ["/v1/catalogs//documents/k", "/v1/catalogs/c/documents/%ff"])
+def test_what_is_no_name_is_400(server: Server, target: str) -> None:
+    assert server.send("GET", target).status == 400
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/catalogs/c/documents/../k", "//v1//catalogs", "http://[/", "/%", "*", "/\xe9"]
+)
+def test_odd_targets_are_no_500(server: Server, target: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode("latin-1"))
+        status = int(connection.recv(1000).split()[1])
+    assert 400 <= status < 500
+
+
+CONDITIONS = [
+    [("If-Match", "")],
+    [("If-Match", "unquoted")],
+    [("If-Match", '"a", *')],
+    [("If-Match", '"a"'), ("If-Match", "b")],
+    [("If-Match", "*"), ("If-None-Match", "*")],
+    [("If-Match", '"a"'), ("If-None-Match", '"a"')],
+    [("If-None-Match", "")],
+    [("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT")],
+    [("If-Unmodified-Since", "tomorrow")],
+    [("If-Unmodified-Since", "Fri, 06 Nov 2099 08:49:37 GMT")] * 2,
+    [("Idempotency-Key", "")],
+    [("Idempotency-Key", "a b")],
+    [("Prefer", "wait=x")],
+    [("Commit-Message", "%")],
+]
+WRITES = [
+    ("PUT", b"2", JSON),
+    ("PATCH", operation(op="remove", path="/a"), JSON_PATCH),
+    ("PATCH", b'{"a":2}', MERGE_PATCH),
+    ("DELETE", None, ""),
+]
+
+
+@pytest.mark.parametrize("headers", CONDITIONS)
+def test_a_bad_header_is_400_on_every_write(
+    document: Document, headers: list[tuple[str, str]]
+) -> None:
+    for method, body, content_type in WRITES:
+        answer = document.send(method, body, content_type, *headers)
+        assert answer.status == 400, (method, answer.body)
+    assert document.is_untouched()
+
+
+def test_two_if_match_headers_are_one_list(document: Document) -> None:
+    headers = [("If-Match", '"other"'), ("If-Match", document.etag)]
+    assert document.send("PUT", b"2", JSON, *headers).status == 200
+
+
+@pytest.mark.parametrize("query", ["?dryrun=true", "?dry_run=yes", "?revision=1", "?dry_run"])
+def test_a_bad_parameter_is_400_on_every_write(document: Document, query: str) -> None:
+    for method, body, content_type in WRITES:
+        headers = [("Content-Type", content_type)] if content_type else []
+        answer = document.server.send(method, document.path + query, body, headers)
+        assert answer.status == 400, (method, answer.body)
+    assert document.is_untouched()
+
+
+class TestBodySizes:
+    def test_a_chunked_body_is_read(self, document: Document) -> None:
+        answer = document.send("PUT", iter([b'{"b"', b":", b"[1]}"]), JSON)
+        assert answer.status == 200, answer.body
+        assert document.send("GET").json() == {"b": [1]}
+
+    @pytest.mark.parametrize("chunked", [True, False])
+    def test_a_body_over_the_limit_is_413(self, document: Document, chunked: bool) -> None:
+        raw = b'"' + b"x" * 100_000 + b'"'
+        body = iter([raw[start : start + 1000] for start in range(0, len(raw), 1000)])
+        for method, content_type in (("PUT", JSON), ("PATCH", JSON_PATCH)):
+            answer = document.send(method, body if chunked else raw, content_type)
+            assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
+            body = iter([raw])
+        assert document.is_untouched()
+
+    def test_a_body_that_never_ends_is_answered(self, document: Document) -> None:
+        """The answer comes while the client is still sending."""
+        head = (
+            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
+            connection.sendall(head.encode())
+            for _ in range(101):
+                connection.sendall(b"3e8\r\n" + b"1" * 1000 + b"\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+        assert document.is_untouched()
+
+    def test_a_content_length_over_the_limit_is_413_before_the_body(
+        self, document: Document
+    ) -> None:
+        head = (
+            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"Content-Length: {10**15}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
+            connection.sendall(head.encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+        assert document.is_untouched()
+
+    @pytest.mark.parametrize("length", ["-1", "x", "1.0", "+1", "0x2"])
+    def test_a_content_length_that_is_no_number_is_400(
+        self, document: Document, length: str
+    ) -> None:
+        head = (
+            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"Content-Length: {length}\r\n\r\n12"
+        )
+        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
+            connection.sendall(head.encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+        assert document.is_untouched()
+
+    def test_a_body_that_ends_early_is_not_taken_for_whole(self, document: Document) -> None:
+        """Its beginning is JSON by itself."""
+        head = (
+            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            "Content-Length: 10\r\n\r\n12"
+        )
+        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
+            connection.sendall(head.encode())
+            connection.shutdown(socket.SHUT_WR)
+            status = connection.recv(1000).split()
+            assert not status or status[1] == b"400"
+        assert document.is_untouched()
+
+
+def test_a_304_has_its_headers_and_no_body(document: Document) -> None:
+    answer = document.send("GET", None, "", ("If-None-Match", document.etag))
+    assert (answer.status, answer.body) == (304, b"")
+    assert answer.headers["ETag"] == document.etag
+    assert answer.headers["Last-Modified"]
+    assert answer.headers["Catalog-Revision"] == "1"
+
+
+def test_the_connection_goes_on_after_every_kind_of_answer(document: Document) -> None:
+    """An answer whose length is told wrongly would spoil the next one."""
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", document.server.port, timeout=20)
+    for method, headers, status in (
+        ("HEAD", {}, 200),
+        ("GET", {"If-None-Match": "*"}, 304),
+        ("GET", {"If-Match": '"x"'}, 412),
+        ("HEAD", {"If-Match": '"x"'}, 412),
+        ("OPTIONS", {}, 204),
+        ("POST", {}, 405),
+        ("DELETE", {"Prefer": "return=minimal"}, 204),
+        ("HEAD", {}, 404),
+        ("GET", {}, 404),
+    ):
+        connection.request(method, document.path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+    connection.close()
+
+
+def test_concurrent_patches_are_all_kept(document: Document) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def add(number: int) -> int:
+        patch = operation(op="add", path=f"/n{number}", value=number)
+        return int(document.send("PATCH", patch, JSON_PATCH).status)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(add, range(40))) == {200}
+    answer = document.send("GET")
+    assert {f"n{number}" for number in range(40)} <= answer.json().keys()
+    assert answer.headers["Catalog-Revision"] == "41"
+
+
+def test_an_idempotent_patch_racing_itself_is_applied_once(document: Document) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    patch = operation(op="add", path="/list/-", value=3)
+
+    def send(_: int) -> Any:
+        return document.send("PATCH", patch, JSON_PATCH, ("Idempotency-Key", "race"))
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(send, range(16)))
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.body for answer in answers}) == 1
+    assert document.send("GET").json()["list"] == [1, 2, 3]
