@@ -1,11 +1,10 @@
-"""The loop over a store whose calls are counted, held up and broken on purpose."""
+"""The loop over stores (memory, MongoDB) whose calls are noted, held up and broken on purpose."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -14,52 +13,48 @@ from gateway.commits.errors import DeadlineExceeded, PreconditionFailed, QueueFu
 from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
-from gateway.model import Commit, Idempotency
-from gateway.store.contract import Move, Moved, Unreachable
+from gateway.model import Idempotency
+from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
 from tests.commits.conftest import patch, put, replace
 
 
-class WatchedStore(MemoryStore):
-    """Counts calls by name; ``before`` and ``after`` run around each of them."""
+class WatchedStore:
+    """A store whose calls are noted by name; ``before`` and ``after`` run around each of them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self.calls: list[str] = []
         self.before: dict[str, Callable[[], None]] = {}
         self.after: dict[str, Callable[[], None]] = {}
 
-    @contextmanager
-    def _watched(self, name: str) -> Iterator[None]:
-        self.calls.append(name)
-        self.before.get(name, lambda: None)()
-        yield
-        self.after.get(name, lambda: None)()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._store, name)
 
-    def heads(self, catalogs: Any) -> Any:
-        with self._watched("heads"):
-            return super().heads(catalogs)
+        def watched(*arguments: Any) -> Any:
+            self.calls.append(name)
+            self.before.get(name, lambda: None)()
+            result = method(*arguments)
+            self.after.get(name, lambda: None)()
+            return result
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
-        with self._watched("move_heads"):
-            return super().move_heads(moves)
-
-    def write_documents(self, documents: Any) -> None:
-        with self._watched("write_documents"):
-            super().write_documents(documents)
-
-    def write_commits(self, commits: Sequence[Commit]) -> None:
-        with self._watched("write_commits"):
-            super().write_commits(commits)
+        return watched
 
 
-@pytest.fixture
-def store() -> WatchedStore:
-    return WatchedStore()
+@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
+def store(request: pytest.FixtureRequest) -> Iterator[WatchedStore]:
+    if request.param == "memory":
+        yield WatchedStore(MemoryStore())
+        return
+    database = request.getfixturevalue("database_name")
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=10_000)
+    yield WatchedStore(real)
+    real.close()
 
 
-def gateway(store: MemoryStore, **limits: int) -> Gateway:
-    return Gateway(store, ThreadRuntime(), ServiceLimits(**limits))
+def gateway(store: WatchedStore, **limits: int) -> Gateway:
+    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(**limits))
 
 
 def once(action: Callable[[], None]) -> Callable[[], None]:
