@@ -27,8 +27,8 @@ def create_application(settings: Settings) -> Flask:
         raise ValueError("mongodb_uri is not set")
     store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
     turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, ThreadRuntime(), _service_limits(settings), turns)
-    return create_app(gateway, _request_limits(settings))
+    gateway = Gateway(store, ThreadRuntime(), service_limits(settings), turns)
+    return create_app(gateway, request_limits(settings))
 
 
 def _turns(mongodb_uri: str, database: str) -> Turns | None:
@@ -40,7 +40,7 @@ def _turns(mongodb_uri: str, database: str) -> Turns | None:
         return None
 
 
-def _service_limits(settings: Settings) -> ServiceLimits:
+def service_limits(settings: Settings) -> ServiceLimits:
     return ServiceLimits(
         patch=Limits(
             operations_max=settings.patch_operations_max,
@@ -59,7 +59,7 @@ def _service_limits(settings: Settings) -> ServiceLimits:
     )
 
 
-def _request_limits(settings: Settings) -> RequestLimits:
+def request_limits(settings: Settings) -> RequestLimits:
     return RequestLimits(
         body_bytes_max=settings.body_bytes_max,
         document_bytes_max=settings.document_bytes_max,

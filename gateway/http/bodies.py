@@ -69,7 +69,7 @@ def _declared_length(environ: Environ) -> int | None:
     if "HTTP_TRANSFER_ENCODING" in environ:
         return None
     declared: str = environ.get("CONTENT_LENGTH") or "0"
-    return int(declared) if declared.isdigit() else None
+    return int(declared) if declared.isascii() and declared.isdigit() else None
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:

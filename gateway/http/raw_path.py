@@ -6,6 +6,7 @@ by ``names``, strictly, once it is known where each begins and ends.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
@@ -41,7 +42,8 @@ def raw_path(environ: Environ) -> str:
     mounted_at = environ.get("SCRIPT_NAME")
     if mounted_at and path.startswith(mounted_at):
         path = path[len(mounted_at) :]
-    return path
+    # Clients that send UTF-8 unencoded are understood; routing would decode it before its time.
+    return path if path.isascii() else quote(path.encode("latin-1"), safe=string.printable)
 
 
 def _without_authority(target: str) -> str:

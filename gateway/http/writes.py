@@ -1,4 +1,11 @@
-"""What the headers and parameters of a write ask for, and the answer to what became of it."""
+"""What the headers and parameters of a write ask for, and the answer to what became of it.
+
+Replays and dry runs: a replay is answered like the first time, whatever was written since. A dry
+run under an idempotency key that was used tells what the request itself would be answered: a
+replay, which changes nothing, or the refusal of another request under the same key. A dry run uses
+up no key. Requests that were refused or changed nothing aren't remembered: sent again, they are
+decided again.
+"""
 
 from __future__ import annotations
 

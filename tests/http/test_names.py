@@ -103,6 +103,16 @@ def test_a_bad_escape_is_400_rather_than_guessed(client: FlaskClient, encoded: s
     problem(answer, 400, "invalid_name")
 
 
+def test_text_that_was_sent_unencoded_is_understood(catalog: Catalog) -> None:
+    catalog.put(1, "é😀")
+    for text, status in (("é😀", 200), ("é%F0%9F%98%80", 200), ("é", 404)):
+        target = f"{catalog.path}/documents/".encode() + text.encode()
+        overrides = {"RAW_URI": target.decode("latin-1")}
+        assert catalog.client.get("/", environ_overrides=overrides).status_code == status
+    overrides = {"RAW_URI": f"{catalog.path}/documents/\xe9"}
+    problem(catalog.client.get("/", environ_overrides=overrides), 400, "invalid_name")
+
+
 def test_names_over_their_limit_are_414(small_catalog: Catalog) -> None:
     assert small_catalog.put(1, "k" * 20).status_code == 201
     content = problem(small_catalog.put(1, "k" * 21), 414, "name_too_long")
@@ -124,6 +134,7 @@ def test_names_over_their_limit_are_414(small_catalog: Catalog) -> None:
         ({"RAW_URI": "http://host?a=/b"}, ""),
         ({"RAW_URI": "*"}, "*"),
         ({"RAW_URI": "/at/a%2Fb", "SCRIPT_NAME": "/at"}, "/a%2Fb"),
+        ({"RAW_URI": "/\xc3\xa9%C3%A9/(a)"}, "/%C3%A9%C3%A9/(a)"),
         ({"PATH_INFO": "/a%b/\xc3\xa9"}, "/a%25b/%C3%A9"),
     ],
 )

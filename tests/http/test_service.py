@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
-from flask import Flask
+from flask import Flask, Response
 from flask.testing import FlaskClient
 
 from gateway.commits.runtime import ThreadRuntime
@@ -68,6 +68,19 @@ def test_the_contract_is_served_if_it_is_there(
     answer = create_app(memory_gateway).test_client().get("/openapi.yaml")
     assert (answer.status_code, answer.data) == (200, b"openapi: 3.1.0\n")
     assert answer.content_type == "application/yaml"
+
+
+def test_headers_can_be_added_to_an_answer(memory_gateway: Gateway) -> None:
+    app = create_app(memory_gateway)
+
+    @app.after_request
+    def mark(answer: Response) -> Response:
+        answer.headers["Marked"] = str(answer.status_code)
+        return answer
+
+    answer = app.test_client().get("/livez")
+    assert answer.headers["Marked"] == "200"
+    assert answer.headers["Content-Length"] == str(len(answer.data))
 
 
 @pytest.mark.parametrize("name", ["a", "trace:4bf92f35-77b3.4da6_a3/ce=", "x" * 128])
