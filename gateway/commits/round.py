@@ -71,9 +71,10 @@ class Round:
         try:
             self._parts.observer.follow([c for c in guessed if not self._trust.holds(c)])
             decisions = self._decide(self._batches.keys() - guessed, guessed)
-            unproven = {c for c in guessed if c in decisions and not decisions[c].commits}
-            if unproven:
-                decisions |= self._decide(unproven, ())
+            unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
+            for catalog in unproven:
+                decisions.pop(catalog, None)
+            decisions |= self._decide(unproven, ())
         except Unreachable as error:
             _log.warning("the database can't be reached: %s", error)
             for catalog, batch in list(self._batches.items()):
@@ -103,7 +104,10 @@ class Round:
             self._end(catalog)
 
     def _decide(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
-        """Decide the batches of these catalogs; those that can't be decided yet go back."""
+        """Decide the batches of these catalogs.
+
+        Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
+        """
         settled = self._settled(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
@@ -116,7 +120,8 @@ class Round:
             view = views.get(catalog)
             if view is None:
                 self._trust.lost(catalog)
-                self._end(catalog, self._batches[catalog])
+                if catalog not in guessed:
+                    self._end(catalog, self._batches[catalog])
                 continue
             attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
             decisions[catalog] = decide(
