@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 
-from gateway.commits.errors import DeadlineExceeded, StoreUnavailable
-from gateway.commits.queue import Pending
-from gateway.commits.requests import Outcome, Refused, Request, Unknown
+from gateway.commits.queue import Pending, too_late
+from gateway.commits.requests import Outcome, Request, Unknown
 from gateway.commits.round import Round, RoundParts
 from gateway.commits.trust import Trust
 
@@ -78,11 +77,3 @@ class CommitLoop:
                 # Nobody may wait for ever because of it, and what was done is open.
                 _log.exception("a round of the commit loop failed")
                 current.abandon()
-
-
-def too_late(pending: Pending) -> Outcome:
-    """The outcome of a request whose deadline came while nobody was working on it."""
-    tries = f"{pending.attempts} lost races" if pending.attempts else "waiting for its turn"
-    if pending.unreachable:
-        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
-    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.commits.errors import QueueFull
+from gateway.commits.errors import DeadlineExceeded, QueueFull, StoreUnavailable
 from gateway.commits.pacing import Pacing
-from gateway.commits.requests import Outcome, Request
+from gateway.commits.requests import Outcome, Refused, Request
 from gateway.commits.runtime import Event, Runtime
 from gateway.commits.turns import NoTurns, Turns
 from gateway.store.contract import Moved
@@ -39,6 +39,14 @@ class Pending:
     def answer(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.done.set()
+
+
+def too_late(pending: Pending) -> Outcome:
+    """The outcome of a request whose deadline came while nobody was working on it."""
+    tries = f"{pending.attempts} lost races" if pending.attempts else "waiting for its turn"
+    if pending.unreachable:
+        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
+    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,9 @@ class Queue:
     ) -> None:
         """End a batch: the requests ``left`` go to the front of the lane for another try.
 
+        Those whose time is over are answered instead: whoever waits for them left them to the
+        batch, and doesn't look at the lane again.
+
         The next batch of the catalog starts ``pause_s`` from now, or when pacing allows, which
         learns from how the ``race`` for the head ended, if there was one.
         """
@@ -143,7 +154,7 @@ class Queue:
                 self._pacing.ended(catalog, race, now)
             lane = self._lanes[catalog]
             lane.busy = False
-            lane.waiting.extendleft(reversed(left))
+            lane.waiting.extendleft(reversed(_in_time(left, now)))
             pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
             if lane.has_turn:
                 lane.has_turn = False
@@ -220,3 +231,10 @@ class Queue:
     def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
         if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
             del self._lanes[catalog]
+
+
+def _in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+    for pending in left:
+        if pending.outcome is None and pending.request.deadline <= now:
+            pending.answer(too_late(pending))
+    return [pending for pending in left if pending.outcome is None]

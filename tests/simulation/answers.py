@@ -18,10 +18,9 @@ from .model import GONE, Doc, content_of, judge
 from .recorder import Call, Recording
 from .sameness import same
 
-# How long a call may go on after its deadline where calls fail: see ``CommitLoop``.
-_GRACE_S = 15.0
-# What a few slow calls take.
+# What the last few slow calls of a round take, and those that fail because the store is down.
 _SLACK_S = 1.0
+_SLACK_IF_FAULTY_S = 3.0
 
 
 def check_answer(ledger: Ledger, call: Call, recording: Recording) -> Iterator[Violation]:
@@ -169,10 +168,12 @@ def _live(doc: Doc | None) -> Doc | None:
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
+    """Where moves fail, a batch may be under way until the last deadline of its requests."""
     limit_s = recording.longest_s
-    if call.ask.wait_s is not None:
-        limit_s = min(limit_s, call.ask.wait_s)
-    limit_s += _SLACK_S + (_GRACE_S if recording.faulty else 0.0)
+    if recording.faulty:
+        limit_s += _SLACK_IF_FAULTY_S
+    else:
+        limit_s = min(limit_s, call.ask.wait_s or limit_s) + _SLACK_S
     took_s = call.answered_s - call.called_s - call.suspended_s
     if call.ask.writes and took_s > limit_s:
         yield Violation("late", f"answered after {took_s:.3f} s")

@@ -21,6 +21,8 @@ from .recorder import RecordingStore
 from .scheduler import Process, Scheduler
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
+_K = TypeVar("_K")
 
 
 @dataclass
@@ -173,7 +175,7 @@ class FaultyStore:
         return done
 
     def _do(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
-        done = []
+        done: list[_T] = []
         for step in steps:
             if done and self._rng.random() < 0.5:
                 self._scheduler.give_way()
@@ -201,12 +203,12 @@ class FaultyStore:
         return probability > 0 and self._rng.random() < probability
 
 
-def _bound(call: Callable[..., _T], argument: object) -> Callable[[], _T]:
+def _bound(call: Callable[[_A], _T], argument: _A) -> Callable[[], _T]:
     return lambda: call(argument)
 
 
-def _merged(answers: Sequence[Mapping[object, _T]]) -> dict:  # type: ignore[type-arg]
-    merged = {}
+def _merged(answers: Sequence[Mapping[_K, _T]]) -> dict[_K, _T]:
+    merged: dict[_K, _T] = {}
     for answer in answers:
         merged.update(answer)
     return merged

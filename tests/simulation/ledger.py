@@ -55,7 +55,7 @@ class Ledger:
                 yield Violation("time", f"{where} is not later than the commit before it")
             if commit.id in ids:
                 yield Violation("log", f"{where}: the commit id {commit.id} is there twice")
-            if commit.message not in asks:
+            if commit.message is None or commit.message not in asks:
                 yield Violation("log", f"{where} was asked for by nobody")
                 return
             if commit.message in self.by_label:

@@ -59,7 +59,7 @@ def content_of(doc: Doc | None) -> Any:
 
 def judge(ask: Ask, doc: Doc | None, fingerprints: Mapping[str, str]) -> Verdict:
     """What becomes of a write when ``doc`` is current and these idempotency keys were used."""
-    if ask.idempotency_key in fingerprints:
+    if ask.idempotency_key is not None and ask.idempotency_key in fingerprints:
         if fingerprints[ask.idempotency_key] == ask.fingerprint:
             return Verdict("replay")
         return Verdict("refused", code="idempotency_key_reused")

@@ -10,7 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.commits import advance, queue, resolve, round, service, shared_reads, views, write_out
+from gateway.commits import (
+    advance,
+    decide,
+    queue,
+    resolve,
+    round,
+    service,
+    shared_reads,
+    views,
+    write_out,
+)
 from gateway.commits.cache import Cache
 from gateway.model import Commit, Document, Head
 from gateway.store.contract import Move, Moved, Store
@@ -96,7 +106,7 @@ def _no_replies(store: Store, batches: object) -> dict[str, Any]:  # noqa: ARG00
     return {}
 
 
-_pure_decide = round.decide
+_pure_decide = decide.decide
 
 
 def _decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, bounds: Any) -> Any:

@@ -11,7 +11,7 @@ from .recorder import absent
 def same(document: Document | None, doc: Doc | None) -> bool:
     """Whether the gateway's document is the model's."""
     if document is None or doc is None:
-        return document is doc
+        return document is None and doc is None
     content = GONE if absent(document.content) else document.content
     return (
         content == doc.content

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .asks import Ask, Name
+from .asks import Ask, Kind, Name
 from .model import GONE
 
 
@@ -81,7 +81,7 @@ class Wishes:
 
     def _look(self, catalog: Name, key: Name, label: str) -> Ask:
         newest = self._revisions.get(catalog, 0)
-        kind = self._rng.choice(("read",) * 6 + ("read_at", "page", "reply"))
+        kind: Kind = self._rng.choice(("read",) * 6 + ("read_at", "page", "reply"))
         revision = max(0, newest + self._rng.randrange(-6, 2))
         back = f"{self._client}.{max(1, self._count - self._rng.randrange(1, 5))}"
         return Ask(kind, catalog, key, label, revision=revision, idempotency_key=back)
