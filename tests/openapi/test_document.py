@@ -1,0 +1,198 @@
+"""The file is valid, names what the service has and nothing else, and its examples are true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+from werkzeug.test import TestResponse
+
+from gateway import server_requests
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.http.problem_kinds import KINDS
+from gateway.store.memory import MemoryStore
+from tests.openapi.document import (
+    Object,
+    Operation,
+    examples,
+    load,
+    operations,
+    parameters,
+    parts,
+    resolve,
+    response,
+)
+
+DOCUMENT = load()
+OPERATIONS = list(operations(DOCUMENT))
+
+# Of no operation in the file: they answer what none of them is.
+_CODES_BESIDE_OPERATIONS = {"method_not_allowed"}
+# Headers of HTTP itself, described by OpenAPI in other ways or not at all.
+_HTTP_HEADERS = {"Content-Type", "Content-Length"}
+
+
+@pytest.fixture(scope="module")
+def app() -> Flask:
+    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+
+
+def test_the_file_is_valid_openapi() -> None:
+    validate(DOCUMENT)
+
+
+def test_routes_and_file_name_the_same_methods_of_the_same_paths(app: Flask) -> None:
+    routes = {
+        (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+    }
+    described = {(operation.path, operation.method) for operation in OPERATIONS}
+    assert described <= routes
+    # That HEAD is answered wherever GET is, the file says once.
+    implied = {(path, "head") for path, method in described if method == "get"}
+    assert routes <= described | implied
+
+
+def test_every_operation_says_what_it_is() -> None:
+    names = [operation.content["operationId"] for operation in OPERATIONS]
+    assert len(set(names)) == len(names)
+    for operation in OPERATIONS:
+        assert {"summary", "description", "tags", "responses"} <= operation.content.keys()
+        for parameter in parameters(DOCUMENT, operation):
+            assert parameter["description"], parameter
+            assert examples(parameter), parameter
+
+
+def test_the_codes_in_the_file_are_those_of_the_service() -> None:
+    listed = DOCUMENT["components"]["schemas"]["ProblemCode"]["enum"]
+    assert sorted(listed) == sorted(_statuses())
+
+
+def test_every_status_of_a_code_is_listed_on_an_operation_that_names_the_code() -> None:
+    described: dict[str, set[int]] = {}
+    for operation in OPERATIONS:
+        for status in operation.content["responses"]:
+            text = response(DOCUMENT, operation, int(status))["description"]
+            for code in re.findall(r"`(\w+)`", text):
+                described.setdefault(code, set()).add(int(status))
+    for code, status in _statuses().items():
+        if code not in _CODES_BESIDE_OPERATIONS:
+            assert described.get(code) == {status}, code
+
+
+def test_every_component_is_used() -> None:
+    used = {part["$ref"] for part in parts(DOCUMENT) if isinstance(part.get("$ref"), str)}
+    unused = [
+        reference
+        for kind, components in DOCUMENT["components"].items()
+        for name in components
+        if (reference := f"#/components/{kind}/{name}") not in used
+    ]
+    assert not unused
+
+
+def test_every_example_is_valid() -> None:
+    checked = 0
+    for part in parts(DOCUMENT):
+        if "schema" not in part:
+            continue
+        schema = {**part["schema"], "components": DOCUMENT["components"]}
+        validator = OAS31Validator(schema, format_checker=OAS31Validator.FORMAT_CHECKER)
+        assert examples(part), part
+        for example in examples(part):
+            validator.validate(example)
+            checked += 1
+    assert checked > 80
+
+
+def test_an_example_of_a_problem_has_a_code_with_its_status() -> None:
+    statuses = _statuses()
+    for operation in OPERATIONS:
+        for status in operation.content["responses"]:
+            content = response(DOCUMENT, operation, int(status)).get("content", {})
+            for example in examples(content.get("application/problem+json", {})):
+                assert example["status"] == int(status) == statuses[example["code"]]
+                known = DOCUMENT["components"]["schemas"]["Problem"]["properties"]
+                assert example.keys() <= known.keys()
+
+
+def test_examples_are_answered_with_documented_statuses_and_headers(app: Flask) -> None:
+    """Each operation with each of its examples, without and with the document it is about."""
+    client = app.test_client()
+    answered: dict[str, set[int]] = {}
+    for there in (False, True):
+        for operation in OPERATIONS:
+            if there:
+                _make_document(client)
+            for answer in _answers(client, operation):
+                _check_documented(operation, answer)
+                name = operation.content["operationId"]
+                answered.setdefault(name, set()).add(answer.status_code)
+    successes = {name for name, statuses in answered.items() if min(statuses) < 400}
+    assert successes == {operation.content["operationId"] for operation in OPERATIONS}
+    assert answered["put_document"] >= {200, 201, 204, 412}
+    assert answered["patch_document"] >= {200, 204, 409, 412}
+
+
+def _make_document(client: FlaskClient) -> None:
+    """The one that the examples of names and bodies speak of, by the write they speak of."""
+    components = DOCUMENT["components"]["parameters"]
+    catalog, key = (quote(examples(components[name])[0], safe="") for name in ("Catalog", "Key"))
+    path = f"/v1/catalogs/{catalog}/documents/{key}"
+    headers = {"Idempotency-Key": examples(components["IdempotencyKey"])[0]}
+    client.put(path, json={"name": "orders"}, headers=headers)
+    client.put(path, json={"name": "orders", "fields": [], "owner": None})
+
+
+def _answers(client: FlaskClient, operation: Operation) -> Iterator[TestResponse]:
+    """To requests with at most one optional parameter each, for every body."""
+    known = parameters(DOCUMENT, operation)
+    path = operation.path
+    for parameter in known:
+        if parameter["in"] == "path":
+            value = quote(str(examples(parameter)[0]), safe="")
+            path = path.replace(f"{{{parameter['name']}}}", value)
+    content = resolve(DOCUMENT, operation.content.get("requestBody", {})).get("content", {})
+    bodies = [(name, body) for name, media in content.items() for body in examples(media)]
+    for media_type, body in bodies or [(None, None)]:
+        sent: dict[str, Any] = {"method": operation.method.upper()}
+        if media_type is not None:
+            sent |= {"data": json.dumps(body), "content_type": media_type}
+        yield client.open(path, **sent)
+        for parameter in known:
+            for value in examples(parameter):
+                text = json.dumps(value) if isinstance(value, bool) else str(value)
+                if parameter["in"] == "query":
+                    yield client.open(path, query_string={parameter["name"]: text}, **sent)
+                elif parameter["in"] == "header":
+                    yield client.open(path, headers={parameter["name"]: text}, **sent)
+
+
+def _check_documented(operation: Operation, answer: TestResponse) -> None:
+    where = (operation.content["operationId"], answer.status_code)
+    described = response(DOCUMENT, operation, answer.status_code)
+    headers: dict[str, Object] = described.get("headers", {})
+    undocumented = set(answer.headers.keys()) - headers.keys() - _HTTP_HEADERS
+    assert not undocumented, where
+    for name, header in headers.items():
+        required = resolve(DOCUMENT, header).get("required", False)
+        assert name in answer.headers or not required, (*where, name)
+    if answer.data:
+        assert answer.mimetype in described["content"], where
+
+
+def _statuses() -> dict[str, int]:
+    """Of every code that the service can answer with, by itself or from its request parser."""
+    parsing = {code: int(status) for status, code in server_requests._REFUSALS.values()}
+    return {**{code: kind.status for code, kind in KINDS.items()}, **parsing}
