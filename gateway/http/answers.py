@@ -20,7 +20,6 @@ HeaderList = list[tuple[str, str]]
 encode: Final = msgspec.json.Encoder().encode
 
 _STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
-_BODILESS: Final = (204, 304)
 
 
 class Answer(Response):
@@ -49,8 +48,7 @@ class Answer(Response):
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         headers = self._header_list if self._headers is None else list(self._headers)
         start_response(self._status, headers)
-        silent = self._status_code in _BODILESS or environ["REQUEST_METHOD"] == "HEAD"
-        return () if silent else (self._body,)
+        return () if environ["REQUEST_METHOD"] == "HEAD" else (self._body,)
 
 
 def body_answer(

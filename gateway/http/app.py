@@ -48,7 +48,6 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
-    app.url_map.strict_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     DocumentRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)

@@ -247,6 +247,29 @@ def test_a_bad_header_is_400_on_every_write(
     assert document.is_untouched()
 
 
+@pytest.mark.parametrize("revision", ["7" * 15, "f" * 16, "f" * 30, "-1", "0"])
+def test_a_token_made_up_is_412(document: Document, revision: str) -> None:
+    answer = document.send("PUT", b"2", JSON, ("If-Match", f'"{revision}-12345678"'))
+    assert answer.status == 412, answer.body
+    assert document.is_untouched()
+
+
+@pytest.mark.parametrize("number", [0, 2**31, 2**53, 2**63 - 1, 2**63, 10**30])
+def test_revisions_that_never_were_are_no_500(document: Document, number: int) -> None:
+    for path in (
+        f"{document.path}?revision={number}",
+        f"{document.catalog}/commits/{number}",
+        f"{document.catalog}/commits?after={number}",
+        f"{document.catalog}/commits?after={number}&key=k",
+    ):
+        assert document.server.send("GET", path).status in (200, 400, 404), path
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-23:59"])
+def test_times_that_never_were_are_no_500(document: Document, at: str) -> None:
+    assert document.server.send("GET", f"{document.path}?at={at}").status in (200, 404)
+
+
 def test_two_if_match_headers_are_one_list(document: Document) -> None:
     headers = [("If-Match", '"other"'), ("If-Match", document.etag)]
     assert document.send("PUT", b"2", JSON, *headers).status == 200

@@ -109,6 +109,9 @@ def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
         "/static/x",
         "/%2e%2e/livez",
         "/livez%00",
+        "/livez/",
+        "/v1//catalogs/c/documents/k",
+        "/v1/catalogs/c/commits/1/",
     ],
 )
 def test_a_route_that_isnt_there_is_a_404_problem(client: FlaskClient, path: str) -> None:
