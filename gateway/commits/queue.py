@@ -124,6 +124,8 @@ class Queue:
             with self._lock:
                 batches, wait_s = self._collect()
                 if batches:
+                    if wait_s is not None:
+                        self._wake_one()  # to look after the lanes that pause
                     return batches
                 mine.clear()
                 self._idle.append(mine)

@@ -14,6 +14,7 @@ The kinds of violations, each a promise:
     history        the past that is read is the past of the log; so are the stored commits
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
+    neglected      no leader stands by while requests are waiting that are due
     defect         the commit loop ran into an error of its own, or a call was never answered
 
 Linearizability follows: commits are in the order of the log, each inside its own call; everything
@@ -42,6 +43,8 @@ def _violations(recording: Recording) -> Iterator[Violation]:
         yield Violation("defect", defect)
     if recording.defects:
         return
+    for neglected in recording.neglected:
+        yield Violation("neglected", neglected)
     asks = {call.ask.label: call.ask for call in recording.calls if call.ask.writes}
     ledgers: dict[str, Ledger] = {}
     for catalog in sorted({call.ask.catalog for call in recording.calls}):

@@ -65,6 +65,7 @@ class Recording:
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     fresh: dict[tuple[str, str], Reading] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
+    neglected: list[str] = field(default_factory=list)
     faulty: bool = True
     longest_s: float = 0.0  # a request's deadline
     ticks: int = 0

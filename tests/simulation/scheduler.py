@@ -51,6 +51,7 @@ class Scheduler:
         self.now = 0.0
         self.closed = False
         self.failures: list[tuple[str, BaseException]] = []
+        self.before_time_passes: Callable[[], None] = lambda: None
         self._rng = rng
         self._hub = getcurrent()
         self._ready: list[Task] = []
@@ -137,6 +138,7 @@ class Scheduler:
             if self._ready:
                 self._step()
             elif self._timers:
+                self.before_time_passes()
                 self.now = max(self.now, self._timers[0][0])
             else:
                 raise Stuck("everybody waits for somebody else")

@@ -60,6 +60,7 @@ class World:
         self._workers: list[Worker] = []
         self._clients_left = chosen.clients
         self._people = Process("people")
+        self.scheduler.before_time_passes = self._note_idle_leaders
 
     def run(self) -> None:
         """Raises Stuck."""
@@ -129,6 +130,14 @@ class World:
         for call in self._recording.calls:
             if call.answered is None and call.worker in living:
                 self._recording.defects.append(f"{call.ask.label} was never answered")
+
+    def _note_idle_leaders(self) -> None:
+        """Time is about to pass: nobody may be waiting who could be served."""
+        now = self.scheduler.now
+        for worker in self._workers:
+            if worker.process.alive and worker.process.resumes_at <= now:
+                for catalog in worker.neglected(now):
+                    self._recording.neglected.append(f"{catalog} at {worker.process.name}, {now} s")
 
     def _look_back(self, done: list[bool]) -> None:
         """What a gateway that has just started makes of what the store holds."""

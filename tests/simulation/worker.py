@@ -49,6 +49,17 @@ class Worker:
         self._scheduler.spawn(self.process, serve, f"{self.process.name}/{ask.label}")
         return call
 
+    def neglected(self, now: float) -> list[str]:
+        """The catalogs with requests that are due, while a leader has nothing to do."""
+        queue = self._gateway._loop._queue
+        if not queue._idle:
+            return []
+        return [
+            catalog
+            for catalog, lane in queue._lanes.items()
+            if lane.waiting and not lane.busy and lane.not_before < now
+        ]
+
     def _stood_still_s(self) -> float:
         ahead_s = max(0.0, self.process.resumes_at - self._scheduler.now)
         return self.process.suspended_s - ahead_s
