@@ -160,9 +160,7 @@ class Round:
                 self._end(catalog, batch, race=Moved.LOST)
             else:
                 self._parts.cache.forget(catalog)
-                for pending in batch:
-                    pending.answer(Unknown(pending.request.commit_id))
-                self._end(catalog)
+                self._end(catalog, _in_doubt(batch, decisions[catalog]))
         if won:
             self._write_out(won)
         for catalog, decision in won.items():
@@ -214,6 +212,19 @@ class Round:
 
     def _latest_deadline(self, catalog: str) -> float:
         return max(pending.request.deadline for pending in self._batches[catalog])
+
+
+def _in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+    """Answer those whose commits may have been made, or yet be; the others, which were not."""
+    made = {commit.id for commit in decision.commits}
+    left = []
+    for pending in batch:
+        if pending.request.commit_id in made:
+            pending.answer(Unknown(pending.request.commit_id))
+        else:
+            pending.unreachable = True
+            left.append(pending)
+    return left
 
 
 def _head_after(decision: Decision) -> Head:

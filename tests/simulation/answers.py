@@ -174,5 +174,6 @@ def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
     took_s = call.answered_s - call.called_s - call.suspended_s
     if call.ask.writes and took_s > limit_s:
         yield Violation("late", f"answered after {took_s:.3f} s")
-    if isinstance(call.outcome, Unknown) and (call.ask.dry_run or not recording.faulty):
+    needless = call.ask.dry_run and not call.suspended_s
+    if isinstance(call.outcome, Unknown) and (needless or not recording.faulty):
         yield Violation("late", "unknown, though it was never to be applied or nothing failed")
