@@ -12,6 +12,8 @@ from gateway.model import Change, Commit, Document
 from gateway.store.contract import Store
 
 _PAGE = 64
+# Commits of whole documents can be large; a page is cut short where it gets heavy.
+_PAGE_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +65,18 @@ class History:
         return self.document_at_revision(catalog, key, commit.revision), commit.revision
 
     def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
-        """At most ``limit`` commits above revision ``after``, of one ``key`` if given."""
+        """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
+
+        A page may hold fewer where its commits are large, but at least one if there is one.
+        """
         standing = self._settler.settle(catalog)
         if after + 1 < standing.floor:
             raise RevisionCompacted(after + 1, standing.floor)
-        found = self._store.list_commits(catalog, after, standing.revision, limit + 1, key)
-        page = found[:limit]
-        more = len(found) > limit
-        return CommitPage(page, standing.revision, page[-1].revision if more else None)
+        head = standing.revision
+        page = self._store.list_commits(catalog, after, head, limit, key, _PAGE_BYTES_MAX)
+        last = page[-1].revision if page else head
+        more = last < head and self._store.list_commits(catalog, last, head, 1, key, 1)
+        return CommitPage(page, head, last if more else None)
 
     def commit(self, catalog: str, revision: int) -> Commit:
         """The commit that made ``revision``."""

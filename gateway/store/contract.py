@@ -86,9 +86,12 @@ class Store(Protocol):
         """The last written-out commit made at or before ``time_us``."""
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None
+        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
     ) -> Sequence[Commit]:
-        """At most ``limit`` written-out commits above ``after`` up to ``through``, ascending."""
+        """Written-out commits above ``after`` up to ``through``, ascending, of ``key`` if given.
+
+        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes.
+        """
 
     def stored_bytes(self, content: Json) -> int:
         """How large a document with this content is in the database; no I/O."""

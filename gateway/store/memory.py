@@ -102,10 +102,16 @@ class MemoryStore:
         return commits[index - 1] if index else None
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None
+        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
     ) -> Sequence[Commit]:
-        commits = [c for c in self._ascending(catalog) if after < c.revision <= through]
-        return [c for c in commits if key is None or _changes(c, key)][:limit]
+        listed: list[Commit] = []
+        for commit in self._ascending(catalog):
+            if after < commit.revision <= through and (key is None or _changes(commit, key)):
+                listed.append(commit)
+                bytes_max -= sum(len(repr((c.patch, c.value))) for c in commit.changes)
+                if len(listed) == limit or bytes_max <= 0:
+                    break
+        return listed
 
     def _ascending(self, catalog: str) -> list[Commit]:
         with self._lock:

@@ -203,8 +203,15 @@ class StoreContract:
 
     def test_listed_commits_are_bounded_and_filtered(self, store: Store) -> None:
         store.write_commits([commit(n, key="ab"[n % 2]) for n in range(1, 11)])
-        assert [c.revision for c in store.list_commits("c", 2, 9, 4, None)] == [3, 4, 5, 6]
-        assert [c.revision for c in store.list_commits("c", 2, 9, 9, "a")] == [4, 6, 8]
+        full = 1_000_000
+        assert [c.revision for c in store.list_commits("c", 2, 9, 4, None, full)] == [3, 4, 5, 6]
+        assert [c.revision for c in store.list_commits("c", 2, 9, 9, "a", full)] == [4, 6, 8]
+
+    def test_a_list_of_commits_ends_where_it_gets_heavy(self, store: Store) -> None:
+        heavy = (Change("k", "put", 1, None, "x" * 1000),)
+        store.write_commits([commit(n, changes=heavy) for n in range(1, 9)])
+        assert [c.revision for c in store.list_commits("c", 0, 8, 8, None, 2500)] == [1, 2, 3]
+        assert [c.revision for c in store.list_commits("c", 3, 8, 8, None, 1)] == [4]
 
     def test_a_large_document_is_measured_as_it_is_stored(self, store: Store) -> None:
         assert store.stored_bytes({"a": "x" * 1000}) > 1000

@@ -181,7 +181,7 @@ class MongoStore:
         return None if record is None else records.commit_from(record)
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None
+        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
     ) -> Sequence[Commit]:
         if key is None:
             query: Record = _span(catalog, after, through)
@@ -189,9 +189,14 @@ class MongoStore:
         else:
             query = {"catalog": catalog, "keys": key, "revision": {"$gt": after, "$lte": through}}
             order = "revision"
-        with _reaching():
-            found = list(self._commits.find(query).sort(order, ASCENDING).limit(limit))
-        return [records.commit_from(record) for record in found]
+        commits: list[Commit] = []
+        with _reaching(), self._commits.find(query).sort(order, ASCENDING).limit(limit) as cursor:
+            for record in cursor:
+                commits.append(records.commit_from(record))
+                bytes_max -= len(record["changes"])
+                if bytes_max <= 0:
+                    break
+        return commits
 
     def stored_bytes(self, content: Json) -> int:
         return records.stored_bytes(content)
