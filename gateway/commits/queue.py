@@ -20,6 +20,8 @@ from gateway.store.contract import Moved
 # How often to look whether another worker's turn on a catalog has ended, how long to leave it the
 # first move afterwards, and after how long to go ahead without a turn.
 _TURN_LOOK_S = 0.0008
+_TURN_LOOK_GROWTH = 1.5
+_TURN_LOOK_LONGEST_S = 0.003
 _TURN_YIELD_S = 0.0016
 _TURN_PATIENCE_S = 0.3
 # Having lost patience over a catalog, its turns are not asked for during this time.
@@ -65,6 +67,7 @@ class _Lane:
     busy: bool = False
     has_turn: bool = False
     waits_since: float | None = None  # for another worker's turn to end
+    look_s: float = _TURN_LOOK_S
     not_before: float = 0.0
 
 
@@ -95,7 +98,8 @@ class Queue:
             self._bytes += size
             lane = self._lanes.setdefault(pending.request.catalog, _Lane())
             lane.waiting.append(pending)
-            if not lane.busy:
+            if not lane.busy and len(lane.waiting) == 1:
+                # Of those that wait already, a leader knows, or knows when to look again.
                 self._wake_one()
 
     def leave(self, pending: Pending) -> bool:
@@ -202,8 +206,10 @@ class Queue:
             return True
         if lane.waits_since is None:
             lane.waits_since = now
+            lane.look_s = _TURN_LOOK_S
         if now - lane.waits_since < _TURN_PATIENCE_S:
-            lane.not_before = now + _TURN_LOOK_S
+            lane.not_before = now + lane.look_s
+            lane.look_s = min(lane.look_s * _TURN_LOOK_GROWTH, _TURN_LOOK_LONGEST_S)
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)

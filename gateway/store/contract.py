@@ -71,7 +71,10 @@ class Store(Protocol):
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
-        """By catalog; each is written unless the stored one has its revision or a later one."""
+        """By catalog; each is written unless the stored one has a later revision.
+
+        At one revision a document has one state, so writing it twice changes nothing.
+        """
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
         """In the order given (ascending within a catalog); those already there are left alone.

@@ -21,7 +21,7 @@ def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str
     store = connect(mongodb_uri, database_name, timeout_ms=10_000)
     store.write_documents({"c": [document(1, content={"owner": {"name": "ann"}})]})
     with MongoClient(mongodb_uri) as client:
-        found = client[database_name]["documents"].find_one({"content.owner.name": "ann"})
+        found = client[database_name]["documents"].find_one({"state.content.owner.name": "ann"})
     assert found is not None
     assert (found["catalog"], found["key"]) == ("c", "k")
     store.close()

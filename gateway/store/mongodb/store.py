@@ -22,8 +22,8 @@ from patching import Json
 _DUPLICATE_KEY = 11000
 _HEAD_WITHOUT_BATCH = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1}
 
+# None on documents: their `_id` begins with the catalog.
 _INDEXES: Mapping[str, Sequence[IndexModel]] = {
-    "documents": [IndexModel([("catalog", ASCENDING), ("key", ASCENDING)])],
     "commits": [
         IndexModel([("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)]),
         IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)]),
@@ -44,6 +44,9 @@ def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
             timeoutMS=timeout_ms,
             serverSelectionTimeoutMS=timeout_ms,
             connectTimeoutMS=timeout_ms,
+            # The loop repeats writes itself, and knows which of them must be looked up first. The
+            # driver's own way costs the server a fifth to a third more for each write.
+            retryWrites=False,
             appname="metadata-gateway",
         )
     except (PyMongoError, ValueError) as error:
@@ -143,22 +146,18 @@ class MongoStore:
         }
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
-        updates = [
+        left = [
             UpdateOne(
-                {
-                    "_id": records.document_id(catalog, document.key),
-                    "catalog": catalog,
-                    "revision": {"$lt": document.revision},
-                },
+                {"_id": records.document_id(catalog, document.key)},
                 records.document_update(catalog, document),
                 upsert=True,
             )
             for catalog, changed in documents.items()
             for document in changed
         ]
-        if updates:
-            # A duplicate key says that the stored one is as new or newer: nothing to do.
-            self._bulk(self._documents.bulk_write, updates)
+        while left:
+            # Two inserts of one document at the same time: the second one becomes an update.
+            left = [left[index] for index in self._bulk(self._documents.bulk_write, left)]
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
         left = [InsertOne(records.commit_record(commit)) for commit in commits]
