@@ -6,8 +6,11 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from .checker import check
+from .mutations import MUTATIONS, broken
+from .plan import Plan
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -17,12 +20,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--trace", action="store_true", help="tell the whole history")
+    parser.add_argument("--without", choices=MUTATIONS, help="break this rule of the protocol")
     arguments = parser.parse_args()
+    if arguments.without:
+        with broken(arguments.without) as mutation:
+            return run(arguments, mutation.adjust)
+    return run(arguments, lambda chosen: chosen)
+
+
+def run(arguments: argparse.Namespace, adjust: Callable[[Plan], Plan]) -> int:
     started_s = time.perf_counter()
     outcomes: Counter[str] = Counter()
     failed = 0
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        recording = simulate(seed)
+        recording = simulate(seed, adjust)
         violations = check(recording)
         outcomes.update(outcome_name(call) for call in recording.calls)
         if arguments.trace:

@@ -51,10 +51,11 @@ class Network:
         self._wire = Process("wire")
 
     def stop(self) -> None:
-        """From now on nothing fails; what is under way still arrives."""
+        """From now on nothing fails or is slow; what is under way still arrives."""
         faults = self.faults
         faults.before = faults.after = faults.part = faults.late = 0.0
-        faults.crash = faults.suspend = 0.0
+        faults.crash = faults.suspend = faults.slow = 0.0
+        faults.latency_s = min(faults.latency_s, 0.001)
         self.down_until = 0.0
 
     def later(self, steps: Sequence[Callable[[], object]]) -> None:
@@ -131,11 +132,12 @@ class FaultyStore:
         return self._read([lambda: self._inner.commit_at(catalog, time_us)])[0]
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None
+        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
     ) -> Sequence[Commit]:
-        return self._read([lambda: self._inner.list_commits(catalog, after, through, limit, key)])[
-            0
-        ]
+        def listed() -> Sequence[Commit]:
+            return self._inner.list_commits(catalog, after, through, limit, key, bytes_max)
+
+        return self._read([listed])[0]
 
     def stored_bytes(self, content: Json) -> int:
         return self._inner.stored_bytes(content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.commits.service import ServiceLimits
 
@@ -28,6 +28,8 @@ class Plan:
     reading: float  # how many of the calls only read
     cached_catalogs_max: int
     catch_up_max: int
+    page_bytes_max: int
+    turns: bool  # whether the workers are on one machine, and see each other's turns
 
     @property
     def faulty(self) -> bool:
@@ -57,6 +59,69 @@ def plan(rng: random.Random) -> Plan:
         reading=rng.choice((0.1, 0.3, 0.6)),
         cached_catalogs_max=rng.choice((1, 200_000, 200_000)),
         catch_up_max=rng.choice((0, 2, 1_000)),
+        page_bytes_max=rng.choice((100, 1 << 23)),
+        turns=rng.random() < 0.3,
+    )
+
+
+def crowded(chosen: Plan) -> Plan:
+    """Many clients on little, nothing bounded but time, and much that goes wrong around writes."""
+    return replace(
+        chosen,
+        workers=3,
+        catalogs=2,
+        keys=2,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(deadline_ms=2_000, write_out_grace_ms=5),
+        faults=Faults(before=0.02, after=0.05, part=0.1, late=0.1, crash=0.01, slow=0.05),
+        outages=False,
+        preempt=0.1,
+        think_s=0.0,
+    )
+
+
+def doubtful(chosen: Plan) -> Plan:
+    """Short deadlines, and moves that seldom say what became of them."""
+    return replace(
+        crowded(chosen),
+        limits=ServiceLimits(deadline_ms=200),
+        faults=Faults(after=0.4, late=0.3),
+    )
+
+
+def forgetful(chosen: Plan) -> Plan:
+    """A cache for about three documents, so that they are read again all the time."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=1,
+        keys=4,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(cache_bytes_max=3_500, deadline_ms=2_000, write_out_grace_ms=5),
+        faults=Faults(slow=0.1),
+        outages=False,
+        preempt=0.3,
+        think_s=0.002,
+        reading=0.5,
+        turns=False,
+    )
+
+
+def quiet(chosen: Plan) -> Plan:
+    """Nothing fails; several catalogs, and workers whose tasks never fall behind."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=3,
+        clients=8,
+        faults=Faults(slow=0.1),
+        limits=replace(chosen.limits, leaders=2, deadline_ms=10_000),
+        outages=False,
+        preempt=0.0,
+        think_s=0.002,
+        reading=0.0,
     )
 
 

@@ -11,7 +11,7 @@ import heapq
 import random
 from collections.abc import Callable
 
-from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
+from greenlet import GreenletExit, getcurrent, greenlet
 
 _STEPS_MAX = 400_000
 

@@ -48,11 +48,17 @@ class SimLock:
 
     def __enter__(self) -> SimLock:
         if self._preempt and self._rng.random() < self._preempt:
-            self._scheduler.give_way()
+            self._fall_behind()
         # Nothing may wait while it holds a lock of the commit loop; this asserts it.
         assert self._scheduler.closed or not self._held, "waited with a lock held"
         self._held = True
         return self
+
+    def _fall_behind(self) -> None:
+        if self._rng.random() < 0.1:
+            self._scheduler.sleep(0.02 * self._rng.random())
+        else:
+            self._scheduler.give_way()
 
     def __exit__(
         self,

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 
 from gateway.commits import cache, observe
+from gateway.commits import history as gateway_history
+from gateway.commits.requests import Applied
 from gateway.commits.service import Gateway
 
-from .asks import Name
+from .asks import Ask, Name
 from .clients import Client
 from .faults import FaultyStore, Network
 from .plan import Plan, plan
-from .recorder import Recording, RecordingStore
+from .recorder import Call, Recording, RecordingStore
 from .scheduler import Process, Scheduler, Stuck
-from .sim_runtime import SimRuntime
+from .sim_runtime import SimEvent, SimRuntime
+from .sim_turns import Machine, SimTurns
 from .worker import Worker
 from .workload import Wishes
 
@@ -28,10 +32,13 @@ from .workload import Wishes
 _SETTLING_S = 300.0
 
 
-def simulate(seed: int) -> Recording:
-    """Run the history of ``seed``; the same seed gives the same history."""
+def simulate(seed: int, adjust: Callable[[Plan], Plan] = lambda chosen: chosen) -> Recording:
+    """Run the history of ``seed``; the same seed gives the same history.
+
+    ``adjust`` changes the plan that the seed has chosen.
+    """
     rng = random.Random(seed)
-    chosen = plan(rng)
+    chosen = adjust(plan(rng))
     recording = Recording(faulty=chosen.faulty, longest_s=chosen.limits.deadline_ms / 1000)
     world = World(rng, chosen, recording)
     with _constants(chosen), _logged_defects(recording):
@@ -57,6 +64,7 @@ class World:
         self._network = Network(self.scheduler, rng, chosen.faults)
         self._catalogs = [Name(f"c{number}") for number in range(chosen.catalogs)]
         self._keys = [Name(f"k{number}") for number in range(chosen.keys)]
+        self._machine = Machine()
         self._workers: list[Worker] = []
         self._clients_left = chosen.clients
         self._people = Process("people")
@@ -72,6 +80,7 @@ class World:
             self.scheduler.spawn(self._people, self._outages, "outages")
         self.scheduler.run(lambda: not self._clients_left)
         self._settle()
+        self._probe()
         looked_back: list[bool] = []
         self.scheduler.spawn(self._people, lambda: self._look_back(looked_back), "look back")
         self.scheduler.run(lambda: bool(looked_back) or bool(self.scheduler.failures))
@@ -80,6 +89,7 @@ class World:
     def _start_worker(self) -> Worker:
         process = Process(f"w{len(self._workers)}")
         worker = Worker(process, self._gateway(process), self.scheduler, self._recording)
+        worker.falls_behind = self._plan.preempt > 0
         self._workers.append(worker)
         return worker
 
@@ -94,7 +104,8 @@ class World:
             clock_steps=self._plan.clock_steps,
             preempt=self._plan.preempt,
         )
-        return Gateway(store, runtime, self._plan.limits)
+        turns = SimTurns(self._machine, process) if self._plan.turns else None
+        return Gateway(store, runtime, self._plan.limits, turns)
 
     def _pick(self) -> Worker:
         """One that lives, even if it stands still; a new one where none does, and now and then."""
@@ -130,6 +141,28 @@ class World:
         for call in self._recording.calls:
             if call.answered is None and call.worker in living:
                 self._recording.defects.append(f"{call.ask.label} was never answered")
+
+    def _probe(self) -> None:
+        """Nothing fails now: every worker that lives must be able to write every document."""
+        living = [worker for worker in self._workers if worker.process.alive]
+        self._rng.shuffle(living)
+        probes: list[Call] = []
+
+        def probe() -> None:
+            for worker in living:
+                for catalog, key in product(self._catalogs, self._keys):
+                    label = f"probe {worker.process.name} {catalog} {key}"
+                    done = SimEvent(self.scheduler)
+                    probes.append(worker.call(Ask("put", catalog, key, label, label), done))
+                    done.wait(60.0)
+            ended.append(True)
+
+        ended: list[bool] = []
+        self.scheduler.spawn(self._people, probe, "probe")
+        self.scheduler.run(lambda: bool(ended))
+        for call in probes:
+            if not isinstance(call.outcome, Applied):
+                self._recording.defects.append(f"{call.ask.label}: {call.outcome} {call.error}")
 
     def _note_idle_leaders(self) -> None:
         """Time is about to pass: nobody may be waiting who could be served."""
@@ -179,10 +212,16 @@ def _logged_defects(recording: Recording) -> Iterator[None]:
 @contextmanager
 def _constants(chosen: Plan) -> Iterator[None]:
     """Bounds that no setting changes, made small enough to matter."""
-    before = cache._CATALOGS_MAX, observe._CATCH_UP_COMMITS_MAX
-    cache._CATALOGS_MAX = chosen.cached_catalogs_max
-    observe._CATCH_UP_COMMITS_MAX = chosen.catch_up_max
+    bounds = (
+        (cache, "_CATALOGS_MAX", chosen.cached_catalogs_max),
+        (observe, "_CATCH_UP_COMMITS_MAX", chosen.catch_up_max),
+        (gateway_history, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
+    )
+    before = [(module, name, getattr(module, name)) for module, name, _ in bounds]
+    for module, name, bound in bounds:
+        setattr(module, name, bound)
     try:
         yield
     finally:
-        cache._CATALOGS_MAX, observe._CATCH_UP_COMMITS_MAX = before
+        for module, name, bound in before:
+            setattr(module, name, bound)

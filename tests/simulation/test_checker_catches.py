@@ -16,7 +16,7 @@ def test_a_broken_rule_is_caught(name: str) -> None:
     seen: set[str] = set()
     with broken(name) as mutation:
         for seed in range(1, _SEEDS_MAX + 1):
-            kinds = {violation.kind for violation in check(simulate(seed))}
+            kinds = {violation.kind for violation in check(simulate(seed, mutation.adjust))}
             if kinds & mutation.kinds:
                 return
             seen |= kinds

@@ -17,6 +17,8 @@ from .scheduler import Process, Scheduler
 from .sim_runtime import SimEvent
 
 PRINCIPAL = "p"
+# More than a task that is to serve a request may fall behind (see ``sim_runtime``).
+_NEGLECTED_S = 0.06
 
 
 class Worker:
@@ -29,6 +31,8 @@ class Worker:
         self._gateway = gateway
         self._scheduler = scheduler
         self._recording = recording
+        self.falls_behind = False
+        self._due_since: dict[str, float] = {}
 
     def call(self, ask: Ask, done: SimEvent) -> Call:
         """Begin to serve a call; ``done`` is set when it is answered, or the worker is dead."""
@@ -50,15 +54,16 @@ class Worker:
         return call
 
     def neglected(self, now: float) -> list[str]:
-        """The catalogs with requests that are due, while a leader has nothing to do."""
+        """The catalogs whose requests have been due for a while, though a leader is idle."""
         queue = self._gateway._loop._queue
-        if not queue._idle:
-            return []
-        return [
+        due = [
             catalog
             for catalog, lane in queue._lanes.items()
-            if lane.waiting and not lane.busy and lane.not_before < now
+            if queue._idle and lane.waiting and not lane.busy and lane.not_before < now
         ]
+        self._due_since = {catalog: self._due_since.get(catalog, now) for catalog in due}
+        patience_s = _NEGLECTED_S if self.falls_behind else 0.0
+        return [c for c, since in self._due_since.items() if now - since > patience_s]
 
     def _stood_still_s(self) -> float:
         ahead_s = max(0.0, self.process.resumes_at - self._scheduler.now)

@@ -1,0 +1,162 @@
+"""Parts of the commit loop and the store, each with a mistake in it; ``mutations`` tells which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.commits import advance, decide, queue, resolve, round, shared_reads
+from gateway.commits.cache import Cache
+from gateway.commits.requests import Unknown
+from gateway.model import Commit, Document, Head
+from gateway.store.contract import Move, Moved, Store
+from gateway.store.memory import MemoryStore
+
+
+def move_anyway(self: MemoryStore, to: Head) -> Moved:
+    self._heads[to.catalog] = to
+    return Moved.WON
+
+
+def settled_or_not(self: round.Round, catalogs: Collection[str]) -> list[str]:
+    standings = self._parts.observer.observe(catalogs, batches=False) if catalogs else {}
+    for catalog, standing in standings.items():
+        self._parts.cache.begin(catalog, standing.revision, standing.time_us)
+    return list(standings)
+
+
+def stored_only(document: Document | None, key: str, commits: object) -> Document | None:  # noqa: ARG001
+    return document
+
+
+_decide = round.Round._decide
+
+
+def decide_and_answer(
+    self: round.Round, fresh: Collection[str], guessed: Collection[str]
+) -> dict[str, Any]:
+    decisions = _decide(self, [c for c in fresh if c in self._batches], guessed)
+    for catalog in guessed:
+        if catalog in decisions and not decisions[catalog].commits:
+            self._answer(catalog, decisions.pop(catalog))
+    return decisions
+
+
+def decide_or_go_back(
+    self: round.Round, fresh: Collection[str], guessed: Collection[str]
+) -> dict[str, Any]:
+    decisions = _decide(self, [c for c in fresh if c in self._batches], guessed)
+    for catalog in guessed:
+        if catalog not in decisions and catalog in self._batches:
+            self._end(catalog, self._batches[catalog])
+    return decisions
+
+
+def never_ours(store: Store, move: Move) -> Moved:  # noqa: ARG001
+    return Moved.LOST
+
+
+_move_until_known = resolve.move_until_known
+
+
+def lost_if_unknown(
+    store: Store, runtime: Any, moves: Sequence[Move], deadline: Callable[[str], float]
+) -> Mapping[str, Moved]:
+    known = _move_until_known(store, runtime, moves, deadline)
+    return {move.to.catalog: known.get(move.to.catalog, Moved.LOST) for move in moves}
+
+
+def write_over(self: MemoryStore, documents: Mapping[str, Sequence[Document]]) -> None:
+    for catalog, changed in documents.items():
+        for document in changed:
+            self._documents[catalog, document.key] = document
+
+
+def no_replies(store: Store, batches: object) -> dict[str, Any]:  # noqa: ARG001
+    return {}
+
+
+_pure_decide = decide.decide
+
+
+def decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, bounds: Any) -> Any:
+    return _pure_decide(replace(view, time_us=0), *args, now_us=now_us, bounds=bounds)
+
+
+def commits_first(
+    store: Store,
+    batches: Mapping[str, Sequence[Commit]],
+    documents: Mapping[str, Sequence[Document]],
+) -> None:
+    store.write_commits([commit for batch in batches.values() for commit in batch])
+    store.write_documents(documents)
+
+
+def last_commit_first(
+    store: Store,
+    batches: Mapping[str, Sequence[Commit]],
+    documents: Mapping[str, Sequence[Document]],
+) -> None:
+    store.write_documents(documents)
+    store.write_commits([commit for batch in batches.values() for commit in reversed(batch)])
+
+
+_advance = advance.advance
+
+
+def advance_again(document: Document | None, commit: Commit, change: Any) -> Document:
+    older = document and replace(document, revision=min(document.revision, commit.revision - 1))
+    return _advance(older, commit, change)
+
+
+def leave_without_leaving(self: queue.Queue, pending: queue.Pending) -> bool:  # noqa: ARG001
+    return True
+
+
+def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
+    mine = self._runtime.event()
+    while True:
+        with self._lock:
+            batches, wait_s = self._collect()
+            if batches:
+                return batches
+            mine.clear()
+            self._idle.append(mine)
+        mine.wait(wait_s)
+        with self._lock:
+            if mine in self._idle:
+                self._idle.remove(mine)
+
+
+def all_in_doubt(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001
+    for pending in batch:
+        pending.answer(Unknown(pending.request.commit_id))
+    return []
+
+
+def join_a_look_under_way(self: Any, catalog: str) -> Any:
+    under_way = self.__dict__.setdefault("under_way", {})
+    group = under_way.get(catalog)
+    if group is None:
+        group = under_way[catalog] = shared_reads._Group(self._runtime)
+        group.catalogs.add(catalog)
+        group.turn.set()
+        self._lead(group)
+        del under_way[catalog]
+    else:
+        group.done.wait()
+    if group.error is not None:
+        raise group.error
+    return group.standings[catalog]
+
+
+def learn_at_any_revision(
+    self: Cache, catalog: str, _: int, documents: Mapping[str, Document | None]
+) -> None:
+    entry = self._entries.get(catalog)
+    if entry is not None:
+        _learn(self, catalog, entry.revision, documents)
+
+
+_learn = Cache.learn
