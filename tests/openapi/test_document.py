@@ -15,12 +15,11 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from werkzeug.test import TestResponse
 
-from gateway import server_requests
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
-from gateway.http.problem_kinds import KINDS
 from gateway.store.memory import MemoryStore
+from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (
     Object,
     Operation,
@@ -76,7 +75,7 @@ def test_every_operation_says_what_it_is() -> None:
 
 def test_the_codes_in_the_file_are_those_of_the_service() -> None:
     listed = DOCUMENT["components"]["schemas"]["ProblemCode"]["enum"]
-    assert sorted(listed) == sorted(_statuses())
+    assert sorted(listed) == sorted(problem_statuses())
 
 
 def test_every_status_of_a_code_is_listed_on_an_operation_that_names_the_code() -> None:
@@ -86,7 +85,7 @@ def test_every_status_of_a_code_is_listed_on_an_operation_that_names_the_code() 
             text = response(DOCUMENT, operation, int(status))["description"]
             for code in re.findall(r"`(\w+)`", text):
                 described.setdefault(code, set()).add(int(status))
-    for code, status in _statuses().items():
+    for code, status in problem_statuses().items():
         if code not in _CODES_BESIDE_OPERATIONS:
             assert described.get(code) == {status}, code
 
@@ -117,7 +116,7 @@ def test_every_example_is_valid() -> None:
 
 
 def test_an_example_of_a_problem_has_a_code_with_its_status() -> None:
-    statuses = _statuses()
+    statuses = problem_statuses()
     for operation in OPERATIONS:
         for status in operation.content["responses"]:
             content = response(DOCUMENT, operation, int(status)).get("content", {})
@@ -190,9 +189,3 @@ def _check_documented(operation: Operation, answer: TestResponse) -> None:
         assert name in answer.headers or not required, (*where, name)
     if answer.data:
         assert answer.mimetype in described["content"], where
-
-
-def _statuses() -> dict[str, int]:
-    """Of every code that the service can answer with, by itself or from its request parser."""
-    parsing = {code: int(status) for status, code in server_requests._REFUSALS.values()}
-    return {**{code: kind.status for code, kind in KINDS.items()}, **parsing}

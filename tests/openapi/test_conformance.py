@@ -1,0 +1,67 @@
+"""The running service, driven by requests that are generated from the file: valid and invalid.
+
+All checks of schemathesis are on. Those that need more than one request or a login (use after free,
+availability, authorization) find nothing to check here; `test_session.py` has the sequences.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from schemathesis import Case
+from werkzeug.http import http_date
+
+from tests.openapi.cases import adjust, put_documents
+from tests.openapi.checks import CHECKS, DOCUMENT
+from tests.service import RunningGateway
+
+Answered = dict[str, set[int]]
+
+schemathesis.openapi.format("http-date", st.integers(0, 4_000_000_000).map(http_date))
+schema = schemathesis.openapi.from_dict(DOCUMENT)
+schema.config.checks.positive_data_acceptance.expected_statuses += [
+    "412",  # whether a condition holds is a matter of the document, not of the request
+    "414",  # names are limited in bytes, and a schema counts characters
+    "422",  # what can't be stored, and idempotency keys that were used: neither is in the schema
+]
+schema.config.checks.negative_data_rejection.expected_statuses += [
+    "414",  # names longer than the schema allows
+]
+
+
+@pytest.fixture(scope="module")
+def url(service: RunningGateway) -> str:
+    put_documents(service.url)
+    return service.url
+
+
+@pytest.fixture(scope="module")
+def answered() -> Answered:
+    """The statuses that each operation was answered with."""
+    return defaultdict(set)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+def test_every_answer_is_as_the_file_says(case: Case[Any], url: str, answered: Answered) -> None:
+    adjust(case)
+    answer = case.call_and_validate(base_url=url, additional_checks=CHECKS)
+    answered[case.operation.definition.raw["operationId"]].add(answer.status_code)
+
+
+def test_the_generated_requests_reached_more_than_refusals(answered: Answered) -> None:
+    """Only of operations that were run: after all of them, or after those that were selected."""
+    for name, statuses in answered.items():
+        assert min(statuses) < 300, name
+    for name in ("put_document", "patch_document"):
+        assert not answered[name] or answered[name] >= {200, 400, 412}, name
