@@ -22,12 +22,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from gateway.commits.cache import Cache
 from gateway.commits.decide import Bounds, Decision, decide
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Pending, Queue
-from gateway.commits.requests import Unknown
+from gateway.commits.requests import Applied, Unknown
 from gateway.commits.resolve import move_until_known
 from gateway.commits.runtime import Runtime
 from gateway.commits.trust import Trust
@@ -215,12 +216,16 @@ class Round:
 
 
 def _in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
-    """Answer those whose commits may have been made, or yet be; the others, which were not."""
+    """Answer those whose commits may have been made, or yet be; return those that have none.
+
+    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    """
     made = {commit.id for commit in decision.commits}
     left = []
-    for pending in batch:
-        if pending.request.commit_id in made:
-            pending.answer(Unknown(pending.request.commit_id))
+    for pending, outcome in zip_longest(batch, decision.outcomes):
+        if isinstance(outcome, Applied):
+            in_doubt = outcome.commit.id in made
+            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
         else:
             pending.unreachable = True
             left.append(pending)

@@ -63,7 +63,8 @@ class Worker:
         ]
         self._due_since = {catalog: self._due_since.get(catalog, now) for catalog in due}
         patience_s = _NEGLECTED_S if self.falls_behind else 0.0
-        return [c for c, since in self._due_since.items() if now - since > patience_s]
+        woke_s = self.process.resumes_at
+        return [c for c, since in self._due_since.items() if now - max(since, woke_s) > patience_s]
 
     def _stood_still_s(self) -> float:
         ahead_s = max(0.0, self.process.resumes_at - self._scheduler.now)
