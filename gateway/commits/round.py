@@ -119,7 +119,8 @@ class Round:
         decisions: dict[str, Decision] = {}
         for catalog, requests in wanted.items():
             view = views.get(catalog)
-            if view is None:
+            # Behind a slow reader's back an entry can be dropped and begun at an older revision.
+            if view is None or view.revision < settled.get(catalog, 0):
                 self._trust.lost(catalog)
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
@@ -130,11 +131,11 @@ class Round:
             )
         return decisions
 
-    def _settled(self, catalogs: Collection[str]) -> list[str]:
-        """Those whose last batch is written out, the cache being at a head read just now."""
+    def _settled(self, catalogs: Collection[str]) -> dict[str, int]:
+        """Those whose last batch is written out, with the revision of a head read just now."""
+        settled: dict[str, int] = {}
         if not catalogs:
-            return []
-        settled = []
+            return settled
         standings = self._parts.observer.observe(catalogs, batches=False)
         for catalog, standing in standings.items():
             if not standing.finished:
@@ -142,7 +143,7 @@ class Round:
                 pause_s = 0.0 if done else _PAUSE_UNFINISHED_S
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
             else:
-                settled.append(catalog)
+                settled[catalog] = standing.revision
         return settled
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:

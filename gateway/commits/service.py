@@ -149,7 +149,8 @@ class Gateway:
         standing = self._shared.standing(catalog)
         if standing.finished:
             seen = self._cache.view(catalog, (key,))
-            if seen is not None and key in seen[2]:
+            # An entry that was dropped meanwhile may have been begun at an older revision.
+            if seen is not None and seen[0] >= standing.revision and key in seen[2]:
                 return Reading(seen[2][key], seen[0])
         document = self._store.documents({catalog: [key]}).get((catalog, key))
         if not standing.finished:

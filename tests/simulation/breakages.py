@@ -19,11 +19,11 @@ def move_anyway(self: MemoryStore, to: Head) -> Moved:
     return Moved.WON
 
 
-def settled_or_not(self: round.Round, catalogs: Collection[str]) -> list[str]:
+def settled_or_not(self: round.Round, catalogs: Collection[str]) -> dict[str, int]:
     standings = self._parts.observer.observe(catalogs, batches=False) if catalogs else {}
     for catalog, standing in standings.items():
         self._parts.cache.begin(catalog, standing.revision, standing.time_us)
-    return list(standings)
+    return {catalog: standing.revision for catalog, standing in standings.items()}
 
 
 def stored_only(document: Document | None, key: str, commits: object) -> Document | None:  # noqa: ARG001
