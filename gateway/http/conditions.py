@@ -28,6 +28,16 @@ _DATE_FORMS: Final = (
 )
 
 
+_HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
+
+
+def refuse_conditions(environ: Environ) -> None:
+    """For routes whose answers have no entity tag and no date: they can't honour any condition."""
+    for header in _HEADERS:
+        if "HTTP_" + header.upper().replace("-", "_") in environ:
+            raise _refusal(header, "this route can't honour it")
+
+
 def write_conditions(environ: Environ) -> Conditions:
     """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
     if "HTTP_IF_MODIFIED_SINCE" in environ:

@@ -9,6 +9,7 @@ from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import Answer, body_answer, encode
 from gateway.http.commit_shapes import commit_shape
+from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import NoParameters, PageParameters, parameters, whole_number
 from gateway.http.preferences import is_idempotency_key
@@ -37,6 +38,7 @@ class HistoryRoutes:
     def page(self, catalog: str) -> Answer:
         """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
         catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
         asked = parameters(flask.request.environ, _PAGE_PARAMETERS)
         page = self._gateway.commits(catalog, **asked)
         content = {
@@ -47,6 +49,7 @@ class HistoryRoutes:
 
     def commit(self, catalog: str, revision: str) -> Answer:
         catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
         parameters(flask.request.environ, _NO_PARAMETERS)
         try:
             number = whole_number(revision)
@@ -57,6 +60,7 @@ class HistoryRoutes:
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """The commit made under the key. That there is none is true up to now, not for ever."""
         catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
         name = _idempotency_key(idempotency_key)
         parameters(flask.request.environ, _NO_PARAMETERS)
         commit = self._gateway.reply(catalog, PRINCIPAL, name)

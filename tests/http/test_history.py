@@ -114,6 +114,15 @@ def test_bad_parameters_are_400(busy: Catalog, query: str) -> None:
     problem(busy.client.get(f"{busy.path}/commits/1?x=1"), 400, "invalid_parameter")
 
 
+@pytest.mark.parametrize("route", ["commits", "commits/1", "outcomes/i-1"])
+@pytest.mark.parametrize(
+    "header", ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"]
+)
+def test_conditions_are_refused_not_ignored(busy: Catalog, route: str, header: str) -> None:
+    answer = busy.client.get(f"{busy.path}/{route}", headers={header: "*"})
+    assert problem(answer, 400, "invalid_condition")["header"] == header
+
+
 class TestOutcomes:
     def test_a_request_that_was_applied(self, busy: Catalog) -> None:
         content = busy.client.get(f"{busy.path}/outcomes/i-1").get_json()
