@@ -59,6 +59,7 @@ def test_every_answer_is_as_the_file_says(case: Case[Any], url: str, answered: A
     answered[case.operation.definition.raw["operationId"]].add(answer.status_code)
 
 
+@pytest.mark.usefixtures("url")
 def test_the_generated_requests_reached_more_than_refusals(answered: Answered) -> None:
     """Only of operations that were run: after all of them, or after those that were selected."""
     for name, statuses in answered.items():
