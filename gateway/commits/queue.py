@@ -17,15 +17,16 @@ from gateway.commits.runtime import Event, Runtime
 from gateway.commits.turns import NoTurns, Turns
 from gateway.store.contract import Moved
 
-# How often to look whether another worker's turn on a catalog has ended, how long to leave it the
-# first move afterwards, and after how long to go ahead without a turn.
-_TURN_LOOK_S = 0.0008
-_TURN_LOOK_GROWTH = 1.5
-_TURN_LOOK_LONGEST_S = 0.003
-_TURN_YIELD_S = 0.0016
+# Another worker's turn is looked for when it is likely to have ended, going by how long the last
+# turns were waited for, and then often. How long to leave the next batch to it in return; after how
+# long to go ahead without a turn; and how long not to ask for one again, having lost patience.
+_TURN_FIRST_LOOK = 0.6
+_TURN_NEXT_LOOK = 0.15
+_TURN_LOOK_S = 0.0006
+_TURN_YIELD_S = 0.0015
 _TURN_PATIENCE_S = 0.3
-# Having lost patience over a catalog, its turns are not asked for during this time.
 _TURN_IGNORED_S = 3.0
+_TURN_MEMORY = 0.8
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +68,6 @@ class _Lane:
     busy: bool = False
     has_turn: bool = False
     waits_since: float | None = None  # for another worker's turn to end
-    look_s: float = _TURN_LOOK_S
     not_before: float = 0.0
 
 
@@ -78,6 +78,7 @@ class Queue:
         self._runtime = runtime
         self._turns = turns or NoTurns()
         self._turns_ignored_until: dict[str, float] = {}
+        self._turn_wait_s = 0.0  # how long a turn was waited for of late
         self._bounds = bounds
         self._lock = runtime.lock()
         self._lanes: dict[str, _Lane] = {}
@@ -201,15 +202,17 @@ class Queue:
         if self._turns.take(catalog):
             if lane.waits_since is not None:
                 self._pacing.met(catalog, now)
+                waited_s = now - lane.waits_since
+                self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
             lane.has_turn = True
             lane.waits_since = None
             return True
         if lane.waits_since is None:
             lane.waits_since = now
-            lane.look_s = _TURN_LOOK_S
+            lane.not_before = now + max(_TURN_LOOK_S, _TURN_FIRST_LOOK * self._turn_wait_s)
+            return False
         if now - lane.waits_since < _TURN_PATIENCE_S:
-            lane.not_before = now + lane.look_s
-            lane.look_s = min(lane.look_s * _TURN_LOOK_GROWTH, _TURN_LOOK_LONGEST_S)
+            lane.not_before = now + max(_TURN_LOOK_S, _TURN_NEXT_LOOK * self._turn_wait_s)
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
