@@ -9,8 +9,14 @@ from typing import Any
 
 import click
 
-from gateway.settings import SETTINGS, Settings
-from gateway.settings_source import Resolved, SettingError, resolve, unknown_variables
+from gateway.settings import (
+    SETTINGS,
+    Resolved,
+    SettingError,
+    Settings,
+    resolve,
+    unknown_variables,
+)
 
 
 class _OneLineGroup(click.Group):
@@ -130,7 +136,7 @@ def settings_markdown() -> str:
         "`4194304`, `4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a",
         "variable for the other.",
         "",
-        "Printed by `gateway settings --markdown` from the table in `gateway/settings.py`.",
+        "Printed by `gateway settings --markdown` from the table in `gateway/settings/table.py`.",
         "",
         "| flag | variable | default | allowed | what it does |",
         "|---|---|---|---|---|",

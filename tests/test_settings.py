@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main, settings_listing, settings_markdown
-from gateway.setting_kinds import MIB, Address, mask_uri
 from gateway.settings import SETTINGS, SettingError, Settings
-from gateway.settings_source import resolve, unknown_variables
+from gateway.settings.kinds import MIB, Address, mask_uri
+from gateway.settings.source import resolve, unknown_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 URI = "mongodb://writer:s3cret@a.example:27017,b.example/?replicaSet=rs"

@@ -12,7 +12,7 @@ import gevent
 from gevent import monkey
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server_requests import RefusingWorker
+from gateway.server.requests import RefusingWorker
 
 # How long a connection without a request is kept when the worker stops. A request that arrives in
 # this time is answered, and told to use another connection from then on.

@@ -1,7 +1,7 @@
 """The settings: one table, which is the fields of `Settings` in the order written here.
 
 To add a setting, add a field: its flag, its environment variable, `gateway settings` and
-docs/settings.md follow from it. `settings_source` tells which of the sources wins.
+docs/settings.md follow from it. `source` tells which of the sources wins.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway import setting_kinds as kinds
-from gateway.setting_kinds import MIB, Address, Kind
+from gateway.settings import kinds
+from gateway.settings.kinds import MIB, Address, Kind
 
 PREFIX = "GATEWAY_"
 
@@ -52,7 +52,7 @@ def _default_data_dir() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Effective settings. `settings_source.resolve` checks them; this constructor doesn't."""
+    """Effective settings. `source.resolve` checks them; this constructor doesn't."""
 
     # Server
     bind: Address = _setting(

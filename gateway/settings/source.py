@@ -15,7 +15,7 @@ from typing import Any
 
 from environs import FileAwareEnv
 
-from gateway.settings import PREFIX, SETTINGS, SettingError, Settings
+from gateway.settings.table import PREFIX, SETTINGS, SettingError, Settings
 
 __all__ = ["DEFAULT", "Resolved", "SettingError", "resolve", "unknown_variables"]
 

@@ -2,7 +2,7 @@
 
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
-from gateway.server_requests import RefusingWorker
+from gateway.server.requests import RefusingWorker
 
 
 class ThreadWorker(RefusingWorker, GunicornThreadWorker):

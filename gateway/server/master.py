@@ -20,15 +20,15 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
-from gateway.server_requests import CheckedBodies
-from gateway.setting_kinds import Address
+from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
+from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
 APPLICATION = "gateway.application:create_application"
 WORKER_CLASSES = {
-    "gevent": "gateway.server_greenlets.GreenletWorker",
-    "gthread": "gateway.server_threads.ThreadWorker",
+    "gevent": "gateway.server.greenlets.GreenletWorker",
+    "gthread": "gateway.server.threads.ThreadWorker",
 }
 
 # A key of 1024 bytes and a catalog name of 512, all percent-encoded, take 4608 bytes of the request

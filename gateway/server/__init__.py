@@ -1,0 +1,5 @@
+"""The process that serves: gunicorn, told by our settings, and the embedded MongoDB beside it."""
+
+from gateway.server.master import HEADER_BYTES_MAX, ServerError, run
+
+__all__ = ["HEADER_BYTES_MAX", "ServerError", "run"]
