@@ -10,7 +10,7 @@ else has it written out first (``Settler``).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.commits.cache import Cache
 from gateway.commits.runtime import Runtime
@@ -22,6 +22,7 @@ from gateway.store.contract import Store
 _CATCH_UP_COMMITS_MAX = 1_000
 # Sightings are only hints of how long a batch has been unfinished; forgetting them costs a wait.
 _FIRST_SEEN_MAX = 10_000
+_LOOK_AGAIN_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +140,17 @@ class Settler:
         self._first_seen: dict[str, tuple[int, float]] = {}
 
     def settle(self, catalog: str) -> Standing:
-        """The catalog's standing with nothing unfinished; waits or writes out as need be."""
-        while True:
-            standing = self._observer.observe([catalog], batches=False)[catalog]
-            if standing.finished:
-                return standing
+        """A standing of the catalog, at a head read within this call, that is written out.
+
+        Waits for one batch at the most, or writes it out: once the head has moved on from it, it
+        is written out, for nobody moves a head before. On a busy catalog the head is not chased.
+        """
+        first = standing = self._observer.observe([catalog], batches=False)[catalog]
+        while not standing.finished and standing.revision == first.revision:
             if not self.take_over(catalog, standing.revision):
-                self._runtime.sleep(0.002)
+                self._runtime.sleep(_LOOK_AGAIN_S)
+            standing = self._observer.observe([catalog], batches=False)[catalog]
+        return replace(first, finished=True)
 
     def take_over(self, catalog: str, revision: int) -> bool:
         """Write the batch of head ``revision`` out, unless its writer still has time for it.

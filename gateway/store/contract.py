@@ -8,7 +8,7 @@ A read returns what a majority acknowledged and is never older than any write th
 acknowledged before the read began. A write is acknowledged when a majority has it on disk.
 
 Errors: ``Unreachable`` from any call. From a read it says nothing happened; from a write that it
-may or may not have happened, now or later. ``TooLarge`` from ``move_heads`` only.
+may or may not have happened, now or later.
 """
 
 from __future__ import annotations
