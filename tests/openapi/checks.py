@@ -9,8 +9,8 @@ from schemathesis import Case
 from schemathesis.checks import CheckContext
 from schemathesis.core.transport import Response
 
-from gateway import server_requests
 from gateway.http.problem_kinds import KINDS
+from gateway.server import requests as server_requests
 from tests.openapi.document import Object, load
 
 _WRITES = ("PUT", "PATCH", "DELETE")
