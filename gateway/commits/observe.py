@@ -9,7 +9,7 @@ else has it written out first (``Settler``).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.commits.cache import Cache
@@ -101,14 +101,25 @@ class Observer:
         Half the cost of ``observe``, and no proof of anything until a move is won: then the head
         was where the cache stood, and the commit found there had shown that it was written out.
         """
-        spans = {}
-        for catalog in catalogs:
-            known = self._cache.revision(catalog)
-            if known is not None:
-                spans[catalog] = (known, known + _CATCH_UP_COMMITS_MAX)
-        if spans:
-            for catalog, commits in self._store.commits(spans).items():
-                self._cache.advance(catalog, commits)
+        behind = self._known(catalogs)
+        if len(behind) > 1:
+            # Of many catalogs few have moved: whether each has a next commit is one cheap look,
+            # where as many ranges would take the database several times as long.
+            moved = self._advance_over({c: (known, known + 1) for c, known in behind.items()})
+            behind = self._known(moved)
+        if behind:
+            self._advance_over({c: (r, r + _CATCH_UP_COMMITS_MAX) for c, r in behind.items()})
+
+    def _known(self, catalogs: Collection[str]) -> dict[str, int]:
+        revisions = {catalog: self._cache.revision(catalog) for catalog in catalogs}
+        return {catalog: known for catalog, known in revisions.items() if known is not None}
+
+    def _advance_over(self, spans: Mapping[str, tuple[int, int]]) -> list[str]:
+        """Bring the cache on by the commits there are in ``spans``; the catalogs that had some."""
+        found = self._store.commits(spans)
+        for catalog, commits in found.items():
+            self._cache.advance(catalog, commits)
+        return [catalog for catalog, commits in found.items() if commits]
 
     def last_batch(self, catalog: str, revision: int) -> tuple[Commit, ...] | None:
         """The batch in the catalog's head, None where the head isn't at ``revision`` any more."""

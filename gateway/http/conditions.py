@@ -10,6 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
+from functools import lru_cache
 from typing import Final
 
 from gateway.commits.conditions import ANY, ANY_TOKEN, NO_CONDITIONS, Conditions, Tokens
@@ -67,6 +68,7 @@ def read_conditions(environ: Environ) -> Conditions:
     return conditions
 
 
+@lru_cache(maxsize=1024)
 def _tokens(header: str, value: str, *, strong: bool) -> Tokens:
     """The tokens of a list of entity tags, or ``ANY_TOKEN`` for ``*``.
 
