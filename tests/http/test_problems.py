@@ -25,6 +25,7 @@ from patching import (
     ABSENT,
     DocumentAbsent,
     InvalidPatch,
+    Json,
     LimitExceeded,
     PatchConflict,
     PatchError,
@@ -237,6 +238,27 @@ class TestWhatHelps:
         content = problem(answer, 409, "test_failed")
         assert not {"expected", "actual"} & content.keys()
         assert len(answer.data) < 2000
+
+    @pytest.mark.parametrize("value", ["x" * 990, [1] * 490, {"a": [{"b": "x"}] * 80}])
+    def test_small_values_are_sent_back(self, catalog: Catalog, value: Json) -> None:
+        catalog.put({"a": value})
+        answer = catalog.patch({"op": "test", "path": "/a", "value": 1})
+        assert problem(answer, 409, "test_failed")["actual"] == value
+
+    def test_values_nested_too_deep_to_be_sent_back_are_left_out(self, catalog: Catalog) -> None:
+        """Each move puts a member under the bottom of the next one."""
+        members, depth = 14, 99
+        nested = json.loads('{"x":' * depth + "0" + "}" * depth)
+        catalog.put({f"m{n}": nested for n in range(members)})
+        bottom = "/x" * depth
+        moves = [
+            {"op": "move", "from": f"/m{n}", "path": f"/m{n + 1}{bottom}"}
+            for n in range(members - 1)
+        ]
+        path = f"/m{members - 1}"
+        answer = catalog.patch(*moves, {"op": "test", "path": path, "value": 1})
+        content = problem(answer, 409, "test_failed")
+        assert (content["expected"], "actual" in content) == (1, False)
 
     @pytest.mark.parametrize(
         "send",
