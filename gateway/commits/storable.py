@@ -8,6 +8,8 @@ came from shows that it can't find anything (see ``gateway.http.bodies``).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gateway.commits.errors import Unstorable
 from patching import Json, join_pointer
@@ -19,23 +21,42 @@ _INTEGER_MAX = 2**63 - 1
 def check(value: Json, *, depth_max: int, operation: int | None = None) -> None:
     """Raise Unstorable for the first thing in ``value`` that can't be stored.
 
-    ``depth_max`` bounds the nesting of containers; ``operation`` is the index of the patch
-    operation that the value belongs to, for the error.
+    The first is the first in the order of the text; memory is taken by the depth alone, however
+    many elements there are. ``depth_max`` bounds the nesting of containers; ``operation`` is the
+    index of the patch operation that the value belongs to, for the error.
     """
-    stack: list[tuple[Json, tuple[str, ...]]] = [(value, ())]
-    while stack:
-        item, path = stack.pop()
-        problem = _problem(item, len(path), depth_max)
-        if problem:
-            raise Unstorable(problem, join_pointer([_printable(p) for p in path]), operation)
-        if isinstance(item, dict):
-            stack.extend((member, (*path, name)) for name, member in reversed(item.items()))
-        elif isinstance(item, list):
-            last = len(item) - 1
-            stack.extend(
-                (element, (*path, str(last - index)))
-                for index, element in enumerate(reversed(item))
-            )
+    _require_storable(value, (), depth_max, operation)
+    # One iterator for each container that the walk is in, and the way to where it is.
+    inside = [_children(value)] if isinstance(value, dict | list) else []
+    path: list[str | int] = [""]
+    while inside:
+        for token, item in inside[-1]:
+            kind = type(item)
+            if (kind is int and _INTEGER_MIN <= item <= _INTEGER_MAX) or (
+                kind is str and item.isascii()
+            ):
+                continue
+            path[-1] = token
+            _require_storable(item, path, depth_max, operation)
+            if item and (kind is dict or kind is list):
+                inside.append(_children(item))
+                path.append("")
+                break
+        else:
+            inside.pop()
+            path.pop()
+
+
+def _children(container: Any) -> Iterator[tuple[str | int, Any]]:
+    return iter(container.items() if isinstance(container, dict) else enumerate(container))
+
+
+def _require_storable(
+    item: Json, path: Sequence[str | int], depth_max: int, operation: int | None
+) -> None:
+    problem = _problem(item, len(path), depth_max)
+    if problem:
+        raise Unstorable(problem, join_pointer([_printable(str(p)) for p in path]), operation)
 
 
 def _problem(item: Json, depth: int, depth_max: int) -> str | None:

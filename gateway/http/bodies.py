@@ -26,7 +26,8 @@ import msgspec
 from werkzeug.wsgi import get_input_stream
 
 from gateway.commits import storable
-from gateway.commits.errors import Unstorable
+from gateway.commits.errors import OverLimit, Unstorable
+from gateway.http.answers import encode
 from gateway.http.limits import RequestLimits
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
@@ -85,13 +86,29 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 def decode_value(raw: bytes, limits: RequestLimits) -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size."""
-    value, suspect = _decoded(raw)
-    if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
-        _refuse_deep(value, limits)
-    if suspect:
-        storable.check(value, depth_max=len(raw))
-        _refuse_rest(suspect)
+    value, suspect = _decoded_shallow(raw, limits)
+    _search(value, raw, suspect)
     return value
+
+
+def decode_document(raw: bytes, limits: RequestLimits) -> tuple[Json, int]:
+    """The JSON value in ``raw``, fit to be stored, and its bytes as compact JSON."""
+    value, suspect = _decoded_shallow(raw, limits)
+    if isinstance(suspect, ValueError):  # it may be nothing that could be encoded
+        _search(value, raw, suspect)
+    # Before the search, which takes longer. What was sent is no measure: spaces may go away, and
+    # 1e15 is written as 1000000000000000.0.
+    size_bytes = len(encode(value))
+    if size_bytes > limits.document_bytes_max:
+        raise OverLimit(
+            f"the document takes {size_bytes} bytes as JSON, "
+            f"{limits.document_bytes_max} are allowed",
+            limit="document_bytes_max",
+            maximum=limits.document_bytes_max,
+            actual=size_bytes,
+        )
+    _search(value, raw, suspect)
+    return value, size_bytes
 
 
 def decode_patch(raw: bytes) -> Json:
@@ -104,9 +121,16 @@ def decode_patch(raw: bytes) -> Json:
         for index, operation in enumerate(value if isinstance(value, list) else ()):
             if isinstance(operation, dict):
                 _check_operation(operation, index, len(raw))
-        storable.check(value, depth_max=len(raw))
-        _refuse_rest(suspect)
+    _search(value, raw, suspect)
     return value
+
+
+def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:
+    """As ``_decoded``, of a value that isn't nested too deep."""
+    value, suspect = _decoded(raw)
+    if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
+        _refuse_deep(value, limits)
+    return value, suspect
 
 
 def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
@@ -140,8 +164,13 @@ def _integer(digits: str) -> int:
     return int(digits) if len(digits) <= _DIGITS_MAX else _TOO_MANY_DIGITS
 
 
-def _refuse_rest(suspect: ValueError | bool) -> None:
-    """The search found nothing. That settles a suspicion, but not a refusal of msgspec's."""
+def _search(value: Json, raw: bytes, suspect: ValueError | bool) -> None:
+    """Raise Unstorable for what can't be stored in a value that is suspected to hold any.
+
+    Where nothing is found, that settles a suspicion, but not a refusal of msgspec's.
+    """
+    if suspect:
+        storable.check(value, depth_max=len(raw))
     if isinstance(suspect, ValueError):
         raise RequestRefused("malformed_json", f"the body is not JSON: {suspect}") from suspect
 

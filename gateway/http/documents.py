@@ -13,14 +13,13 @@ from gateway.commits.errors import (
     CommitError,
     DocumentNotFound,
     OutcomeUnknown,
-    OverLimit,
     PreconditionFailed,
 )
 from gateway.commits.requests import ApplyPatch, Delete, Edit, Merge, Put
 from gateway.commits.service import Gateway, Reading
 from gateway.http import media_types, names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
-from gateway.http.bodies import decode_patch, decode_value, read_body
+from gateway.http.bodies import decode_document, decode_patch, decode_value, read_body
 from gateway.http.changes_since import changes_since
 from gateway.http.conditions import read_conditions
 from gateway.http.limits import RequestLimits
@@ -75,10 +74,7 @@ class DocumentRoutes:
         ask = self._ask(environ, catalog, key)
         media_types.require_json(environ)
         raw = read_body(environ, self._limits)
-        value = decode_value(raw, self._limits)
-        # What was sent may be shorter than compact JSON: 1e15 is written as 1000000000000000.0.
-        size_bytes = len(encode(value))
-        self._refuse_large(size_bytes)
+        value, size_bytes = decode_document(raw, self._limits)
         sent = Sent(value, media_types.JSON, len(raw))
         return self._write(environ, ask, Put(value, size_bytes), sent)
 
@@ -139,16 +135,6 @@ class DocumentRoutes:
 
     def _names(self, catalog: str, key: str) -> tuple[str, str]:
         return names.catalog_name(catalog, self._limits), names.document_key(key, self._limits)
-
-    def _refuse_large(self, size_bytes: int) -> None:
-        maximum = self._limits.document_bytes_max
-        if size_bytes > maximum:
-            raise OverLimit(
-                f"the document takes {size_bytes} bytes as JSON, {maximum} are allowed",
-                limit="document_bytes_max",
-                maximum=maximum,
-                actual=size_bytes,
-            )
 
 
 def _require(conditions: Conditions, key: str, document: Document) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -193,6 +194,37 @@ class TestSize:
         """1e15 takes four bytes as it is sent, and eighteen in the document."""
         raw = b"[" + b",".join([b"1e15"] * 10) + b"]"
         problem(small_catalog.send("PUT", raw, JSON), 413, "over_limit")
+
+    def test_the_size_is_looked_at_before_the_search(self, small_catalog: Catalog) -> None:
+        raw = json.dumps({"\0": "x" * 150}).encode()
+        problem(small_catalog.send("PUT", raw, JSON), 413, "over_limit")
+
+    def test_a_wide_value_is_searched_without_a_copy_of_it(self) -> None:
+        raw = b'["\\u0000"' + b",0" * 500_000 + b"]"
+        value = json.loads(raw)
+        tracemalloc.start()
+        try:
+            storable.check(value, depth_max=100)
+            assert tracemalloc.get_traced_memory()[1] < 100_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_the_first_in_the_text_is_the_one_refused() -> None:
+    value: Any = {"a": [[1, {"b": "x"}], {"c": [2, "\ud800"]}], "d\0": 1, "e": 2**64}
+    with pytest.raises(Unstorable) as caught:
+        storable.check(value, depth_max=100)
+    assert caught.value.pointer == ""
+    del value["d\0"]
+    for pointer, place, key in (("/a/1/c/1", value["a"][1]["c"], 1), ("/e", value, "e")):
+        with pytest.raises(Unstorable) as caught:
+            storable.check(value, depth_max=100, operation=3)
+        assert (caught.value.pointer, caught.value.operation) == (pointer, 3)
+        place[key] = None
+    storable.check(value, depth_max=4)
+    with pytest.raises(Unstorable) as caught:
+        storable.check(value, depth_max=3)
+    assert caught.value.pointer == "/a/0/1"
 
 
 @pytest.mark.parametrize(
