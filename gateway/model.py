@@ -93,6 +93,10 @@ class Change:
         """Whether the content afterwards can be told without the state before."""
         return self.action == "delete" or self.value is not ABSENT
 
+    def begins_at(self, revision: int) -> bool:
+        """Whether, made at ``revision``, it needs no state before it: whole, or a creation."""
+        return self.is_whole or self.create_revision == revision
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -110,6 +114,10 @@ class Commit:
     idempotency: Idempotency | None
     attempts: int
     changes: tuple[Change, ...]
+
+    def change_of(self, key: str) -> Change:
+        """What it did to ``key``; StopIteration where it did nothing to it."""
+        return next(change for change in self.changes if change.key == key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) 
 
 
 def _patches_after(document: Document | None, commit: Commit, change: Change) -> int:
-    created_here = change.create_revision == commit.revision
-    if change.is_whole or created_here or document is None:
+    if change.begins_at(commit.revision) or document is None:
         return 0
     return document.patches + 1
 

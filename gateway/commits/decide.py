@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 import patching
 from gateway.commits.errors import (
     CommitError,
@@ -33,16 +35,27 @@ from gateway.commits.requests import (
 from gateway.model import Action, Change, Commit, Document, Idempotency
 from patching import ABSENT, Absent, Json, PatchError
 
+_encode = msgspec.json.Encoder().encode
+
 # Below this many bytes of JSON no document can exceed what the store holds: the worst growth from
 # JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
 _CERTAINLY_STORABLE_BYTES = 1_200_000
+# A batch ends when it has worked through documents of this size in all: it holds up everybody else.
+_BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
+# JSON that was sent grows when it is written again: 1e15 becomes 1000000000000000.0. Up to this
+# length it is taken to have grown as far as it can, beyond it is measured.
+_GROWTH_MAX = 5
+_UNMEASURED_BYTES_MAX = 64 * 1024
+# The members of a commit's record besides texts of the client's.
+_RECORD_BYTES = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a decision may produce. ``stored_bytes`` measures a content as the store will hold it.
 
-    ``batch_bytes_max`` bounds the sum of the commits' sizes; the first commit always fits.
+    ``batch_bytes_max`` bounds the sum of what the commits record, unless there is only one;
+    ``stored_bytes_max`` bounds a document, and what a single commit records.
     ``full_value_every`` is K: every K-th change of a document records its full value.
     """
 
@@ -98,9 +111,10 @@ def decide(
     deciding = _Deciding(view, now_us, bounds)
     outcomes: list[Outcome] = []
     for request, attempt in zip(requests, attempts, strict=True):
-        if deciding.full:
+        outcome = None if deciding.tired else deciding.one(request, attempt)
+        if outcome is None:
             break
-        outcomes.append(deciding.one(request, attempt))
+        outcomes.append(outcome)
     return Decision(tuple(deciding.commits), tuple(outcomes), deciding.written)
 
 
@@ -113,26 +127,30 @@ class _Deciding:
         self._bounds = bounds
         self._replies = dict(view.replies)
         self._bytes = 0
+        self._work_bytes = 0
         self.commits: list[Commit] = []
         self.written: dict[str, Document] = {}
 
     @property
-    def full(self) -> bool:
-        return bool(self.commits) and self._bytes >= self._bounds.batch_bytes_max
+    def tired(self) -> bool:
+        """Whether the batch has taken long enough."""
+        return self._work_bytes > _BATCH_WORK_BYTES_MAX
 
-    def one(self, request: Request, attempt: int) -> Outcome:
+    def one(self, request: Request, attempt: int) -> Outcome | None:
+        """The request's outcome; None where its commit doesn't fit into this batch any more."""
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
                 return _replay(request.idempotency, reply)
         document = self.written.get(request.key) or self._view.documents[request.key]
+        self._work_bytes += request.size_bytes + (document.size_bytes if document else 0)
         try:
             request.conditions.check(request.key, document)
             return self._edit(request, document, attempt)
         except CommitError as error:
             return Refused(error)
 
-    def _edit(self, request: Request, document: Document | None, attempt: int) -> Outcome:
+    def _edit(self, request: Request, document: Document | None, attempt: int) -> Outcome | None:
         before = ABSENT if document is None else document.content
         edited = _edited(request, document, before, self._bounds)
         if _same(before, edited.content):
@@ -143,7 +161,11 @@ class _Deciding:
         commit, after = self._commit(request, document, edited, attempt)
         if request.dry_run:
             return Unchanged(after if after.exists else None, self._revision, would_change=True)
-        self._record(request, commit, after)
+        size_bytes = _record_bytes(request, commit)
+        if self.commits and self._bytes + size_bytes > self._bounds.batch_bytes_max:
+            return None
+        self._refuse_heavy(size_bytes)
+        self._record(request, commit, after, size_bytes)
         return Applied(commit, after)
 
     @property
@@ -159,7 +181,7 @@ class _Deciding:
         create_revision, patches = revision, 0
         if document is not None and document.exists:
             create_revision, patches = document.create_revision, document.patches + 1
-        record_value = edited.action == "put" or patches >= self._bounds.full_value_every
+        record_value = edited.action == "put" or self._is_value_due(request, edited, patches)
         commit = Commit(
             catalog=request.catalog,
             revision=revision,
@@ -192,13 +214,29 @@ class _Deciding:
         )
         return commit, after
 
-    def _record(self, request: Request, commit: Commit, after: Document) -> None:
+    def _is_value_due(self, request: Request, edited: _Edited, patches: int) -> bool:
+        """Whether it is a K-th change; one that is too heavy leaves the value to the next."""
+        if patches < self._bounds.full_value_every or edited.action != "patch":
+            return False
+        heaviest = _GROWTH_MAX * request.size_bytes + edited.size_bytes
+        return heaviest < self._bounds.stored_bytes_max
+
+    def _record(self, request: Request, commit: Commit, after: Document, size_bytes: int) -> None:
         self.commits.append(commit)
         self.written[request.key] = after
-        whole = commit.changes[0].value is not ABSENT
-        self._bytes += request.size_bytes + (after.size_bytes if whole else 0)
+        self._bytes += size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit
+
+    def _refuse_heavy(self, size_bytes: int) -> None:
+        if size_bytes > self._bounds.stored_bytes_max:
+            raise OverLimit(
+                f"the change would take {size_bytes} bytes in the history, more than the "
+                f"{self._bounds.stored_bytes_max} that fit",
+                limit="stored_bytes_max",
+                maximum=self._bounds.stored_bytes_max,
+                actual=size_bytes,
+            )
 
     def _refuse_oversized(self, content: Json, size_bytes: int) -> None:
         if size_bytes <= _CERTAINLY_STORABLE_BYTES:
@@ -256,7 +294,28 @@ def _edited(
 
 def _merged(edit: Merge, before: Json, size_bytes: int, bounds: Bounds) -> _Edited:
     content = patching.merge(before, edit.value, limits=bounds.limits)
-    return _Edited("patch", content, size_bytes + edit.size_bytes, patching.diff(before, content))
+    size_bytes += edit.size_bytes
+    if size_bytes > bounds.limits.result_bytes_max:
+        size_bytes = len(_encode(content))
+    return _Edited("patch", content, size_bytes, patching.diff(before, content))
+
+
+def _record_bytes(request: Request, commit: Commit) -> int:
+    """An upper bound on what the commit takes in a head and in the history."""
+    texts = 12 * len(request.key.encode()) + 4 * len(request.message or "")
+    if request.idempotency is not None:
+        texts += len(request.idempotency.principal) + len(request.idempotency.key)
+    changes = 0
+    for change in commit.changes:
+        if change.value is not ABSENT:
+            changes += change.size_bytes
+        if change.patch is None:
+            continue
+        if isinstance(request.edit, ApplyPatch) and request.size_bytes <= _UNMEASURED_BYTES_MAX:
+            changes += _GROWTH_MAX * request.size_bytes
+        else:
+            changes += len(_encode(change.patch))
+    return _RECORD_BYTES + texts + changes
 
 
 def _same(before: Json | Absent, after: Json | Absent) -> bool:

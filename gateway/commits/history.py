@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.commits.advance import advance
+from gateway.commits.advance import advance_all
 from gateway.commits.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.commits.observe import Settler
-from gateway.model import Change, Commit, Document
+from gateway.model import Commit, Document
 from gateway.store.contract import Store
 
-_PAGE = 64
 # Commits of whole documents can be large; a page is cut short where it gets heavy.
 _PAGE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -96,27 +95,5 @@ class History:
 
     def _rebuild(self, catalog: str, key: str, revision: int) -> Document | None:
         """Back to the nearest change that says everything, and forward again from there."""
-        steps: list[tuple[Commit, Change]] = []
-        through = revision
-        while True:
-            page = self._store.changes_of(catalog, key, through, _PAGE)
-            for commit in page:
-                change = next(change for change in commit.changes if change.key == key)
-                steps.append((commit, change))
-                if _says_everything(commit, change):
-                    return _replay(steps)
-            if len(page) < _PAGE:
-                return _replay(steps)
-            through = page[-1].revision - 1
-
-
-def _says_everything(commit: Commit, change: Change) -> bool:
-    """Whether the state afterwards follows from this change without the state before."""
-    return change.is_whole or change.create_revision == commit.revision
-
-
-def _replay(steps: list[tuple[Commit, Change]]) -> Document | None:
-    document: Document | None = None
-    for commit, change in reversed(steps):
-        document = advance(document, commit, change)
-    return document
+        newest_first = self._store.changes_of(catalog, key, revision)
+        return advance_all(None, key, reversed(newest_first))

@@ -88,6 +88,10 @@ class Observer:
                 self._cache.begin(catalog, head.revision, head.time_us)
                 standings[catalog] = Standing(head.revision, head.time_us, head.floor)
                 continue
+            if (found[-1].revision if found else spans[catalog][0]) < head.base_revision:
+                # Too much to catch up with: start again from the documents as they are.
+                self._cache.forget(catalog)
+                continue
             batch = self.last_batch(catalog, head.revision) if batches else ()
             if batch is not None:
                 standings[catalog] = Standing(

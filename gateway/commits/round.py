@@ -26,9 +26,10 @@ from itertools import zip_longest
 
 from gateway.commits.cache import Cache
 from gateway.commits.decide import Bounds, Decision, decide
+from gateway.commits.errors import StoreUnavailable
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Pending, Queue
-from gateway.commits.requests import Applied, Unknown
+from gateway.commits.requests import Applied, Refused, Unknown
 from gateway.commits.resolve import move_until_known
 from gateway.commits.runtime import Runtime
 from gateway.commits.trust import Trust
@@ -36,6 +37,7 @@ from gateway.commits.views import read_views
 from gateway.commits.write_out import write_out
 from gateway.model import Head
 from gateway.store.contract import Move, Moved, Store, Unreachable
+from patching import PatchError
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Round:
         self._parts = parts
         self._trust = trust
         self._batches = dict(batches)
+        self._moving = False
 
     def run(self) -> None:
         guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
@@ -78,10 +81,8 @@ class Round:
             decisions |= self._decide(unproven, ())
         except Unreachable as error:
             _log.warning("the database can't be reached: %s", error)
-            for catalog, batch in list(self._batches.items()):
-                for pending in batch:
-                    pending.unreachable = True
-                self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
+            for catalog in list(self._batches):
+                self._end_unreachable(catalog)
             return
         for catalog, decision in list(decisions.items()):
             if catalog in self._batches and not decision.commits:
@@ -91,15 +92,21 @@ class Round:
             self._commit(decisions)
 
     def _may_guess(self, catalog: str) -> bool:
-        """Whether the cache may be at the head: it has an entry that didn't just lose a race."""
-        first_try = all(pending.attempts == 0 for pending in self._batches[catalog])
+        """Whether the cache may be at the head: it has an entry, and this is the first try."""
+        batch = self._batches[catalog]
+        first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
         return first_try and self._parts.cache.revision(catalog) is not None
 
     def abandon(self) -> None:
-        """After a defect: what is still owned is answered with "unknown", and forgotten."""
+        """After a defect: what is still owned is answered and forgotten.
+
+        From when the heads are moved on, nobody knows what became of it; before that, nothing.
+        """
+        refused = Refused(StoreUnavailable("the gateway failed before anything was tried"))
         for catalog, batch in list(self._batches.items()):
             for pending in batch:
-                pending.answer(Unknown(pending.request.commit_id))
+                moved = Unknown(pending.request.commit_id)
+                pending.answer(moved if self._moving else refused)
             self._parts.cache.forget(catalog)
             self._trust.lost(catalog)
             self._end(catalog)
@@ -138,17 +145,40 @@ class Round:
             return settled
         standings = self._parts.observer.observe(catalogs, batches=False)
         for catalog, standing in standings.items():
-            if not standing.finished:
-                done = self._parts.settler.take_over(catalog, standing.revision)
-                pause_s = 0.0 if done else _PAUSE_UNFINISHED_S
-                self._end(catalog, self._batches[catalog], pause_s=pause_s)
-            else:
+            if standing.finished:
                 settled[catalog] = standing.revision
+            else:
+                self._take_over(catalog, standing.revision)
         return settled
+
+    def _take_over(self, catalog: str, revision: int) -> None:
+        """Have another worker's batch written out if it is time; the requests go back meanwhile.
+
+        One catalog's trouble is no other's: a batch that can't be written out (somebody edited
+        the documents by hand) keeps its own catalog from being written, and says so in the log.
+        """
+        batch = self._batches[catalog]
+        try:
+            done = self._parts.settler.take_over(catalog, revision)
+        except Unreachable as error:
+            _log.warning("the last batch of %r was not written out: %s", catalog, error)
+            self._end_unreachable(catalog)
+        except PatchError:
+            _log.exception("the last batch of %r does not fit what is stored", catalog)
+            self._end_unreachable(catalog)
+        else:
+            self._end(catalog, batch, pause_s=0.0 if done else _PAUSE_UNFINISHED_S)
+
+    def _end_unreachable(self, catalog: str) -> None:
+        batch = self._batches[catalog]
+        for pending in batch:
+            pending.unreachable = True
+        self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
         """Move the heads, write out what won, answer; what lost goes back."""
         moves = [Move(_head_after(decision)) for decision in decisions.values()]
+        self._moving = True
         moved = move_until_known(
             self._parts.store, self._parts.runtime, moves, self._latest_deadline
         )

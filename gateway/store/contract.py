@@ -53,7 +53,8 @@ class Store(Protocol):
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
 
         A prefix is complete: where a revision is missing, the ones behind it are left out.
-        Commits that are not written out, or were compacted, are missing.
+        Commits that are not written out, or were compacted, are missing; where it gets heavy
+        (many megabytes), so are the last ones.
         """
 
     def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
@@ -82,8 +83,11 @@ class Store(Protocol):
         Where a commit of a catalog is visible, so are the ones given before it.
         """
 
-    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
-        """The last ``limit`` written-out commits up to ``through`` on ``key``, newest first."""
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+        """The written-out commits up to ``through`` on ``key``, newest first.
+
+        They end with the first one whose change says everything (``Change.begins_at``), if any.
+        """
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         """The last written-out commit made at or before ``time_us``."""

@@ -92,9 +92,14 @@ class MemoryStore:
             for commit in commits:
                 self._commits.setdefault(commit.catalog, {}).setdefault(commit.revision, commit)
 
-    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
-        commits = [c for c in self._ascending(catalog) if c.revision <= through]
-        return [c for c in reversed(commits) if _changes(c, key)][:limit]
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+        found = []
+        for commit in reversed(self._ascending(catalog)):
+            if commit.revision <= through and _changes(commit, key):
+                found.append(commit)
+                if commit.change_of(key).begins_at(commit.revision):
+                    break
+        return found
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         commits = self._ascending(catalog)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Iterable
 from dataclasses import replace as changed
+
+import bson
 
 from gateway.commits.advance import advance_all
 from gateway.commits.conditions import ANY, Conditions
@@ -16,14 +20,17 @@ from gateway.commits.errors import (
     PreconditionFailed,
 )
 from gateway.commits.requests import Applied, Delete, Merge, Outcome, Refused, Request, Unchanged
-from gateway.model import Document, Idempotency
+from gateway.model import Document, Head, Idempotency
+from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.commits.conftest import Ask, document, patch, put, replace
 
 NOW = 1_800_000_000_000_000
 
 
-def view(*documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: str = "k") -> View:
+def view(
+    *documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: Iterable[str] = "k"
+) -> View:
     known: dict[str, Document | None] = dict.fromkeys(keys)
     known |= {d.key: d for d in documents}
     return View("c", revision, time_us, known)
@@ -226,6 +233,58 @@ def test_a_batch_over_its_size_leaves_the_rest_for_the_next(bounds: Bounds, ask:
     requests = [ask(put("x" * 600), key=key, size_bytes=602) for key in "abc"]
     decision = run(view(keys="abc"), small, *requests)
     assert len(decision.outcomes) == len(decision.commits) == 1
+
+
+def test_a_commit_is_never_heavier_than_its_bound(bounds: Bounds, ask: Ask) -> None:
+    """What grows on the way: numbers written out, and names and messages that are all escapes."""
+    many = changed(bounds, full_value_every=1, batch_bytes_max=300_000)
+    values = json.loads("[" + ",".join(["1e15"] * 500) + "]")
+    raw_bytes = 500 * 5 + 1
+    requests = [
+        ask(
+            patch({"op": "add", "path": "", "value": [*values, n]}),
+            key=chr(1 + n % 30) * 50,
+            size_bytes=raw_bytes,
+            message="\N{GRINNING FACE}" * 200,
+            idempotency=Idempotency("ann", f"key-{n}", "same"),
+        )
+        for n in range(60)
+    ]
+    decision = run(view(keys=[r.key for r in requests]), many, *requests)
+    head = Head("c", 0, 0, 7, batch=decision.commits)
+    recorded = len(bson.encode(records.head_record(head)))
+    assert 1 < len(decision.commits) < 60
+    assert recorded < 300_000
+
+
+def test_a_change_too_heavy_for_the_history_is_refused(bounds: Bounds, ask: Ask) -> None:
+    """Sent in 2 MB, it would be recorded in 9 MB; the document it leaves is small."""
+    values = json.loads("[" + ",".join(["1e15"] * 250_000) + "]")
+    heavy = patch(
+        {"op": "add", "path": "", "value": values},
+        {"op": "add", "path": "", "value": values},
+        {"op": "add", "path": "", "value": 1},
+    )
+    error = refusal(run(view(), bounds, ask(heavy, size_bytes=2_500_100)).outcomes[0])
+    assert isinstance(error, OverLimit)
+
+
+def test_a_batch_ends_when_it_has_worked_through_enough(bounds: Bounds, ask: Ask) -> None:
+    large = changed(document({"n": 0}), size_bytes=4_000_000)
+    requests = [ask(replace("/n", n)) for n in range(1, 13)]
+    decision = run(view(large), changed(bounds, batch_bytes_max=10**9), *requests)
+    assert 1 < len(decision.outcomes) < 12
+
+
+def test_merging_again_and_again_does_not_inflate_the_size(bounds: Bounds, ask: Ask) -> None:
+    state = view(document({"a": "x"}))
+    for _ in range(8):
+        merge = Merge({"a": "y" * 900_000}, 900_008)
+        after = run(state, bounds, ask(merge)).documents.get("k")
+        merge = Merge({"a": "z" * 900_000}, 900_008)
+        after = run(view(after) if after else state, bounds, ask(merge)).documents["k"]
+        state = view(after)
+    assert after.size_bytes <= bounds.limits.result_bytes_max
 
 
 def test_a_document_that_would_not_fit_is_refused(bounds: Bounds, ask: Ask) -> None:

@@ -298,6 +298,32 @@ def test_a_defect_in_a_round_leaves_nobody_waiting(store: WatchedStore) -> None:
     assert isinstance(ours.write("c", "k", put(2)).outcome, Applied)
 
 
+def test_a_defect_before_the_heads_are_moved_says_that_nothing_was_done(
+    store: WatchedStore,
+) -> None:
+    ours = gateway(store)
+
+    def defect() -> None:
+        raise ZeroDivisionError
+
+    store.before["documents"] = once(defect)
+    outcome = ours.write("c", "k", put(1)).outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, StoreUnavailable)
+    assert ours.commits("c", after=0, limit=9, key=None).head_revision == 0
+
+
+def test_a_worker_far_behind_a_heavy_history_catches_up_in_bounded_steps(
+    store: WatchedStore,
+) -> None:
+    ours, theirs = gateway(store), gateway(store)
+    ours.write("c", "k", put(0))
+    for number in range(12):
+        theirs.write("c", "big", put("x" * 3_000_000 + str(number)))
+    assert isinstance(ours.write("c", "k", put(1)).outcome, Applied)
+    assert ours.read("c", "k").catalog_revision == 14
+
+
 def test_racing_creators_make_one_document(store: WatchedStore) -> None:
     create_only = Conditions(if_none_match=frozenset({"*"}))
     gateways = [gateway(store) for _ in range(4)]

@@ -125,8 +125,8 @@ class FaultyStore:
     def write_commits(self, commits: Sequence[Commit]) -> None:
         self._write([_bound(self._inner.write_commits, [commit]) for commit in commits])
 
-    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
-        return self._read([lambda: self._inner.changes_of(catalog, key, through, limit)])[0]
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+        return self._read([lambda: self._inner.changes_of(catalog, key, through)])[0]
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         return self._read([lambda: self._inner.commit_at(catalog, time_us)])[0]

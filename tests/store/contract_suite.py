@@ -188,10 +188,16 @@ class StoreContract:
             ("c", "ann", "x"): ann
         }
 
-    def test_changes_of_a_key_come_newest_first(self, store: Store) -> None:
-        store.write_commits([commit(n, key="ab"[n % 2]) for n in range(1, 11)])
-        assert [c.revision for c in store.changes_of("c", "a", 8, 3)] == [8, 6, 4]
-        assert store.changes_of("c", "none", 8, 3) == []
+    def test_changes_of_a_key_come_newest_first_and_end_where_all_is_said(
+        self, store: Store
+    ) -> None:
+        whole = (Change("a", "put", 1, None, {"n": 0}, 7),)
+        store.write_commits([commit(n, key="ab"[n % 2]) for n in range(2, 7)])
+        store.write_commits([commit(8, changes=whole), commit(10, key="a"), commit(12, key="a")])
+        assert [c.revision for c in store.changes_of("c", "a", 6)] == [6, 4, 2]
+        assert [c.revision for c in store.changes_of("c", "a", 12)] == [12, 10, 8]
+        assert [c.revision for c in store.changes_of("c", "a", 11)] == [10, 8]
+        assert store.changes_of("c", "none", 8) == []
 
     def test_the_commit_at_a_time_is_the_last_one_by_then(self, store: Store) -> None:
         store.write_commits([commit(n, time_us=100 * n) for n in (1, 2, 3)])

@@ -29,7 +29,8 @@ def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str
 
 def test_a_read_of_replies_uses_its_index(mongodb_uri: str, database_name: str) -> None:
     store = connect(mongodb_uri, database_name, timeout_ms=10_000)
-    store.move_heads([Move(head(0, commit(1)))])
+    store.heads(["c"])
+    store.write_commits([commit(1)])
     with MongoClient(mongodb_uri) as client:
         plan = client[database_name].command(
             "explain",

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bson.timestamp import Timestamp
 from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, MongoClient, UpdateOne
+from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
@@ -20,6 +22,8 @@ from gateway.store.mongodb.records import Record
 from patching import Json
 
 _DUPLICATE_KEY = 11000
+_FEW = 4
+_COMMITS_BYTES_MAX = 16 * 1024 * 1024
 _HEAD_WITHOUT_BATCH = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1}
 
 # None on documents: their `_id` begins with the catalog.
@@ -79,36 +83,40 @@ class MongoStore:
         self._documents = self._database["documents"]
         self._raw_documents = self._documents.with_options(codec_options=records.RAW)
         self._has_indexes = False
+        self._seen_until: Timestamp | None = None
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         query = {"_id": _one_of(catalogs)}
-        with _reaching():
-            found = list(self._catalogs.find(query, _HEAD_WITHOUT_BATCH))
+        self._ensure_indexes()
+        with self._reading() as session:
+            found = list(self._catalogs.find(query, _HEAD_WITHOUT_BATCH, session=session))
         return {record["_id"]: records.head_from(record) for record in found}
 
     def head_with_batch(self, catalog: str) -> Head | None:
-        with _reaching():
-            record = self._catalogs.find_one({"_id": catalog})
+        with self._reading() as session:
+            record = self._catalogs.find_one({"_id": catalog}, session=session)
         return None if record is None else records.head_from(record)
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
-        with _reaching():
-            found = list(self._commits.find(_in_spans(spans)).sort("_id", ASCENDING))
         prefixes: dict[str, list[Commit]] = {}
-        for record in found:
-            catalog = record["catalog"]
-            prefix = prefixes.setdefault(catalog, [])
-            if record["revision"] == spans[catalog][0] + len(prefix) + 1:
-                prefix.append(records.commit_from(record))
+        left_bytes = _COMMITS_BYTES_MAX
+        with self._reading() as session:
+            for record in self._commits.find(_in_spans(spans), session=session).sort("_id"):
+                catalog = record["catalog"]
+                prefix = prefixes.setdefault(catalog, [])
+                if record["revision"] == spans[catalog][0] + len(prefix) + 1:
+                    prefix.append(records.commit_from(record))
+                left_bytes -= len(record["changes"])
+                if left_bytes < 0:
+                    break
         return prefixes
 
     def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
         ids = [records.document_id(c, key) for c, wanted in keys.items() for key in wanted]
-        with _reaching():
-            found = [
-                records.document_from(raw)
-                for raw in self._raw_documents.find({"_id": _one_of(ids)})
-            ]
+        query = {"_id": _one_of(ids)}
+        with self._reading() as session:
+            raw = self._raw_documents.find(query, session=session)
+            found = [records.document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(
@@ -119,8 +127,8 @@ class MongoStore:
             for catalog, wanted in keys.items()
             for principal, key in wanted
         ]
-        with _reaching():
-            found = list(self._commits.find({"reply_id": _one_of(ids)}))
+        with self._reading() as session:
+            found = list(self._commits.find({"reply_id": _one_of(ids)}, session=session))
         replies = {}
         for commit in map(records.commit_from, found):
             assert commit.idempotency is not None
@@ -128,7 +136,6 @@ class MongoStore:
         return replies
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
-        self._ensure_indexes()
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
@@ -167,16 +174,23 @@ class MongoStore:
             there = self._bulk(self._commits.bulk_write, left, ordered=True)
             left = left[min(there) + 1 :] if there else []
 
-    def changes_of(self, catalog: str, key: str, through: int, limit: int) -> Sequence[Commit]:
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         query = {"catalog": catalog, "keys": key, "revision": {"$lte": through}}
-        with _reaching():
-            found = list(self._commits.find(query).sort("revision", DESCENDING).limit(limit))
-        return [records.commit_from(record) for record in found]
+        found: list[Commit] = []
+        with self._reading() as session:
+            cursor = self._commits.find(query, session=session).sort("revision", DESCENDING)
+            # Few at a time: often the first one says everything, and they may be large.
+            for record in cursor.batch_size(_FEW):
+                found.append(records.commit_from(record))
+                if found[-1].change_of(key).begins_at(found[-1].revision):
+                    break
+        return found
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         query = {"catalog": catalog, "time_us": {"$lte": time_us}}
-        with _reaching():
-            record = self._commits.find_one(query, sort=[("time_us", DESCENDING)])
+        with self._reading() as session:
+            latest = [("time_us", DESCENDING)]
+            record = self._commits.find_one(query, sort=latest, session=session)
         return None if record is None else records.commit_from(record)
 
     def list_commits(
@@ -189,8 +203,9 @@ class MongoStore:
             query = {"catalog": catalog, "keys": key, "revision": {"$gt": after, "$lte": through}}
             order = "revision"
         commits: list[Commit] = []
-        with _reaching(), self._commits.find(query).sort(order, ASCENDING).limit(limit) as cursor:
-            for record in cursor:
+        with self._reading() as session:
+            cursor = self._commits.find(query, session=session).sort(order, ASCENDING)
+            for record in cursor.limit(limit):
                 commits.append(records.commit_from(record))
                 bytes_max -= len(record["changes"])
                 if bytes_max <= 0:
@@ -207,12 +222,34 @@ class MongoStore:
     def close(self) -> None:
         self._client.close()
 
+    @contextmanager
+    def _reading(self) -> Iterator[ClientSession]:
+        """Reads that see everything this process has seen or written, whichever member answers.
+
+        A member that has just become primary may for a moment answer from before its election;
+        told the latest time that was seen, it waits until it has caught up. Raises Unreachable.
+        """
+        with _reaching(), self._client.start_session(causal_consistency=True) as session:
+            if self._seen_until is not None:
+                session.advance_operation_time(self._seen_until)
+            yield session
+            self._saw(session)
+
+    def _saw(self, session: ClientSession) -> None:
+        time = session.operation_time
+        if time is not None and (self._seen_until is None or time > self._seen_until):
+            self._seen_until = time
+
     def _bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
         """Run a bulk; the indexes of the operations that met a duplicate key. Else Unreachable."""
         try:
-            bulk_write(operations, ordered=ordered)
+            with self._client.start_session(causal_consistency=True) as session:
+                try:
+                    bulk_write(operations, ordered=ordered, session=session)
+                finally:
+                    self._saw(session)
         except BulkWriteError as error:
             details = error.details or {}
             failures = details.get("writeErrors", [])
