@@ -49,7 +49,8 @@ def create(settings):
 
     @application.get("/documents/<path:key>")
     def document(key):
-        return {"length": len(key), "header": len(flask.request.headers.get("If-Match", ""))}
+        header = flask.request.headers.get("If-Match", "")
+        return {"length": len(key), "header": len(header), "url": flask.request.url}
 
     @application.put("/")
     def put():
@@ -285,6 +286,14 @@ def test_the_longest_names_and_long_conditions_are_accepted(served: Served) -> N
     condition = "x" * (HEADER_BYTES_MAX - 100)
     status, answer = served.get(f"/documents/{catalog}/{key}", **{"If-Match": condition})
     assert (status, answer["header"]) == (200, len(condition))
+
+
+@pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO", "Script-Name", "X-Forwarded-Proto"])
+def test_no_header_changes_where_a_request_leads(name: str, served: Served) -> None:
+    url = f"http://127.0.0.1:{served.port}/documents/key"
+    for value in ("/documents", "https"):
+        status, answer = served.get("/documents/key", **{name: value})
+        assert (status, answer["length"], answer["url"]) == (200, 3, url)
 
 
 def test_an_address_in_use_is_one_line_and_exit_code_1(served: Served, tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ class _Server(BaseApplication):
             "limit_request_line": REQUEST_LINE_BYTES_MAX,
             "limit_request_field_size": HEADER_BYTES_MAX,
             "limit_request_fields": HEADERS_MAX,
+            # Nobody is believed for where a request came from or where it leads: gunicorn would
+            # let every local client choose the path, by a header SCRIPT_NAME or PATH_INFO.
+            "forwarded_allow_ips": "",
+            "forwarder_headers": "",
             "preload_app": False,
             "accesslog": None,
             "loglevel": "warning",
