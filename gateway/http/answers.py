@@ -61,7 +61,7 @@ def body_answer(
 
 
 def empty_answer(headers: HeaderList, status: int = 204) -> Answer:
-    """Without a body and what would describe one: for 204 and 304."""
+    """With ``headers`` alone, and nothing that describes a body: 204 and 304 may have none."""
     return Answer(b"", status, headers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from gateway.http.names import percent_decoded
@@ -11,6 +12,10 @@ from gateway.http.refusals import RequestRefused
 _IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 _MESSAGE_CHARACTERS_MAX = 1000
 _WAIT_DIGITS_MAX = 9
+# A quoted string, in which commas and semicolons are nothing but text; also one without an end.
+_QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
+# A preference's name and value, and its parameters, which nothing here has a use for.
+_PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:,|$)')
 
 
 class Preferences(NamedTuple):
@@ -32,8 +37,8 @@ def preferences(environ: Environ) -> Preferences:
     if text is None:
         return NO_PREFERENCES
     given: dict[str, str] = {}
-    for preference in text.split(","):
-        name, _, value = preference.partition(";")[0].partition("=")
+    for preference in _PREFERENCES.finditer(text):
+        name, _, value = preference[1].partition("=")
         given.setdefault(name.strip().lower(), value.strip().strip('"'))
     returns = given.get("return")
     if returns not in ("minimal", "representation"):

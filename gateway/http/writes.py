@@ -226,6 +226,10 @@ def _answer(
         headers.append(("Preference-Applied", ", ".join(applied)))
     if document is not None and represented:
         return body_answer(encode(document.content), headers, 200 if ask.dry_run else status)
+    if minimal and status == 201:
+        # What was created is told also where no body is wanted (RFC 9110, section 9.3.4).
+        headers.append(("Content-Length", "0"))
+        return empty_answer(headers, status)
     if minimal or (ask.method == "DELETE" and not ask.dry_run):
         return empty_answer(headers)
     return body_answer(encode(answer), headers, 200 if ask.dry_run else status)

@@ -13,6 +13,7 @@ ADD_B = {"op": "add", "path": "/b", "value": 2}
 
 class TestPrefer:
     def test_minimal_leaves_the_body_out(self, catalog: Catalog) -> None:
+        catalog.put({})
         for answer in (
             catalog.put({"a": 1}, Prefer="return=minimal"),
             catalog.patch(ADD_B, Prefer="return=minimal"),
@@ -20,6 +21,19 @@ class TestPrefer:
             assert (answer.status_code, answer.data) == (204, b"")
             assert answer.headers["Preference-Applied"] == "return=minimal"
             assert answer.headers["ETag"]
+            assert "Location" not in answer.headers
+
+    def test_a_creation_is_201_also_without_a_body(self, catalog: Catalog) -> None:
+        create = {"op": "add", "path": "", "value": 1}
+        for key, answer in (
+            ("put", catalog.put({"a": 1}, "put", Prefer="return=minimal")),
+            ("patch", catalog.patch(create, key="patch", Prefer="return=minimal")),
+        ):
+            assert (answer.status_code, answer.data) == (201, b"")
+            assert answer.headers["Content-Length"] == "0"
+            assert answer.headers["Location"] == catalog.document(key)
+            assert answer.headers["ETag"] == catalog.get(key).headers["ETag"]
+            assert answer.headers["Preference-Applied"] == "return=minimal"
 
     def test_representation_answers_the_document(self, catalog: Catalog) -> None:
         created = catalog.put({"a": 1}, Prefer="return=representation")
@@ -52,7 +66,25 @@ class TestPrefer:
 
     def test_the_first_of_two_counts(self, catalog: Catalog) -> None:
         answer = catalog.put(1, Prefer="Return=minimal; foo=bar, return=representation")
-        assert answer.status_code == 204
+        assert answer.headers["Preference-Applied"] == "return=minimal"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'foo="wait=bad, wait=x"',
+            'foo="return=minimal, return=minimal"; bar="wait=x, wait=x", other',
+            'foo="\\", wait=x, \\""',
+            'foo=", wait=x',
+            'foo; bar="a;b, wait=x"',
+        ],
+    )
+    def test_what_is_quoted_is_no_preference(self, catalog: Catalog, text: str) -> None:
+        answer = catalog.put(1, Prefer=text)
+        assert (answer.status_code, "Preference-Applied" in answer.headers) == (201, False)
+
+    def test_what_follows_a_quoted_comma_counts(self, catalog: Catalog) -> None:
+        answer = catalog.put(1, Prefer='foo="a, \\"b"; c=",", wait=9; d="x, y", return=minimal')
+        assert answer.headers["Preference-Applied"] == "return=minimal, wait=9"
 
     @pytest.mark.parametrize("text", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1.", "wait=²"])
     def test_a_wait_that_is_no_number_is_400(self, catalog: Catalog, text: str) -> None:
@@ -165,10 +197,12 @@ class TestIdempotency:
         same(first, second)
         assert catalog.get().get_json() == {"later": True}
 
-    def test_a_creation_stays_201(self, catalog: Catalog) -> None:
-        first = catalog.put({"a": 1}, Idempotency_Key="key-1")
+    @pytest.mark.parametrize("prefer", ["", "return=minimal", "return=representation"])
+    def test_a_creation_stays_201(self, catalog: Catalog, prefer: str) -> None:
+        headers = {"Idempotency_Key": "key-1", "Prefer": prefer}
+        first = catalog.put({"a": 1}, **headers)
         assert first.status_code == 201
-        same(first, catalog.put({"a": 1}, Idempotency_Key="key-1"))
+        same(first, catalog.put({"a": 1}, **headers))
         assert catalog.head_revision() == 1
 
     def test_the_same_patch_sent_twice_is_applied_once(self, catalog: Catalog) -> None:

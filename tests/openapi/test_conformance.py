@@ -17,7 +17,7 @@ from schemathesis import Case
 from werkzeug.http import http_date
 
 from tests.openapi.cases import adjust, put_documents
-from tests.openapi.checks import CHECKS, DOCUMENT
+from tests.openapi.checks import DOCUMENT, call_and_validate
 from tests.service import RunningGateway
 
 Answered = dict[str, set[int]]
@@ -55,7 +55,7 @@ def answered() -> Answered:
 )
 def test_every_answer_is_as_the_file_says(case: Case[Any], url: str, answered: Answered) -> None:
     adjust(case)
-    answer = case.call_and_validate(base_url=url, additional_checks=CHECKS)
+    answer = call_and_validate(case, url)
     answered[case.operation.definition.raw["operationId"]].add(answer.status_code)
 
 
