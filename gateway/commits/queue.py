@@ -23,6 +23,7 @@ from gateway.store.contract import Moved
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
+_TURN_LOOK_LONGEST_S = 0.01
 _TURN_YIELD_S = 0.0015
 _TURN_PATIENCE_S = 0.3
 _TURN_IGNORED_S = 3.0
@@ -202,22 +203,26 @@ class Queue:
         if self._turns.take(catalog):
             if lane.waits_since is not None:
                 self._pacing.met(catalog, now)
-                waited_s = now - lane.waits_since
+                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_S)
                 self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
             lane.has_turn = True
             lane.waits_since = None
             return True
         if lane.waits_since is None:
             lane.waits_since = now
-            lane.not_before = now + max(_TURN_LOOK_S, _TURN_FIRST_LOOK * self._turn_wait_s)
+            lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
             return False
         if now - lane.waits_since < _TURN_PATIENCE_S:
-            lane.not_before = now + max(_TURN_LOOK_S, _TURN_NEXT_LOOK * self._turn_wait_s)
+            lane.not_before = now + self._look_s(_TURN_NEXT_LOOK)
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
         self._turns_ignored_until[catalog] = now + _TURN_IGNORED_S
         return True
+
+    def _look_s(self, share: float) -> float:
+        """Never long: a worker that was stopped for an hour has waited for an hour as well."""
+        return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
 
     def _ignores_turns(self, catalog: str, now: float) -> bool:
         until = self._turns_ignored_until.get(catalog)
