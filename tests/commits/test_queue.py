@@ -1,0 +1,55 @@
+"""The queue, with turns that are granted when the test says so and a clock that it sets."""
+
+from __future__ import annotations
+
+import threading
+
+from gateway.commits.queue import Pending, Queue, QueueBounds
+from gateway.commits.runtime import ThreadRuntime
+from tests.commits.conftest import Ask, put
+
+BOUNDS = QueueBounds(
+    requests_max=10, bytes_max=1_000_000, batch_requests_max=10, batch_bytes_max=1_000_000
+)
+
+
+class Clock(ThreadRuntime):
+    def __init__(self) -> None:
+        self.stopped_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.stopped_s
+
+
+class SecondTime:
+    """Refuses a turn once, then grants it; the first time the worker is stopped for an hour."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._asked = 0
+
+    def take(self, _catalog: str) -> bool:
+        self._asked += 1
+        if self._asked == 1:
+            self._clock.stopped_s = 3600.0
+        return self._asked % 2 == 0
+
+    def give_up(self, _catalog: str) -> None: ...
+
+    def end(self, _catalog: str) -> bool:
+        return False
+
+
+def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once(ask: Ask) -> None:
+    """Simulation seed 6004978: it waited for minutes, and its requests' deadlines passed."""
+    clock = Clock()
+    queue = Queue(clock, BOUNDS, SecondTime(clock))
+    for _ in range(2):
+        pending = Pending(ask(put(1)), clock.event())
+        queue.put(pending)
+        taken: list[object] = []
+        leader = threading.Thread(target=lambda: taken.append(queue.take()), daemon=True)  # noqa: B023
+        leader.start()
+        leader.join(5)
+        assert taken == [{"c": [pending]}]
+        queue.end_batch("c")
