@@ -32,7 +32,7 @@ from gateway.http.conditions import write_conditions
 from gateway.http.parameters import WriteParameters, parameters
 from gateway.http.preferences import Preferences, commit_message, idempotency_key, preferences
 from gateway.http.raw_path import Environ
-from gateway.model import Change, Commit, Document, Idempotency, version_token
+from gateway.model import Commit, Document, Idempotency, version_token
 from patching import ABSENT, Absent, Json
 
 _PARAMETERS = WriteParameters()
@@ -154,7 +154,7 @@ class WriteAnswer(msgspec.Struct, frozen=True):
 def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
     """Told from the commit alone, so that a replay is answered like the first time."""
     commit = outcome.commit
-    change = _change_of(commit, ask.key)
+    change = commit.change_of(ask.key)
     exists = change.action != "delete"
     created = exists and change.create_revision == commit.revision
     headers: HeaderList = [
@@ -233,10 +233,6 @@ def _answer(
     if minimal or (ask.method == "DELETE" and not ask.dry_run):
         return empty_answer(headers)
     return body_answer(encode(answer), headers, 200 if ask.dry_run else status)
-
-
-def _change_of(commit: Commit, key: str) -> Change:
-    return next(change for change in commit.changes if change.key == key)
 
 
 def _document_then(gateway: Gateway, ask: Ask, commit: Commit) -> Document | None:
