@@ -8,11 +8,16 @@ which revision a catalog is at and carries the *last batch* of commits in full.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from patching import ABSENT, Absent, Json
 
-Action = Literal["put", "patch", "delete"]
+Action = Literal["put", "patch", "delete", "attributes"]
+Attributes = dict[str, Json]
+
+# The key of the document that holds a catalog's settings: no client can name it. So settings have
+# history, tokens, time travel and a place in the feed like everything else.
+SETTINGS_KEY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,7 @@ class Document:
     ``revision`` and ``commit_id`` are those of the last change, ``create_revision`` of the change
     that made it exist. ``patches`` counts the changes since the last one whose commit carries the
     full value. ``size_bytes`` is an upper bound on the content's length as compact JSON.
+    ``attributes`` are the owner's own members beside the content; None where there are none.
     """
 
     key: str
@@ -32,6 +38,7 @@ class Document:
     time_us: int
     patches: int = 0
     size_bytes: int = 0
+    attributes: Attributes | None = None
 
     @property
     def exists(self) -> bool:
@@ -76,9 +83,12 @@ class Idempotency:
 class Change:
     """What a commit did to one document: enough to redo it, given the state before.
 
-    ``patch`` is the effective RFC 6902 patch (no tests); None for put and delete. ``value`` is the
-    full content afterwards: always for put, for every K-th patch, ABSENT otherwise. ``size_bytes``
-    bounds the content's length afterwards, as ``Document.size_bytes`` does.
+    ``patch`` is the effective RFC 6902 patch (no tests); None for put, delete and attributes.
+    ``value`` is the full content afterwards: always for put, for every K-th patch, ABSENT
+    otherwise. ``size_bytes`` bounds the content's length afterwards, as ``Document.size_bytes``
+    does. ``attributes`` are those afterwards; None says: none beside a full value (a put records
+    the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
+    content as it was.
     """
 
     key: str
@@ -87,10 +97,11 @@ class Change:
     patch: list[dict[str, Json]] | None = None
     value: Json | Absent = ABSENT
     size_bytes: int = 0
+    attributes: Attributes | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the content afterwards can be told without the state before."""
+        """Whether the state afterwards can be told without the state before."""
         return self.action == "delete" or self.value is not ABSENT
 
     def begins_at(self, revision: int) -> bool:
@@ -102,7 +113,10 @@ class Change:
 class Commit:
     """One atomic change at one revision; history, feed and idempotency record in one.
 
-    ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog.
+    ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. A commit
+    without changes is a touch. ``succeeded`` is false where a transaction's ``else`` was committed;
+    ``rebased_from`` is the version token that a rebased patch was made against;
+    ``deletes_catalog`` marks the one that deleted every document and the settings.
     """
 
     catalog: str
@@ -114,6 +128,9 @@ class Commit:
     idempotency: Idempotency | None
     attempts: int
     changes: tuple[Change, ...]
+    succeeded: bool = True
+    rebased_from: str | None = None
+    deletes_catalog: bool = False
 
     def change_of(self, key: str) -> Change:
         """What it did to ``key``; StopIteration where it did nothing to it."""
@@ -122,11 +139,40 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a catalog is. ``batch`` (the commits above ``base_revision``) may be left unread."""
+    """Where a catalog is. ``batch`` (the commits above ``base_revision``) may be left unread.
+
+    ``floor`` is the oldest revision whose state can still be told; the commits above it are all
+    there. ``deleted``: the catalog was deleted at ``revision``.
+    """
 
     catalog: str
     revision: int = 0
     time_us: int = 0
     base_revision: int = 0
     floor: int = 0
+    deleted: bool = False
     batch: tuple[Commit, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Keeps compaction below ``revision`` until ``expires_us`` (microseconds since the epoch)."""
+
+    id: str
+    revision: int
+    expires_us: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What bounds a catalog's history: see ``Head.floor``.
+
+    ``swept`` is the floor that history has been swept to; lower than ``floor`` while a compaction
+    is under way, or was broken off.
+    """
+
+    revision: int
+    floor: int
+    swept: int
+    pins: tuple[Pin, ...]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from gateway.model import Commit, Document, Head
+from gateway.model import Commit, Document, Head, Pin, Retention
 from patching import Json
 
 
@@ -38,6 +38,33 @@ class Move:
     """Set the head ``to``, if it is still at ``to.base_revision`` (0: no head yet)."""
 
     to: Head
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What compaction leaves of a commit at or below the floor.
+
+    ``commit`` is found under ``keys`` alone from now on: of its other changes only key, action and
+    create_revision are left, for the reply under its idempotency key. None: nothing is left.
+    """
+
+    revision: int
+    commit: Commit | None
+    keys: frozenset[str] = frozenset()
+
+
+class CommitSignals(Protocol):
+    """Tells which catalogs have new commits written out; one is shared by all watchers.
+
+    A hint: whoever is told reads the log from where he stands. Told are the commits written out
+    after it was opened; where ``next`` raised Unreachable, a new one must be opened, and nothing
+    is told of what happened in between.
+    """
+
+    def next(self, timeout_s: float) -> Mapping[str, int]:
+        """By catalog the newest revision told of since the last call; {} when the time is up."""
+
+    def close(self) -> None: ...
 
 
 class Store(Protocol):
@@ -99,6 +126,74 @@ class Store(Protocol):
 
         At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes.
         """
+
+    def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
+        """Heads without batches, by name ascending (UTF-8), with name above ``after``."""
+
+    def scan_documents(
+        self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
+    ) -> Sequence[Document]:
+        """Documents and tombstones as last written out, by key ascending (UTF-8).
+
+        Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
+        the one that fills ``bytes_max`` bytes of content. After "" the settings are left out.
+        """
+
+    def commit_signals(self) -> CommitSignals:
+        """Opened now: commits that are written out from now on are told."""
+
+    # Retention: each call is one conditional update of the head, or idempotent.
+
+    def retention(self, catalog: str) -> Retention | None:
+        """The bounds of the catalog's history as they are; None where there is no head."""
+
+    def set_pin(self, catalog: str, pin: Pin) -> bool:
+        """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.
+
+        Decided against ``raise_floor`` by one conditional update. False: nothing was changed.
+        """
+
+    def drop_pin(self, catalog: str, pin_id: str) -> bool:
+        """Whether there was such a pin."""
+
+    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+        """Raise the floor, if it is lower, swept, not above the head, and no pin holds it.
+
+        A pin holds the floor if its revision is lower than ``floor`` and it expires after
+        ``now_us``. Pins that have expired are dropped with it.
+        """
+
+    def end_sweep(self, catalog: str, floor: int) -> None:
+        """The history up to ``floor`` is swept; never set back."""
+
+    def commits_of_keys(
+        self, catalog: str, keys: Collection[str], through: int
+    ) -> Sequence[Commit]:
+        """The written-out commits up to ``through`` that are found under any of ``keys``,
+        ascending."""
+
+    def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
+        """Replace or delete commits, in the order given, which is ascending."""
+
+    def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
+        """Delete the commits below ``through`` kept for their reply alone and made before
+        ``before_us``; how many there were."""
+
+    def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
+        """Delete at most ``limit`` tombstones up to revision ``through`` and made before
+        ``before_us``; how many there were."""
+
+    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
+        """Delete the document's record if it is at exactly this revision; whether it was."""
+
+    def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
+        """Take or renew the lease, unless another holder has one that isn't over.
+
+        By the database's clock.
+        """
+
+    def end_lease(self, name: str, holder: str) -> None:
+        """Give the lease up, if it is this holder's."""
 
     def stored_bytes(self, content: Json) -> int:
         """How large a document with this content is in the database; no I/O."""

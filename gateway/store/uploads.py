@@ -1,0 +1,50 @@
+"""What two-phase uploads need from a database: staged parts that expire. Kept apart from ``Store``.
+
+Nothing here is part of a catalog: an upload becomes visible only by a write through the commit
+loop. Errors: ``Unreachable`` from any call, as in ``gateway.store.contract``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An open upload. ``terms`` is what was asked for when it was opened, as plain JSON."""
+
+    id: str
+    catalog: str
+    key: str
+    principal: str
+    terms: Mapping[str, Any]
+    created_us: int
+    expires_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    number: int
+    size_bytes: int
+    sha256: str
+
+
+class UploadStore(Protocol):
+    """An upload that expired may be gone at any time after ``expires_us``, parts first."""
+
+    def create_upload(self, upload: Upload) -> None: ...
+
+    def upload(self, catalog: str, upload_id: str) -> Upload | None: ...
+
+    def put_part(self, upload: Upload, number: int, content: bytes) -> Part:
+        """Stage a part, replacing the one with its number."""
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        """Ascending by number, without their contents."""
+
+    def part_content(self, upload: Upload, number: int) -> bytes | None: ...
+
+    def drop_upload(self, upload: Upload) -> None:
+        """Delete it with its parts; nothing to do where that was done."""
