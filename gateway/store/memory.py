@@ -5,26 +5,35 @@ Nothing survives the process; it is never a default of the service.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from time import monotonic as _monotonic
 
 import msgspec
 
 from gateway.model import Commit, Document, Head
-from gateway.store.contract import Move, Moved
+from gateway.store.contract import CommitSignals, Move, Moved
+from gateway.store.memory_leases import MemoryLeases
+from gateway.store.memory_retention import MemoryRetention
+from gateway.store.memory_signals import MemorySignals
+from gateway.store.memory_uploads import MemoryUploads
 from patching import Json
 
 
-class MemoryStore:
-    """See ``gateway.store.contract.Store``. Every call is atomic."""
+class MemoryStore(MemoryRetention, MemoryLeases):
+    """See ``gateway.store.contract.Store``. Every call is atomic.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._heads: dict[str, Head] = {}
-        self._documents: dict[tuple[str, str], Document] = {}
-        self._commits: dict[str, dict[int, Commit]] = {}
+    ``monotonic`` (seconds) is the clock that leases are measured by.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        super().__init__(monotonic)
+        self._signals: list[MemorySignals] = []
+        self._uploads = MemoryUploads()
+
+    def uploads(self) -> MemoryUploads:
+        return self._uploads
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         with self._lock:
@@ -90,12 +99,23 @@ class MemoryStore:
     def write_commits(self, commits: Sequence[Commit]) -> None:
         with self._lock:
             for commit in commits:
-                self._commits.setdefault(commit.catalog, {}).setdefault(commit.revision, commit)
+                written = self._commits.setdefault(commit.catalog, {})
+                if commit.revision not in written:
+                    written[commit.revision] = commit
+                    for signals in self._signals:
+                        signals.tell(commit.catalog, commit.revision)
+
+    def commit_signals(self) -> CommitSignals:
+        opened = MemorySignals()
+        with self._lock:
+            self._signals = [signals for signals in self._signals if not signals.closed]
+            self._signals.append(opened)
+        return opened
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         found = []
         for commit in reversed(self._ascending(catalog)):
-            if commit.revision <= through and _changes(commit, key):
+            if commit.revision <= through and key in self._keys_of(commit):
                 found.append(commit)
                 if commit.change_of(key).begins_at(commit.revision):
                     break
@@ -111,16 +131,31 @@ class MemoryStore:
     ) -> Sequence[Commit]:
         listed: list[Commit] = []
         for commit in self._ascending(catalog):
-            if after < commit.revision <= through and (key is None or _changes(commit, key)):
+            if after < commit.revision <= through and (key is None or key in self._keys_of(commit)):
                 listed.append(commit)
                 bytes_max -= sum(len(repr((c.patch, c.value))) for c in commit.changes)
                 if len(listed) == limit or bytes_max <= 0:
                     break
         return listed
 
-    def _ascending(self, catalog: str) -> list[Commit]:
+    def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         with self._lock:
-            return [commit for _, commit in sorted(self._commits.get(catalog, {}).items())]
+            names = _names_after(self._heads, after, prefix)[:limit]
+            return [replace(self._heads[name], batch=None) for name in names]
+
+    def scan_documents(
+        self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
+    ) -> Sequence[Document]:
+        scanned: list[Document] = []
+        with self._lock:
+            keys = [key for of, key in self._documents if of == catalog]
+            for key in _names_after(keys, after, prefix)[:limit]:
+                document = self._documents[catalog, key]
+                scanned.append(document)
+                bytes_max -= len(repr((key, document.content, document.attributes)))
+                if bytes_max <= 0:
+                    break
+        return scanned
 
     def stored_bytes(self, content: Json) -> int:
         return len(msgspec.json.encode(content))
@@ -129,5 +164,6 @@ class MemoryStore:
         return
 
 
-def _changes(commit: Commit, key: str) -> bool:
-    return any(change.key == key for change in commit.changes)
+def _names_after(names: Collection[str], after: str, prefix: str) -> list[str]:
+    found = (name for name in names if name.startswith(prefix) and name > after)
+    return sorted(found, key=str.encode)

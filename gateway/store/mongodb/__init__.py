@@ -2,5 +2,6 @@
 
 from gateway.store.mongodb.statistics import count_head_writes
 from gateway.store.mongodb.store import MongoStore, connect
+from gateway.store.mongodb.uploads import MongoUploads
 
-__all__ = ["MongoStore", "connect", "count_head_writes"]
+__all__ = ["MongoStore", "MongoUploads", "connect", "count_head_writes"]

@@ -1,25 +1,28 @@
 """How heads, commits and documents are laid out as BSON.
 
-``catalogs``   ``_id`` the catalog's name; revision, time_us, base_revision, floor, batch: [commit]
+``catalogs``   ``_id`` the catalog's name; revision, time_us, base_revision, deleted, and
+               batch: [commit]; of retention floor, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
-               first and the content as native BSON, so that people can query it
-``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history
+               first, and content and attributes as native BSON, so that people can query them
+``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
+               ``keys`` are those that it is found under: of what it changed, or what was kept
 
 What a commit changed is kept as JSON text: it is written three times as often as it is read, and
 text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
+A field that most commits would hold the same value of is there only where it says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Collection, Mapping
+from typing import Any, Final, cast
 
 import msgspec
 from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
-from gateway.model import Action, Change, Commit, Document, Head, Idempotency
+from gateway.model import Action, Change, Commit, Document, Head, Idempotency, Pin, Retention
 from patching import ABSENT, Json
 
 Record = dict[str, Any]
@@ -37,6 +40,9 @@ class _PlainInt(TypeDecoder):
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
+# What to read of a head without its batch.
+BARE_HEAD: Final = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1, "deleted": 1}
+
 
 def document_id(catalog: str, key: str) -> str:
     return f"{catalog}\0{key}"
@@ -46,17 +52,24 @@ def commit_id(catalog: str, revision: int) -> str:
     return f"{catalog}\0{revision:016x}"
 
 
+def named_by(name: str) -> tuple[str, int]:
+    """The catalog and revision of a commit's ``_id``."""
+    catalog, _, revision = name.rpartition("\0")
+    return catalog, int(revision, 16)
+
+
 def stored_bytes(content: Json) -> int:
     """The size of the BSON that holds ``content``."""
     return len(encode({"content": content}))
 
 
 def head_record(head: Head) -> Record:
-    """What a move sets; the floor is not its business."""
+    """What a move sets; retention is not its business."""
     return {
         "revision": head.revision,
         "time_us": head.time_us,
         "base_revision": head.base_revision,
+        "deleted": head.deleted,
         "batch": [_commit_fields(commit) for commit in head.batch or ()],
     }
 
@@ -70,16 +83,38 @@ def head_from(record: Mapping[str, Any]) -> Head:
         time_us=record["time_us"],
         base_revision=record["base_revision"],
         floor=record.get("floor", 0),
+        deleted=record.get("deleted", False),
         batch=None if batch is None else tuple(_commit_from(catalog, c) for c in batch),
     )
 
 
-def commit_record(commit: Commit) -> Record:
+def pin_record(pin: Pin) -> Record:
+    return {
+        "id": pin.id,
+        "revision": pin.revision,
+        "expires_us": pin.expires_us,
+        "owner": pin.owner,
+    }
+
+
+def retention_from(record: Mapping[str, Any]) -> Retention:
+    return Retention(
+        revision=record["revision"],
+        floor=record.get("floor", 0),
+        swept=record.get("swept", 0),
+        pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
+    )
+
+
+def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record:
+    """``keys``: of what it changed, the ones that it is to be found under; None: all."""
     record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
         "catalog": commit.catalog,
         **_commit_fields(commit),
     }
+    if keys is not None:
+        record["keys"] = [key for key in record["keys"] if key in keys]
     asked = commit.idempotency
     if asked is not None:
         record["reply_id"] = reply_id(commit.catalog, asked.principal, asked.key)
@@ -108,6 +143,12 @@ def _commit_fields(commit: Commit) -> Record:
             "key": commit.idempotency.key,
             "fingerprint": commit.idempotency.fingerprint,
         }
+    if not commit.succeeded:
+        fields["succeeded"] = False
+    if commit.rebased_from is not None:
+        fields["rebased_from"] = commit.rebased_from
+    if commit.deletes_catalog:
+        fields["deletes_catalog"] = True
     return fields
 
 
@@ -128,6 +169,9 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         idempotency=None if asked is None else Idempotency(**asked),
         attempts=record["attempts"],
         changes=tuple(_change_from(fields) for fields in msgspec.json.decode(record["changes"])),
+        succeeded=record.get("succeeded", True),
+        rebased_from=record.get("rebased_from"),
+        deletes_catalog=record.get("deletes_catalog", False),
     )
 
 
@@ -142,6 +186,8 @@ def _change_fields(change: Change) -> dict[str, Json]:
         fields["patch"] = cast(Json, change.patch)
     if change.value is not ABSENT:
         fields["value"] = change.value
+    if change.attributes is not None:
+        fields["attributes"] = change.attributes
     return fields
 
 
@@ -153,6 +199,7 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
         patch=fields.get("patch"),
         value=fields.get("value", ABSENT),
         size_bytes=fields["size_bytes"],
+        attributes=fields.get("attributes"),
     )
 
 
@@ -174,6 +221,8 @@ def document_update(catalog: str, document: Document) -> Record:
     }
     if document.exists:
         state["content"] = document.content
+    if document.attributes is not None:
+        state["attributes"] = document.attributes
     return {"$max": {"state": state}, "$setOnInsert": {"catalog": catalog, "key": document.key}}
 
 
@@ -190,6 +239,7 @@ def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
         time_us=state["time_us"],
         patches=state["patches"],
         size_bytes=state["size_bytes"],
+        attributes=state.get("attributes"),
     )
 
 

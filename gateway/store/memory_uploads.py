@@ -1,0 +1,53 @@
+"""Two-phase uploads in memory: see ``gateway.store.uploads`` for the contract.
+
+What has expired stays until it is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+
+from gateway.store.uploads import Part, Upload
+
+
+class MemoryUploads:
+    """See ``gateway.store.uploads.UploadStore``. Every call is atomic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: dict[tuple[str, str], Upload] = {}
+        self._parts: dict[tuple[str, str], dict[int, tuple[Part, bytes]]] = {}
+
+    def create_upload(self, upload: Upload) -> None:
+        with self._lock:
+            self._uploads[_name(upload)] = upload
+
+    def upload(self, catalog: str, upload_id: str) -> Upload | None:
+        with self._lock:
+            return self._uploads.get((catalog, upload_id))
+
+    def put_part(self, upload: Upload, number: int, content: bytes) -> Part:
+        part = Part(number, len(content), hashlib.sha256(content).hexdigest())
+        with self._lock:
+            self._parts.setdefault(_name(upload), {})[number] = (part, content)
+        return part
+
+    def parts(self, upload: Upload) -> Sequence[Part]:
+        with self._lock:
+            return [part for _, (part, _) in sorted(self._parts.get(_name(upload), {}).items())]
+
+    def part_content(self, upload: Upload, number: int) -> bytes | None:
+        with self._lock:
+            staged = self._parts.get(_name(upload), {}).get(number)
+        return None if staged is None else staged[1]
+
+    def drop_upload(self, upload: Upload) -> None:
+        with self._lock:
+            self._uploads.pop(_name(upload), None)
+            self._parts.pop(_name(upload), None)
+
+
+def _name(upload: Upload) -> tuple[str, str]:
+    return upload.catalog, upload.id

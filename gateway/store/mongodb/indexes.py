@@ -1,0 +1,51 @@
+"""Which indexes there are, and why; how the collections are sharded.
+
+Each ``_id`` begins with the catalog's name (``gateway.store.mongodb.records``), so the one index
+that every collection has anyway serves what is done all day: a head, a document, a span of
+commits, a scan over keys. The ones below serve the rest:
+
+``commits``    catalog, keys, revision: the history of a key; with ``keys`` empty, the commits that
+               are kept for their reply alone (an empty array has an entry of its own)
+               catalog, time_us: the state at a time
+               reply_id, sparse: what became of an idempotency key; a commit without one costs
+               nothing
+``documents``  catalog, revision of tombstones alone: what can be purged, without a look at a
+               living document, whose writes it costs nothing
+``uploads``, ``upload_parts``
+               expires: MongoDB deletes what is past it
+
+Sharding: ``catalogs``, ``documents``, ``commits``, ``uploads`` and ``upload_parts`` by range of
+``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a catalog is a
+range of ``_id``, every write and every read by ``_id`` goes to one shard, the only unique index
+stays unique, and a catalog stays in one place as long as it fits into a chunk. Reads by another
+index ask all shards; they are rare, but for ``reply_id``, whose lookup costs each shard a miss.
+Nothing relies on where a record is. ``leases`` is a handful of records, and not sharded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pymongo import ASCENDING, IndexModel
+
+TOMBSTONES: Final = "tombstones"
+
+_EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)
+
+INDEXES: Mapping[str, Sequence[IndexModel]] = {
+    "commits": [
+        IndexModel([("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)]),
+        IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)]),
+        IndexModel([("reply_id", ASCENDING)], sparse=True),
+    ],
+    "documents": [
+        IndexModel(
+            [("catalog", ASCENDING), ("state.revision", ASCENDING)],
+            name=TOMBSTONES,
+            partialFilterExpression={"state.deleted": True},
+        ),
+    ],
+    "uploads": [_EXPIRY],
+    "upload_parts": [_EXPIRY],
+}

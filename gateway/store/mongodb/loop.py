@@ -1,0 +1,107 @@
+"""What the commit loop reads and writes in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pymongo import InsertOne, UpdateOne
+
+from gateway.model import Commit, Document, Head
+from gateway.store.contract import Move, Moved
+from gateway.store.mongodb import records
+from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.ranges import in_spans, one_of
+
+_COMMITS_BYTES_MAX = 16 * 1024 * 1024
+
+
+class LoopPart(Part):
+    """See ``gateway.store.contract.Store``."""
+
+    def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        query = {"_id": one_of(catalogs)}
+        with self._on.reading() as session:
+            found = list(self._on.catalogs.find(query, records.BARE_HEAD, session=session))
+        return {record["_id"]: records.head_from(record) for record in found}
+
+    def head_with_batch(self, catalog: str) -> Head | None:
+        with self._on.reading() as session:
+            record = self._on.catalogs.find_one({"_id": catalog}, session=session)
+        return None if record is None else records.head_from(record)
+
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        prefixes: dict[str, list[Commit]] = {}
+        left_bytes = _COMMITS_BYTES_MAX
+        with self._on.reading() as session:
+            for record in self._on.commits.find(in_spans(spans), session=session).sort("_id"):
+                catalog = record["catalog"]
+                prefix = prefixes.setdefault(catalog, [])
+                if record["revision"] == spans[catalog][0] + len(prefix) + 1:
+                    prefix.append(records.commit_from(record))
+                left_bytes -= len(record["changes"])
+                if left_bytes < 0:
+                    break
+        return prefixes
+
+    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+        ids = [records.document_id(c, key) for c, wanted in keys.items() for key in wanted]
+        query = {"_id": one_of(ids)}
+        with self._on.reading() as session:
+            raw = self._on.raw_documents.find(query, session=session)
+            found = [records.document_from(each) for each in raw]
+        return {(catalog, document.key): document for catalog, document in found}
+
+    def replies(
+        self, keys: Mapping[str, Collection[tuple[str, str]]]
+    ) -> Mapping[tuple[str, str, str], Commit]:
+        ids = [
+            records.reply_id(catalog, principal, key)
+            for catalog, wanted in keys.items()
+            for principal, key in wanted
+        ]
+        with self._on.reading() as session:
+            found = list(self._on.commits.find({"reply_id": one_of(ids)}, session=session))
+        replies = {}
+        for commit in map(records.commit_from, found):
+            assert commit.idempotency is not None
+            replies[commit.catalog, commit.idempotency.principal, commit.idempotency.key] = commit
+        return replies
+
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+        # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
+        # alone: the filter doesn't match it, and its name can't be inserted a second time.
+        updates = [
+            UpdateOne(
+                {"_id": move.to.catalog, "revision": move.to.base_revision},
+                {"$set": records.head_record(move.to)},
+                upsert=True,
+            )
+            for move in moves
+        ]
+        lost = self._on.bulk(self._on.catalogs.bulk_write, updates)
+        return {
+            move.to.catalog: Moved.LOST if index in lost else Moved.WON
+            for index, move in enumerate(moves)
+        }
+
+    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+        left = [
+            UpdateOne(
+                {"_id": records.document_id(catalog, document.key)},
+                records.document_update(catalog, document),
+                upsert=True,
+            )
+            for catalog, changed in documents.items()
+            for document in changed
+        ]
+        while left:
+            # Two inserts of one document at the same time: the second one becomes an update.
+            left = [left[index] for index in self._on.bulk(self._on.documents.bulk_write, left)]
+
+    def write_commits(self, commits: Sequence[Commit]) -> None:
+        left = [InsertOne(records.commit_record(commit)) for commit in commits]
+        while left:
+            # In order, so that a visible commit proves the ones before it; one that is there
+            # already stops the insert, which goes on behind it.
+            there = self._on.bulk(self._on.commits.bulk_write, left, ordered=True)
+            left = left[min(there) + 1 :] if there else []

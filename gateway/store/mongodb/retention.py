@@ -1,0 +1,122 @@
+"""Pins, the floor, and the removal of what is below it.
+
+Whether a pin holds or the floor passes it is decided by two updates of one record, the head: each
+of them checks what the other one has written, and MongoDB puts them in an order. Everything else
+follows a floor that was raised, and may be broken off and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import DeleteOne, ReplaceOne
+
+from gateway.model import Pin, Retention
+from gateway.store.contract import Swept
+from gateway.store.mongodb import records
+from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.indexes import TOMBSTONES
+from gateway.store.mongodb.records import Record
+
+_BOUNDS = {"revision": 1, "floor": 1, "swept": 1, "pins": 1}
+
+
+class RetentionPart(Part):
+    """See ``gateway.store.contract.Store``."""
+
+    def retention(self, catalog: str) -> Retention | None:
+        with self._on.reading() as session:
+            record = self._on.catalogs.find_one({"_id": catalog}, _BOUNDS, session=session)
+        return None if record is None else records.retention_from(record)
+
+    def set_pin(self, catalog: str, pin: Pin) -> bool:
+        allowed = {
+            "_id": catalog,
+            "revision": {"$gte": pin.revision},
+            "floor": {"$not": {"$gt": pin.revision}},  # a head without one is at 0
+        }
+        others = {
+            "$filter": {
+                "input": {"$ifNull": ["$pins", []]},
+                "cond": {"$ne": ["$$this.id", {"$literal": pin.id}]},
+            }
+        }
+        mine = {"$literal": [records.pin_record(pin)]}
+        return self._update_head(allowed, [{"$set": {"pins": {"$concatArrays": [others, mine]}}}])
+
+    def drop_pin(self, catalog: str, pin_id: str) -> bool:
+        return self._update_head(
+            {"_id": catalog, "pins.id": pin_id}, {"$pull": {"pins": {"id": pin_id}}}
+        )
+
+    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+        holding = {"revision": {"$lt": floor}, "expires_us": {"$gt": now_us}}
+        allowed = {
+            "_id": catalog,
+            "revision": {"$gte": floor},
+            "floor": {"$not": {"$gte": floor}},
+            "$expr": {"$eq": [{"$ifNull": ["$swept", 0]}, {"$ifNull": ["$floor", 0]}]},
+            "pins": {"$not": {"$elemMatch": holding}},
+        }
+        update = {"$set": {"floor": floor}, "$pull": {"pins": {"expires_us": {"$lte": now_us}}}}
+        return self._update_head(allowed, update)
+
+    def end_sweep(self, catalog: str, floor: int) -> None:
+        self._update_head({"_id": catalog}, {"$max": {"swept": floor}})
+
+    def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
+        operations = [_sweep(catalog, each) for each in swept]
+        if operations:
+            self._on.bulk(self._on.commits.bulk_write, operations, ordered=True)
+
+    def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
+        query = {
+            "catalog": catalog,
+            "keys": [],
+            "revision": {"$lt": through},
+            "time_us": {"$lt": before_us},
+            "reply_id": {"$exists": True},
+        }
+        with self._on.writing() as session:
+            return self._on.commits.delete_many(query, session=session).deleted_count
+
+    def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
+        query = {
+            "catalog": catalog,
+            "state.deleted": True,
+            "state.revision": {"$lte": through},
+            "state.time_us": {"$lt": before_us},
+        }
+        with self._on.reading() as session:
+            cursor = self._on.documents.find(query, {"state.revision": 1}, session=session)
+            found = list(cursor.hint(TOMBSTONES).limit(limit))
+        if not found:
+            return 0
+        # Each at the revision that was seen: one that was brought to life since then stays.
+        deletions = [
+            DeleteOne({"_id": r["_id"], "state.revision": r["state"]["revision"]}) for r in found
+        ]
+        with self._on.writing() as session:
+            documents = self._on.documents
+            return documents.bulk_write(deletions, ordered=False, session=session).deleted_count
+
+    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
+        query = {"_id": records.document_id(catalog, key), "state.revision": revision}
+        with self._on.writing() as session:
+            return self._on.documents.delete_one(query, session=session).deleted_count == 1
+
+    def _update_head(self, allowed: Record, update: Any) -> bool:
+        with self._on.writing() as session:
+            return self._on.catalogs.update_one(allowed, update, session=session).matched_count == 1
+
+
+def _sweep(catalog: str, swept: Swept) -> DeleteOne | ReplaceOne[Record]:
+    name: Record = {"_id": records.commit_id(catalog, swept.revision)}
+    if swept.commit is None:
+        return DeleteOne(name)
+    # Never back: a sweep that arrives late finds that a later one has taken a key away. Without
+    # upsert for the same reason.
+    if swept.keys:
+        name["keys"] = {"$all": sorted(swept.keys)}
+    return ReplaceOne(name, records.commit_record(swept.commit, swept.keys))

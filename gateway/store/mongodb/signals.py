@@ -1,0 +1,81 @@
+"""What is told of commits, by a change stream on their inserts.
+
+The server cuts each event down to the ``_id`` of the commit (catalog and revision) and of the
+event, so that neither side handles what the commits hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pymongo
+from bson import decode_all
+from pymongo.errors import PyMongoError
+
+from gateway.store.contract import CommitSignals, Unreachable
+from gateway.store.mongodb import records
+from gateway.store.mongodb.connection import Part, reaching
+
+# How long the server holds an answer back while there is nothing to tell. The driver takes it for
+# the life of a cursor, so it is what ``next`` may be late by.
+_HELD_BACK_MS = 100
+_PIPELINE: list[records.Record] = [
+    {"$changeStream": {}},
+    {"$match": {"operationType": "insert"}},
+    # The event's own _id has to stay; the server insists.
+    {"$project": {"commit": "$documentKey._id"}},
+]
+
+
+class SignalsPart(Part):
+    """See ``gateway.store.contract.Store``."""
+
+    def commit_signals(self) -> CommitSignals:
+        self._on.ensure_indexes()
+        with reaching():
+            # As raw batches: all that there is to tell comes at once, and no event is decoded by
+            # itself. The driver's own change stream tells one at a time, and not which is last.
+            cursor = self._on.commits.aggregate_raw_batches(_PIPELINE, maxAwaitTimeMS=_HELD_BACK_MS)
+        return MongoSignals(cursor, self._on.client.options.timeout)
+
+
+class MongoSignals:
+    """See ``gateway.store.contract.CommitSignals``. For one caller at a time.
+
+    ``next`` may take a tenth of a second longer than it was given; where the server can't be
+    reached, up to the bound on a call, before it says so.
+    """
+
+    def __init__(self, batches: Any, timeout_s: float | None) -> None:
+        self._batches = batches
+        self._timeout_s = None if timeout_s is None else timeout_s + _HELD_BACK_MS / 1000
+
+    def next(self, timeout_s: float) -> Mapping[str, int]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            told = self._told()
+            if told or time.monotonic() >= deadline:
+                return told
+
+    def close(self) -> None:
+        self._batches.close()
+
+    def _told(self) -> dict[str, int]:
+        """What one answer tells. Raises Unreachable, and from then on always."""
+        try:
+            # The bound on a call counts from when the server may answer.
+            with pymongo.timeout(self._timeout_s):
+                batch = self._batches.try_next()
+        except PyMongoError as error:
+            self._batches.close()
+            raise Unreachable(str(error)[:500]) from error
+        told: dict[str, int] = {}
+        for event in decode_all(batch or b""):
+            catalog, revision = records.named_by(event["commit"])
+            told[catalog] = max(revision, told.get(catalog, 0))
+        # The server ends it, for example when the collection is dropped.
+        if not told and not self._batches.alive:
+            raise Unreachable("the signals have ended")
+        return told

@@ -1,0 +1,128 @@
+"""Two-phase uploads: see ``gateway.store.uploads`` for the contract.
+
+``uploads``       ``_id`` catalog + NUL + upload id; what it is for, terms as JSON text, expires
+``upload_parts``  ``_id`` catalog + NUL + upload id + NUL + number as 8 hex digits; its size, its
+                  digest, its content, expires
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from pymongo.errors import DuplicateKeyError
+
+from gateway.store.mongodb.connection import Connection, Part
+from gateway.store.mongodb.ranges import names_after
+from gateway.store.mongodb.records import Record
+from gateway.store.uploads import Part as UploadPart
+from gateway.store.uploads import Upload
+
+PART_BYTES_MAX: Final = 12 * 1024 * 1024
+
+# MongoDB deletes what has expired in no order, about once a minute; parts have to go first.
+_AFTER_ITS_PARTS = timedelta(minutes=10)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class MongoUploads(Part):
+    """See ``gateway.store.uploads.UploadStore``. A part holds at most ``PART_BYTES_MAX`` bytes."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._uploads = connection.database["uploads"]
+        self._parts = connection.database["upload_parts"]
+
+    def create_upload(self, upload: Upload) -> None:
+        record = {
+            "_id": _upload_id(upload.catalog, upload.id),
+            "catalog": upload.catalog,
+            "id": upload.id,
+            "key": upload.key,
+            "principal": upload.principal,
+            "terms": msgspec.json.encode(upload.terms).decode(),
+            "created_us": upload.created_us,
+            "expires_us": upload.expires_us,
+            "expires": _date(upload.expires_us) + _AFTER_ITS_PARTS,
+        }
+        self._on.ensure_indexes()
+        with self._on.writing() as session:
+            self._uploads.replace_one({"_id": record["_id"]}, record, upsert=True, session=session)
+
+    def upload(self, catalog: str, upload_id: str) -> Upload | None:
+        with self._on.reading() as session:
+            name = {"_id": _upload_id(catalog, upload_id)}
+            record = self._uploads.find_one(name, session=session)
+        return None if record is None else _upload_from(record)
+
+    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+        """Raises ValueError where the content is too large for one record."""
+        if len(content) > PART_BYTES_MAX:
+            raise ValueError(f"a part holds at most {PART_BYTES_MAX} bytes")
+        part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
+        record = {
+            "_id": _part_id(upload, number),
+            "number": number,
+            "size_bytes": part.size_bytes,
+            "sha256": part.sha256,
+            "content": content,
+            "expires": _date(upload.expires_us),
+        }
+        with self._on.writing() as session:
+            name = {"_id": record["_id"]}
+            try:
+                self._parts.replace_one(name, record, upsert=True, session=session)
+            except DuplicateKeyError:
+                # Put twice at the same moment: it is there now, and replaced.
+                self._parts.replace_one(name, record, session=session)
+        return part
+
+    def parts(self, upload: Upload) -> Sequence[UploadPart]:
+        fields = {"number": 1, "size_bytes": 1, "sha256": 1}
+        with self._on.reading() as session:
+            cursor = self._parts.find(_all_parts(upload), fields, session=session).sort("_id")
+            return [UploadPart(r["number"], r["size_bytes"], r["sha256"]) for r in cursor]
+
+    def part_content(self, upload: Upload, number: int) -> bytes | None:
+        with self._on.reading() as session:
+            record = self._parts.find_one({"_id": _part_id(upload, number)}, session=session)
+        return None if record is None else bytes(record["content"])
+
+    def drop_upload(self, upload: Upload) -> None:
+        name = {"_id": _upload_id(upload.catalog, upload.id)}
+        with self._on.writing() as session:
+            self._parts.delete_many(_all_parts(upload), session=session)
+            self._uploads.delete_one(name, session=session)
+
+
+def _upload_id(catalog: str, upload_id: str) -> str:
+    return f"{catalog}\0{upload_id}"
+
+
+def _part_id(upload: Upload, number: int) -> str:
+    return f"{_upload_id(upload.catalog, upload.id)}\0{number:08x}"
+
+
+def _all_parts(upload: Upload) -> Record:
+    beginning = f"{_upload_id(upload.catalog, upload.id)}\0"
+    return {"_id": names_after("", beginning)}
+
+
+def _date(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def _upload_from(record: Record) -> Upload:
+    terms: dict[str, Any] = msgspec.json.decode(record["terms"])
+    return Upload(
+        id=record["id"],
+        catalog=record["catalog"],
+        key=record["key"],
+        principal=record["principal"],
+        terms=terms,
+        created_us=record["created_us"],
+        expires_us=record["expires_us"],
+    )
