@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import patching
-from gateway.model import Change, Commit, Document
+from gateway.model import Attributes, Change, Commit, Document
 
 # Replayed changes were within the limits when they were decided; settings may have shrunk since.
 _UNLIMITED = patching.Limits(
@@ -37,6 +37,7 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
         time_us=commit.time_us,
         patches=_patches_after(document, commit, change),
         size_bytes=change.size_bytes,
+        attributes=_attributes_after(document, commit, change),
     )
 
 
@@ -55,12 +56,22 @@ def _patches_after(document: Document | None, commit: Commit, change: Change) ->
     return document.patches + 1
 
 
+def _attributes_after(
+    document: Document | None, commit: Commit, change: Change
+) -> Attributes | None:
+    if change.attributes is None and not change.begins_at(commit.revision):
+        return None if document is None else document.attributes
+    return change.attributes or None
+
+
 def _content_after(document: Document | None, change: Change) -> patching.Json | patching.Absent:
     if change.action == "delete":
         return patching.ABSENT
     if change.value is not patching.ABSENT:
         return change.value
     base = patching.ABSENT if document is None else document.content
+    if change.action == "attributes":
+        return base
     patch = patching.parse(change.patch, limits=_UNLIMITED)
     content, _ = patching.apply_within(base, patch, limits=_UNLIMITED, document_bytes=0)
     return content

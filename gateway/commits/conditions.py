@@ -2,51 +2,87 @@
 
 Order and meaning follow RFC 9110, section 13: token conditions win over dates, comparison is
 strong. Dates have whole seconds, so they can miss a second change within one; tokens can't.
+
+An entity tag is one of three: a document's version token; a *composite*, the tokens of several
+documents, all of which must be unchanged, also those that aren't written; or a catalog's tag, the
+catalog's revision.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from gateway.commits.errors import PreconditionFailed
 from gateway.model import Document, token_revision
 
 ANY: Final = "*"
-ANY_TOKEN: Final = frozenset({ANY})
+ANY_TAG: Final = frozenset({ANY})
+# Everything printable but what separates (";", "="), quotes or escapes.
+_PLAIN: Final = "!#$&'()*+,/:<>?@[\\]^`{|}~"
 
-Tokens = frozenset[str]
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Each key's document has the token beside it; None: there is no such document."""
+
+    tokens: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTag:
+    """The catalog is at ``revision``."""
+
+    revision: int
+
+
+Tag = str | Composite | CatalogTag
+Tags = frozenset[Tag]
+Look = Callable[[str], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """The preconditions of one request on one document.
 
-    ``if_match`` and ``if_none_match`` hold the tokens the client named; ``{ANY}`` stands for
-    ``*``. Dates are whole seconds since the epoch. None means: no such condition.
+    ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
+    Dates are whole seconds since the epoch. None means: no such condition. ``keys`` are those
+    named by composites.
     """
 
-    if_match: Tokens | None = None
-    if_none_match: Tokens | None = None
+    if_match: Tags | None = None
+    if_none_match: Tags | None = None
     if_modified_since: int | None = None
     if_unmodified_since: int | None = None
+    keys: frozenset[str] = field(init=False)
 
-    def check(self, key: str, document: Document | None) -> None:
-        """Raise PreconditionFailed where a *write* under these conditions must be refused."""
+    def __post_init__(self) -> None:
+        tags = (self.if_match or frozenset()) | (self.if_none_match or frozenset())
+        named = {key for tag in tags if isinstance(tag, Composite) for key, _ in tag.tokens}
+        object.__setattr__(self, "keys", frozenset(named))
+
+    def check(self, key: str, look: Look, revision: int) -> None:
+        """Raise PreconditionFailed where a *write* under these conditions must be refused.
+
+        ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
+        """
+        document = look(key)
         live = document if document is not None and document.exists else None
         if self.if_match is not None:
-            if not _matches(self.if_match, live):
+            if not _matches(self.if_match, live, look, revision):
                 raise self._failure("If-Match", self.if_match, key, live)
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
             raise self._failure("If-Unmodified-Since", None, key, live)
-        if self.if_none_match is not None and _matches(self.if_none_match, live):
+        if self.if_none_match is not None and _matches(self.if_none_match, live, look, revision):
             raise self._failure("If-None-Match", self.if_none_match, key, live)
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
         if self.if_none_match is not None:
-            return _matches(self.if_none_match, document)
+            return ANY in self.if_none_match or document.token in self.if_none_match
         if self.if_modified_since is not None:
             return document.time_us // 1_000_000 <= self.if_modified_since
         return False
@@ -56,27 +92,66 @@ class Conditions:
         return limit is not None and document.time_us // 1_000_000 > limit
 
     def _failure(
-        self, name: str, tokens: Tokens | None, key: str, live: Document | None
+        self, name: str, tags: Tags | None, key: str, live: Document | None
     ) -> PreconditionFailed:
-        if tokens is None:
+        if tags is None:
             expected = f"unmodified since {self.if_unmodified_since} s"
         else:
-            expected = ", ".join(sorted(tokens))
-        if name == "If-None-Match" and tokens == ANY_TOKEN:
+            expected = ", ".join(sorted(map(written, tags)))
+        if name == "If-None-Match" and tags == ANY_TAG:
             expected = "absent"
         found = f"its token is {live.token}" if live else "there is no such document"
-        revisions = [token_revision(token) for token in tokens or ()]
         return PreconditionFailed(
-            f"{name} is false for {key!r}: {found}",
+            f"{name} is false for {key!r}: {found}" if key else f"{name} is false",
             key=key,
             expected=expected,
             current=(live.token, live.revision) if live else None,
-            since_revision=max((r for r in revisions if r is not None), default=None),
+            since_revision=max(_revisions(tags or ()), default=None),
         )
 
 
 NO_CONDITIONS: Final = Conditions()
 
 
-def _matches(tokens: Tokens, live: Document | None) -> bool:
-    return live is not None and (ANY in tokens or live.token in tokens)
+def written(tag: Tag) -> str:
+    """A tag as it is written between the quotes of a header."""
+    if isinstance(tag, CatalogTag):
+        return f"@{tag.revision:x}"
+    if isinstance(tag, Composite):
+        return ";".join(
+            f"{quote(key, safe=_PLAIN)}={'absent' if token is None else token}"
+            for key, token in tag.tokens
+        )
+    return tag
+
+
+def _revisions(tags: Iterable[Tag]) -> Iterator[int]:
+    for tag in tags:
+        if isinstance(tag, CatalogTag):
+            yield tag.revision
+            continue
+        tokens = (tag,) if isinstance(tag, str) else (token for _, token in tag.tokens)
+        for token in tokens:
+            revision = token_revision(token) if token is not None else None
+            if revision is not None:
+                yield revision
+
+
+def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bool:
+    if live is not None and (ANY in tags or live.token in tags):
+        return True
+    return any(
+        tag.revision == revision
+        if isinstance(tag, CatalogTag)
+        else isinstance(tag, Composite) and _unchanged(tag, look)
+        for tag in tags
+    )
+
+
+def _unchanged(composite: Composite, look: Look) -> bool:
+    for key, token in composite.tokens:
+        document = look(key)
+        now = document.token if document is not None and document.exists else None
+        if now != token:
+            return False
+    return True

@@ -3,11 +3,20 @@
 ::
 
     CommitError
+    +-- CatalogNotFound        the catalog was never written, or was deleted
     +-- DocumentNotFound       the key has no document
     +-- RevisionNotFound       above the head, or before the first commit
     +-- RevisionCompacted      below the history floor
     +-- PatchDoesNotFit        the patch is well formed but not for this state
     +-- PreconditionFailed     a condition of the request is false
+    +-- PreconditionRequired   the catalog takes no write without one
+    +-- TargetExists           the new key of a move has a document
+    +-- SchemaViolation        the document doesn't satisfy a schema of its catalog
+    +-- SettingsInvalid        these can't be the settings of a catalog
+    +-- AttributesInvalid      attributes are an object
+    +-- PinNotFound            no such pin
+    +-- PinHolds               a pin keeps compaction below a revision
+    +-- SnapshotExists         history is compacted up to that revision already
     +-- Unstorable             the value can't be held by the store
     +-- OverLimit              larger than a setting allows
     +-- IdempotencyMismatch    the key was used before with another payload
@@ -21,13 +30,21 @@ Each class fixes ``code`` (stable, part of the wire contract), ``applied`` (``"n
 an HTTP status is the business of ``gateway.http.problems``.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
+from gateway.model import Document
 from patching import PatchError
 
 
 class CommitError(Exception):
-    """Base of the tree. ``detail`` is for people, the other fields are for programs."""
+    """Base of the tree. ``detail`` is for people, the other fields are for programs.
+
+    ``action`` is the index of the transaction's action that can't be done, None elsewhere.
+    """
 
     code: ClassVar[str] = "commit_error"
     applied: ClassVar[str] = "no"
@@ -36,6 +53,17 @@ class CommitError(Exception):
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.action: int | None = None
+
+
+class CatalogNotFound(CommitError):
+    """The catalog was never written, or was deleted; ``head_revision`` is 0 for the former."""
+
+    code = "catalog_not_found"
+
+    def __init__(self, catalog: str, head_revision: int) -> None:
+        super().__init__(f"there is no catalog {catalog!r}")
+        self.head_revision = head_revision
 
 
 class DocumentNotFound(CommitError):
@@ -86,6 +114,9 @@ class PreconditionFailed(CommitError):
 
     ``current`` is (version token, revision) of the live document, None where there is none.
     ``since_revision`` is the newest revision named by the tokens the client sent, if any.
+    ``key`` None: the condition is about the catalog. ``catalog_revision`` is where the catalog was.
+    ``compares`` are a transaction's false ones; ``overlap`` the pointers that kept a patch from
+    being rebased, and ``not_rebased`` why else it wasn't.
     """
 
     code = "precondition_failed"
@@ -94,16 +125,116 @@ class PreconditionFailed(CommitError):
         self,
         detail: str,
         *,
-        key: str,
+        key: str | None,
         expected: str,
         current: tuple[str, int] | None,
         since_revision: int | None = None,
+        compares: Sequence[FailedCompare] = (),
+        overlap: Sequence[str] = (),
     ) -> None:
         super().__init__(detail)
         self.key = key
         self.expected = expected
         self.current = current
         self.since_revision = since_revision
+        self.compares = compares
+        self.overlap = overlap
+        self.catalog_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCompare:
+    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any."""
+
+    index: int
+    key: str | None
+    reason: str
+    document: Document | None
+
+
+class PreconditionRequired(CommitError):
+    """The catalog's settings refuse writes that have no precondition."""
+
+    code = "precondition_required"
+
+    def __init__(self, catalog: str) -> None:
+        super().__init__(
+            f"catalog {catalog!r} takes no write without a precondition: If-Match,"
+            " If-None-Match, If-Unmodified-Since, resource_version, a compare or a test"
+        )
+
+
+class TargetExists(CommitError):
+    """A move would overwrite the document under ``key``."""
+
+    code = "target_exists"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is a document {key!r} already")
+        self.key = key
+
+
+class SchemaViolation(CommitError):
+    """``errors``: for each a ``pointer`` into the document and a ``message``."""
+
+    code = "schema_violation"
+
+    def __init__(self, key: str, pattern: str, errors: Sequence[dict[str, str]]) -> None:
+        first = errors[0]
+        super().__init__(
+            f"document {key!r} doesn't satisfy the schema for {pattern!r}:"
+            f" at '{first['pointer']}': {first['message']}"
+        )
+        self.key = key
+        self.pattern = pattern
+        self.errors = errors
+
+
+class SettingsInvalid(CommitError):
+    """What is at ``pointer`` can't be a catalog's setting."""
+
+    code = "invalid_settings"
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(f"'{pointer}': {detail}")
+        self.pointer = pointer
+
+
+class AttributesInvalid(CommitError):
+    """Attributes are a JSON object; anything else can't be kept as such."""
+
+    code = "invalid_attributes"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the attributes of {key!r} must be a JSON object")
+        self.key = key
+
+
+class PinNotFound(CommitError):
+    code = "pin_not_found"
+
+    def __init__(self, pin_id: str) -> None:
+        super().__init__(f"there is no pin {pin_id!r}; it may have expired")
+
+
+class PinHolds(CommitError):
+    """History can't be compacted to ``revision``: a pin holds ``pinned``."""
+
+    code = "pin_holds"
+
+    def __init__(self, revision: int, pinned: int) -> None:
+        super().__init__(f"history can't be compacted to {revision}: a pin holds {pinned}")
+        self.pinned = pinned
+
+
+class SnapshotExists(CommitError):
+    """History is compacted up to ``floor``, which isn't below the revision asked for."""
+
+    code = "snapshot_exists"
+
+    def __init__(self, revision: int, floor: int) -> None:
+        super().__init__(f"history is compacted up to {floor} already; {revision} isn't above it")
+        self.floor = floor
 
 
 class Unstorable(CommitError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.commits.advance import advance_all
 from gateway.commits.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.commits.observe import Settler
+from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.model import Commit, Document
 from gateway.store.contract import Store
 
@@ -48,7 +48,11 @@ class History:
             )
         if revision < standing.floor:
             raise RevisionCompacted(revision, standing.floor)
-        document = self._rebuild(catalog, key, revision)
+        try:
+            document = rebuild(self._store, catalog, key, revision)
+        except HistoryIncomplete:
+            self._require_retained(catalog, revision)
+            raise
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document
@@ -58,7 +62,7 @@ class History:
         standing = self._settler.settle(catalog)
         commit = self._store.commit_at(catalog, time_us)
         if commit is None:
-            if standing.floor > 1:
+            if standing.floor > 0:
                 raise RevisionCompacted(0, standing.floor)
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
         return self.document_at_revision(catalog, key, commit.revision), commit.revision
@@ -69,8 +73,8 @@ class History:
         A page may hold fewer where its commits are large, but at least one if there is one.
         """
         standing = self._settler.settle(catalog)
-        if after + 1 < standing.floor:
-            raise RevisionCompacted(after + 1, standing.floor)
+        if after < standing.floor:
+            raise RevisionCompacted(after, standing.floor)
         head = standing.revision
         page = self._store.list_commits(catalog, after, head, limit, key, _PAGE_BYTES_MAX)
         last = page[-1].revision if page else head
@@ -80,10 +84,10 @@ class History:
     def commit(self, catalog: str, revision: int) -> Commit:
         """The commit that made ``revision``."""
         standing = self._settler.settle(catalog)
+        if 0 < revision <= standing.floor:
+            raise RevisionCompacted(revision, standing.floor)
         found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
         if not found:
-            if 0 < revision < standing.floor:
-                raise RevisionCompacted(revision, standing.floor)
             raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
         return found[0]
 
@@ -93,7 +97,8 @@ class History:
         replies = self._store.replies({catalog: [(principal, idempotency_key)]})
         return replies.get((catalog, principal, idempotency_key))
 
-    def _rebuild(self, catalog: str, key: str, revision: int) -> Document | None:
-        """Back to the nearest change that says everything, and forward again from there."""
-        newest_first = self._store.changes_of(catalog, key, revision)
-        return advance_all(None, key, reversed(newest_first))
+    def _require_retained(self, catalog: str, revision: int) -> None:
+        """Raise RevisionCompacted where the floor has passed the revision meanwhile."""
+        head = self._store.heads([catalog]).get(catalog)
+        if head is not None and revision < head.floor:
+            raise RevisionCompacted(revision, head.floor)

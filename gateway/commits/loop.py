@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 
+from gateway.commits.errors import QueueFull
 from gateway.commits.queue import Pending, too_late
 from gateway.commits.requests import Outcome, Request, Unknown
 from gateway.commits.round import Round, RoundParts
@@ -16,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 # How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
 _GRACE_AFTER_DEADLINE_S = 15.0
+_PAUSE_QUEUE_FULL_S = 0.005
 
 
 class CommitLoop:
@@ -40,9 +44,49 @@ class CommitLoop:
         pending = Pending(request, self._runtime.event())
         self._queue.put(pending)
         try:
-            self._await(pending)
+            return self._awaited(pending)
         finally:
             self._queue.departed(pending)
+
+    def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
+        """As ``commit`` of each, side by side; those of a catalog join its queue in this order.
+
+        A full queue is waited for; a request whose time is over by then is refused untried.
+        """
+        self._start()
+        waiting: deque[Pending] = deque()
+        outcomes: list[tuple[Outcome, int]] = []
+        try:
+            for request in requests:
+                pending = Pending(request, self._runtime.event())
+                while not self._try_put(pending):
+                    if waiting:
+                        outcomes.append(self._awaited(waiting[0]))
+                        self._queue.departed(waiting.popleft())
+                    elif request.deadline > self._runtime.monotonic():
+                        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
+                    else:
+                        outcomes.append((too_late(pending), 1))
+                        break
+                else:
+                    waiting.append(pending)
+            while waiting:
+                outcomes.append(self._awaited(waiting[0]))
+                self._queue.departed(waiting.popleft())
+        finally:
+            for pending in waiting:
+                self._queue.departed(pending)
+        return outcomes
+
+    def _try_put(self, pending: Pending) -> bool:
+        try:
+            self._queue.put(pending)
+        except QueueFull:
+            return False
+        return True
+
+    def _awaited(self, pending: Pending) -> tuple[Outcome, int]:
+        self._await(pending)
         assert pending.outcome is not None
         return pending.outcome, pending.attempts + 1
 

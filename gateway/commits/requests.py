@@ -1,28 +1,40 @@
-"""What a client asks for and what becomes of it. Immutable, no I/O, no clock."""
+"""What a client asks for and what becomes of it. Immutable, no I/O, no clock.
+
+A request is a list of edits that are committed together, at one revision, if its guards hold. A
+write of one document is a list of one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
 
-from gateway.commits.conditions import Conditions
+from gateway.commits.compares import Compare, compared_keys
+from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.errors import CommitError
-from gateway.model import Commit, Document, Idempotency
-from patching import Json, Patch
+from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
+from patching import ExtendedPatch, Json, Patch
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Create or replace the whole document."""
+    """Create or replace the whole document; its attributes are kept, or become ``attributes``.
+
+    ``attributes`` {} clears them; None keeps them.
+    """
 
     value: Json
     size_bytes: int
+    attributes: Attributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyPatch:
-    """Apply an RFC 6902 patch."""
+    """Apply an RFC 6902 patch, or an extended one."""
 
-    patch: Patch
+    patch: Patch | ExtendedPatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +50,143 @@ class Delete:
     """Leave a tombstone; of an absent document: nothing to do."""
 
 
-Edit = Put | ApplyPatch | Merge | Delete
+ContentEdit = Put | ApplyPatch | Merge | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class EditAttributes:
+    """Edit the attributes of a document that exists as if they were its content."""
+
+    edit: ContentEdit
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Give the document, with its attributes, the key ``to``, which must be absent."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Change nothing; answer the document as the whole request leaves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Make a commit even where nothing changes. The key plays no part."""
+
+
+Edit = ContentEdit | EditAttributes | Move | Get | Touch
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEdit:
+    key: str
+    edit: Edit
+
+
+_SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """A write as the client asked for it; the same through every attempt.
 
+    All of ``edits`` are committed, in order, at one revision, where the guards hold: the
+    ``conditions`` on the document of the first edit, the catalog's ``resource_version``, and every
+    one of ``compare``. Where a compare is false, ``otherwise`` is committed, if there is one.
+    ``rebase`` lets a patch through that was made against an older state, where nothing that it
+    reads or writes has changed since.
+
     ``commit_id`` is fixed here, before the first attempt, so that the outcome can be looked up.
     ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
-    what was sent, for the bounds of queue and batch.
+    what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
+    follows from the rest.
     """
 
     catalog: str
-    key: str
-    edit: Edit
-    conditions: Conditions
+    edits: tuple[KeyEdit, ...]
     commit_id: str
     deadline: float
+    conditions: Conditions = NO_CONDITIONS
+    resource_version: int | None = None
+    compare: tuple[Compare, ...] = ()
+    otherwise: tuple[KeyEdit, ...] | None = None
+    rebase: bool = False
+    deletes_catalog: bool = False
     author: str = "anonymous"
     message: str | None = None
     idempotency: Idempotency | None = None
     dry_run: bool = False
     size_bytes: int = 0
+    keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", self._keys())
+
+    @property
+    def key(self) -> str:
+        """The document that the conditions are about."""
+        return self.edits[0].key if self.edits else SETTINGS_KEY
+
+    def _keys(self) -> frozenset[str]:
+        if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:
+            edit = self.edits[0].edit
+            if not isinstance(edit, Move):
+                return frozenset((self.edits[0].key, SETTINGS_KEY))
+        edits = (*self.edits, *(self.otherwise or ()))
+        moved_to = (each.edit.to for each in edits if isinstance(each.edit, Move))
+        return reduce(
+            frozenset.union,
+            (
+                frozenset(each.key for each in edits),
+                frozenset(moved_to),
+                compared_keys(self.compare),
+                self.conditions.keys,
+            ),
+            _SETTINGS_ALONE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The request is in the catalog's history as ``commit``, once.
 
-    ``document`` is the state that it left; None for a replay (``replayed``), where the first
-    result is told from the commit alone.
+    ``documents`` are the states that it left of all keys in its edits; {} for a replay
+    (``replayed``), where the first result is told from the commit alone.
     """
 
     commit: Commit
-    document: Document | None
+    documents: Mapping[str, Document | None]
     replayed: bool = False
+
+    @property
+    def document(self) -> Document | None:
+        """The state it left, of a request on one document."""
+        return next(iter(self.documents.values()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
     """The request holds already (or was a dry run): nothing was written, no revision spent.
 
-    ``document`` is the state it would leave, None where there is none; for a dry run that would
-    change something ``would_change`` is true and the document's token is not one to keep.
+    ``documents`` are the states it would leave, by key, None where there is no live document; for
+    a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
+    tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
+    false and the ``otherwise`` of the request changes nothing.
     """
 
-    document: Document | None
+    documents: Mapping[str, Document | None]
     catalog_revision: int
     would_change: bool = False
+    succeeded: bool = True
+    changes: tuple[Change, ...] = ()
+    rebased_from: str | None = None
+
+    @property
+    def document(self) -> Document | None:
+        return next(iter(self.documents.values()), None)
 
 
 @dataclass(frozen=True, slots=True)

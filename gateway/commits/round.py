@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from gateway.commits.cache import Cache
-from gateway.commits.decide import Bounds, Decision, decide
+from gateway.commits.decide import decide
+from gateway.commits.decision import Bounds, Decision
 from gateway.commits.errors import StoreUnavailable
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Pending, Queue
@@ -270,5 +271,6 @@ def _head_after(decision: Decision) -> Head:
         revision=last.revision,
         time_us=last.time_us,
         base_revision=first.revision - 1,
+        deleted=last.deletes_catalog,
         batch=decision.commits,
     )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import patching
 from gateway.commits.advance import advance_all
 from gateway.commits.cache import Cache
-from gateway.commits.conditions import NO_CONDITIONS, Conditions
-from gateway.commits.decide import Bounds
-from gateway.commits.errors import StoreUnavailable
+from gateway.commits.decision import Bounds
 from gateway.commits.history import CommitPage, History
+from gateway.commits.listing import Listing
 from gateway.commits.loop import CommitLoop
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Queue, QueueBounds
-from gateway.commits.requests import Edit, Outcome, Request
+from gateway.commits.reaching import reaching
+from gateway.commits.requests import Edit, KeyEdit, Outcome, Request
 from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
 from gateway.commits.turns import Turns
-from gateway.model import Commit, Document, Idempotency
-from gateway.store.contract import Store, Unreachable
+from gateway.model import Commit, Document
+from gateway.store.contract import Store
 
 _Answer = TypeVar("_Answer")
 
@@ -36,6 +36,7 @@ class ServiceLimits:
     """
 
     patch: patching.Limits = patching.DEFAULT_LIMITS
+    attributes_bytes_max: int = 64 * 1024
     full_value_every: int = 64
     stored_bytes_max: int = 15 * 1024 * 1024
     batch_requests_max: int = 512
@@ -66,7 +67,10 @@ class Written:
 
 
 class Gateway:
-    """One process's gateway. Thread-safe; starts its own background threads when first used."""
+    """One process's gateway. Thread-safe; starts its own background threads when first used.
+
+    ``listing`` reads several documents at one revision.
+    """
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class Gateway:
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
         self._shared = SharedReads(observer.observe, runtime)
         self._history = History(store, settler)
+        self.listing = Listing(store, settler, runtime)
         queue = Queue(
             runtime,
             QueueBounds(
@@ -96,6 +101,7 @@ class Gateway:
         )
         bounds = Bounds(
             limits=limits.patch,
+            attributes_bytes_max=limits.attributes_bytes_max,
             full_value_every=limits.full_value_every,
             batch_bytes_max=limits.batch_bytes_max,
             stored_bytes_max=limits.stored_bytes_max,
@@ -104,42 +110,44 @@ class Gateway:
         parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds)
         self._loop = CommitLoop(parts, limits.leaders)
 
-    def write(
-        self,
-        catalog: str,
-        key: str,
-        edit: Edit,
-        *,
-        conditions: Conditions = NO_CONDITIONS,
-        size_bytes: int = 0,
-        wait_s: float | None = None,
-        author: str = "anonymous",
-        message: str | None = None,
-        idempotency: Idempotency | None = None,
-        dry_run: bool = False,
-    ) -> Written:
-        """Commit one edit of one document, or find out why not. Raises QueueFull.
+    def request(
+        self, catalog: str, edits: Sequence[KeyEdit], *, wait_s: float | None = None, **asked: Any
+    ) -> Request:
+        """A request to be committed, with an id and a deadline; ``asked``: the fields of Request.
 
         ``wait_s`` shortens the time that the commit loop may take, never lengthens it.
-        ``size_bytes`` is the length of what was sent.
         """
         longest_s = self.limits.deadline_ms / 1000
         budget_s = longest_s if wait_s is None else min(wait_s, longest_s)
-        request = Request(
+        return Request(
             catalog=catalog,
-            key=key,
-            edit=edit,
-            conditions=conditions,
+            edits=tuple(edits),
             commit_id=self._runtime.new_id(),
             deadline=self._runtime.monotonic() + budget_s,
-            author=author,
-            message=message,
-            idempotency=idempotency,
-            dry_run=dry_run,
-            size_bytes=size_bytes,
+            **asked,
         )
+
+    def commit(self, request: Request) -> Written:
+        """Commit the request, or find out why not. Raises QueueFull."""
         outcome, attempts = self._loop.commit(request)
         return Written(outcome, request.commit_id, attempts)
+
+    def commit_each(self, requests: Sequence[Request]) -> list[Written]:
+        """Commit independent requests side by side; those of one catalog in the order given.
+
+        Waits where the queue is full, and then refuses at a request's deadline.
+        """
+        outcomes = self._loop.commit_each(requests)
+        return [
+            Written(outcome, request.commit_id, attempts)
+            for request, (outcome, attempts) in zip(requests, outcomes, strict=True)
+        ]
+
+    def write(
+        self, catalog: str, key: str, edit: Edit, *, wait_s: float | None = None, **asked: Any
+    ) -> Written:
+        """``commit`` of one edit of one document."""
+        return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **asked))
 
     def read(self, catalog: str, key: str) -> Reading:
         """The document as it is at a moment within this call. Raises StoreUnavailable."""
@@ -174,7 +182,7 @@ class Gateway:
         """History, ascending; errors: ``History.commits``."""
         return _reaching(lambda: self._history.commits(catalog, after=after, limit=limit, key=key))
 
-    def commit(self, catalog: str, revision: int) -> Commit:
+    def read_commit(self, catalog: str, revision: int) -> Commit:
         """The commit at ``revision``; errors: ``History.commit``."""
         return _reaching(lambda: self._history.commit(catalog, revision))
 
@@ -188,7 +196,5 @@ class Gateway:
 
 
 def _reaching(call: Callable[[], _Answer]) -> _Answer:
-    try:
+    with reaching():
         return call()
-    except Unreachable as error:
-        raise StoreUnavailable(f"the database can't be reached: {error}") from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gateway.commits.cache import Cache
-from gateway.commits.decide import View
+from gateway.commits.decision import View
+from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.requests import Request
-from gateway.model import Commit, Document
+from gateway.model import Commit, Document, token_revision
 from gateway.store.contract import Store
 
 
@@ -22,7 +24,7 @@ def read_views(
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}
     for catalog, requests in batches.items():
-        keys = {request.key for request in requests}
+        keys = set(requests[0].keys).union(*(request.keys for request in requests[1:]))
         seen = cache.view(catalog, keys)
         if seen is None:
             continue
@@ -36,7 +38,10 @@ def read_views(
             found = {key: stored.get((catalog, key)) for key in keys}
             _add_documents(cache, views, catalog, found)
     replies = _replies(store, {c: batches[c] for c in views})
-    return {c: _with_replies(view, replies.get(c)) for c, view in views.items()}
+    return {
+        c: replace(view, replies=replies.get(c, {}), bases=_bases(store, view, batches[c]))
+        for c, view in views.items()
+    }
 
 
 def _add_documents(
@@ -71,7 +76,29 @@ def _replies(
     return replies
 
 
-def _with_replies(view: View, replies: Mapping[tuple[str, str], Commit] | None) -> View:
-    if not replies:
-        return view
-    return View(view.catalog, view.revision, view.time_us, view.documents, replies)
+def _bases(
+    store: Store, view: View, requests: Sequence[Request]
+) -> dict[tuple[str, str], Document]:
+    """The documents that patches to be rebased were made against, as far as history has them."""
+    bases: dict[tuple[str, str], Document] = {}
+    for request in requests:
+        if not request.rebase:
+            continue
+        document = view.documents[request.key]
+        for tag in request.conditions.if_match or ():
+            revision = token_revision(tag) if isinstance(tag, str) else None
+            if revision is None or (document is not None and document.token == tag):
+                continue
+            base = _base(store, view, request.key, revision)
+            if base is not None and base.exists and base.token == tag:
+                bases[request.key, base.token] = base
+    return bases
+
+
+def _base(store: Store, view: View, key: str, revision: int) -> Document | None:
+    if not 0 < revision <= view.revision:
+        return None
+    try:
+        return rebuild(store, view.catalog, key, revision)
+    except HistoryIncomplete:
+        return None

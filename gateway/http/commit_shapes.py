@@ -24,16 +24,22 @@ def commit_shape(commit: Commit) -> dict[str, Any]:
     }
 
 
-def commit_summary(commit: Commit, key: str) -> dict[str, Any]:
-    """What a commit did to ``key``, without the values."""
-    actions = [change.action for change in commit.changes if change.key == key]
+def commit_summary(commit: Commit, key: str | None) -> dict[str, Any]:
+    """What a commit did to ``key``, or (None) to which keys it did what; without the values."""
+    if key is None:
+        done: dict[str, Any] = {
+            "changes": [{"key": each.key, "action": each.action} for each in commit.changes]
+        }
+    else:
+        actions = [change.action for change in commit.changes if change.key == key]
+        done = {"action": actions[0] if actions else None}
     return {
         "revision": commit.revision,
         "time": rfc3339(commit.time_us),
         "commit_id": commit.id,
         "author": commit.author,
         "message": commit.message,
-        "action": actions[0] if actions else None,
+        **done,
     }
 
 

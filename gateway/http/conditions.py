@@ -3,6 +3,10 @@
 A header that is empty, malformed, or contradicts another one is refused with 400
 ``invalid_condition`` naming it; a write that believed it was guarded must not go through unguarded.
 Empty elements of a list are passed over, as section 5.6.1 demands.
+
+Three kinds of tags are ours: a document's version token; a composite, ``key1=token1;key2=token2``
+with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
+catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +17,17 @@ import time
 from functools import lru_cache
 from typing import Final
 
-from gateway.commits.conditions import ANY, ANY_TOKEN, NO_CONDITIONS, Conditions, Tokens
+from gateway.commits.conditions import (
+    ANY,
+    ANY_TAG,
+    NO_CONDITIONS,
+    CatalogTag,
+    Composite,
+    Conditions,
+    Tag,
+    Tags,
+)
+from gateway.http.names import percent_decoded
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 
@@ -29,6 +43,10 @@ _DATE_FORMS: Final = (
 )
 
 
+# In the place of a token: there is no such document.
+ABSENT_TOKEN: Final = "absent"
+_catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
+
 _HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
@@ -37,6 +55,16 @@ def refuse_conditions(environ: Environ) -> None:
     for header in _HEADERS:
         if "HTTP_" + header.upper().replace("-", "_") in environ:
             raise _refusal(header, "this route can't honour it")
+
+
+def refuse_composites(conditions: Conditions) -> None:
+    """For reads of one document, which know of no other."""
+    for header, tags in (
+        ("If-Match", conditions.if_match),
+        ("If-None-Match", conditions.if_none_match),
+    ):
+        if any(not isinstance(tag, str) for tag in tags or ()):
+            raise _refusal(header, "this route can't honour a composite or a catalog's tag")
 
 
 def write_conditions(environ: Environ) -> Conditions:
@@ -55,10 +83,10 @@ def read_conditions(environ: Environ) -> Conditions:
     if match is none_match is modified is unmodified is None:
         return NO_CONDITIONS
     conditions = Conditions(
-        if_match=None if match is None else _tokens("If-Match", match, strong=True),
+        if_match=None if match is None else _tags("If-Match", match, strong=True),
         if_none_match=None
         if none_match is None
-        else _tokens("If-None-Match", none_match, strong=False),
+        else _tags("If-None-Match", none_match, strong=False),
         if_modified_since=None if modified is None else _date("If-Modified-Since", modified),
         if_unmodified_since=None
         if unmodified is None
@@ -69,13 +97,13 @@ def read_conditions(environ: Environ) -> Conditions:
 
 
 @lru_cache(maxsize=1024)
-def _tokens(header: str, value: str, *, strong: bool) -> Tokens:
-    """The tokens of a list of entity tags, or ``ANY_TOKEN`` for ``*``.
+def _tags(header: str, value: str, *, strong: bool) -> Tags:
+    """The tags of a list of entity tags, or ``ANY_TAG`` for ``*``.
 
     Where comparison is strong, a weak tag stays in its written form, which no token of ours has:
     it never matches. The same goes for the tag ``"*"``, which is not ``*``.
     """
-    tokens: set[str] = set()
+    tags: set[Tag] = set()
     any_given = False
     position = 0
     while position < len(value):
@@ -87,12 +115,31 @@ def _tokens(header: str, value: str, *, strong: bool) -> Tokens:
         written, weak, token, star = element.groups()
         any_given = any_given or star is not None
         if token is not None:
-            tokens.add(written if (weak and strong) or token == ANY else token)
-    if any_given and tokens:
+            never = (weak and strong) or token == ANY
+            tags.add(written if never else _tag(header, token))
+    if any_given and tags:
         raise _refusal(header, "'*' stands alone or not at all")
-    if not any_given and not tokens:
+    if not any_given and not tags:
         raise _refusal(header, "it is empty")
-    return ANY_TOKEN if any_given else frozenset(tokens)
+    return ANY_TAG if any_given else frozenset(tags)
+
+
+def _tag(header: str, text: str) -> Tag:
+    if "=" in text:
+        return Composite(tuple(_pair(header, pair) for pair in text.split(";")))
+    revision = _catalog_tag(text)
+    return text if revision is None else CatalogTag(int(revision[1], 16))
+
+
+def _pair(header: str, text: str) -> tuple[str, str | None]:
+    name, _, token = text.partition("=")
+    try:
+        key = percent_decoded(name)
+    except ValueError as error:
+        raise _refusal(header, f"the key {name[:100]!r} can't be decoded: {error}") from error
+    if not key or not token or "=" in token:
+        raise _refusal(header, f"no key=token: {text[:100]!r}")
+    return key, None if token == ABSENT_TOKEN else token
 
 
 def _date(header: str, value: str) -> int:
@@ -109,7 +156,7 @@ def _refuse_contradictions(conditions: Conditions) -> None:
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is None or none_match is None:
         return
-    if none_match == ANY_TOKEN:
+    if none_match == ANY_TAG:
         raise _refusal("If-None-Match", "'*' wants no document, If-Match wants one")
     if match & none_match:
         raise _refusal("If-None-Match", "it names a token that If-Match names too")

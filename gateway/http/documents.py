@@ -21,7 +21,7 @@ from gateway.http import media_types, names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
 from gateway.http.bodies import decode_document, decode_patch, decode_value, read_body
 from gateway.http.changes_since import changes_since
-from gateway.http.conditions import read_conditions
+from gateway.http.conditions import read_conditions, refuse_composites
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import ReadParameters, parameters
 from gateway.http.problems import problem_answer
@@ -63,6 +63,7 @@ class DocumentRoutes:
             ("Cache-Control", "no-cache"),
         ]
         if conditions is not NO_CONDITIONS:
+            refuse_composites(conditions)
             _require(conditions, key, document)
             if conditions.not_modified(document):
                 return empty_answer(headers, 304)
@@ -143,4 +144,4 @@ def _require(conditions: Conditions, key: str, document: Document) -> None:
         return
     Conditions(
         if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
-    ).check(key, document)
+    ).check(key, lambda _: document, document.revision)

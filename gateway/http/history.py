@@ -55,7 +55,7 @@ class HistoryRoutes:
             number = whole_number(revision)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
-        return body_answer(encode(commit_shape(self._gateway.commit(catalog, number))), [])
+        return body_answer(encode(commit_shape(self._gateway.read_commit(catalog, number))), [])
 
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """The commit made under the key. That there is none is true up to now, not for ever."""

@@ -97,6 +97,9 @@ class ReadParameters(_Strict):
 
 
 class WriteParameters(_Strict):
+    """``resource_version``: the revision that the catalog must be at."""
+
+    resource_version = _WholeNumber(load_default=None)
     dry_run = _Switch(load_default=False)
 
 

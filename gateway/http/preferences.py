@@ -21,11 +21,13 @@ _PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:
 class Preferences(NamedTuple):
     """What ``Prefer`` asks for (RFC 7240); what isn't known is left out, as section 2 demands.
 
-    ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop.
+    ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
+    ``rebase``: apply a patch all the same where what changed since If-Match doesn't concern it.
     """
 
     returns: str | None = None
     wait_s: int | None = None
+    rebase: bool = False
 
 
 NO_PREFERENCES = Preferences()
@@ -44,7 +46,7 @@ def preferences(environ: Environ) -> Preferences:
     if returns not in ("minimal", "representation"):
         returns = None
     wait = given.get("wait")
-    return Preferences(returns, None if wait is None else _seconds(wait))
+    return Preferences(returns, None if wait is None else _seconds(wait), "rebase" in given)
 
 
 def _seconds(text: str) -> int:

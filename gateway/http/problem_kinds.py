@@ -18,6 +18,7 @@ KINDS: Final[dict[str, Kind]] = {
     # The request itself
     "malformed_request": Kind(400, "Malformed request"),
     "malformed_json": Kind(400, "Malformed JSON"),
+    "invalid_body": Kind(400, "The body isn't what this route takes"),
     "invalid_name": Kind(400, "Invalid catalog name or key"),
     "invalid_parameter": Kind(400, "Invalid parameter"),
     "invalid_header": Kind(400, "Invalid header"),
@@ -28,15 +29,24 @@ KINDS: Final[dict[str, Kind]] = {
     # What it names
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),
+    "catalog_not_found": Kind(404, "No such catalog"),
     "document_not_found": Kind(404, "No such document"),
     "revision_not_found": Kind(404, "No such revision"),
     "outcome_not_found": Kind(404, "No commit under this idempotency key"),
+    "pin_not_found": Kind(404, "No such pin"),
+    "upload_not_found": Kind(404, "No such upload"),
     "revision_compacted": Kind(410, "Revision compacted"),
     # The state it meets
     "test_failed": Kind(409, "A test operation failed"),
     "path_missing": Kind(409, "A path doesn't exist"),
     "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
+    "target_exists": Kind(409, "The key to move to has a document"),
+    "upload_conflict": Kind(409, "The document changed since the upload was opened"),
+    "upload_incomplete": Kind(409, "The upload's parts are not all there"),
+    "pin_holds": Kind(409, "A pin holds the history"),
+    "snapshot_exists": Kind(409, "History is compacted that far already"),
     "precondition_failed": Kind(412, "Precondition failed"),
+    "precondition_required": Kind(428, "Precondition required"),
     # What it asks to be held
     "name_too_long": Kind(414, "Name too long"),
     "body_too_large": Kind(413, "Body too large"),
@@ -44,6 +54,9 @@ KINDS: Final[dict[str, Kind]] = {
     "unsupported_media_type": Kind(415, "Unsupported media type"),
     "unsupported_content_encoding": Kind(415, "Unsupported content encoding"),
     "nesting_too_deep": Kind(422, "Nested too deep"),
+    "schema_violation": Kind(422, "Schema violation"),
+    "invalid_settings": Kind(422, "Invalid catalog settings"),
+    "invalid_attributes": Kind(422, "Invalid attributes"),
     "unstorable_value": Kind(422, "Value can't be stored"),
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service

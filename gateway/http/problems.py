@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _DETAIL_CHARACTERS_MAX = 600
 _POINTER_CHARACTERS_MAX = 1000
 _VALUE_BYTES_MAX = 1000
+_COMPARED_BYTES_MAX = 1024 * 1024
+_OVERLAP_MAX = 100
 _READING = ("GET", "HEAD", "OPTIONS")
 
 # What the limits inside are called in the table of settings; others have one name.
@@ -93,15 +95,27 @@ def problem_of(error: Exception) -> Problem | None:
 def _of_commit_error(error: errors.CommitError) -> Problem:
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
-        problem.members |= _current(error.current)
+        problem.members |= _current(error.current) | _action(error)
         return problem
     if isinstance(error, errors.OverLimit):
-        return _over_limit(error.detail, error.limit, error.maximum, error.actual)
+        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
+        problem.members |= _action(error)
+        return problem
     problem = Problem(error.code, error.detail, error.applied, error.retryable)
+    problem.members |= _action(error)
     match error:
         case errors.PreconditionFailed():
-            expected = shortened(error.expected, _VALUE_BYTES_MAX)
-            problem.members |= {"expected": expected, **_current(error.current)}
+            problem.members |= _of_precondition(error)
+        case errors.SchemaViolation():
+            problem.members |= {"key": error.key, "errors": list(error.errors)}
+        case errors.SettingsInvalid():
+            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
+        case errors.TargetExists() | errors.DocumentNotFound():
+            problem.members["key"] = error.key
+        case errors.PinHolds():
+            problem.members["pinned_revision"] = error.pinned
+        case errors.SnapshotExists():
+            problem.members["oldest_revision"] = error.floor
         case errors.Unstorable():
             problem.members |= _place(error.operation, error.pointer)
         case errors.RevisionNotFound():
@@ -113,6 +127,39 @@ def _of_commit_error(error: errors.CommitError) -> Problem:
         case errors.OutcomeUnknown():
             problem.members["commit_id"] = error.commit_id
     return problem
+
+
+def _action(error: errors.CommitError) -> dict[str, Any]:
+    return {} if error.action is None else {"action": error.action}
+
+
+def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
+    members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
+    members |= _current(failed.current)
+    if failed.catalog_revision is not None:
+        members["resource_version"] = failed.catalog_revision
+    if failed.overlap:
+        members["overlap"] = list(failed.overlap[:_OVERLAP_MAX])
+    if failed.compares:
+        members["failed_compares"] = _failed_compares(failed.compares)
+    return members
+
+
+def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, Any]]:
+    """With the current values, as long as they aren't too large to be repeated in an error."""
+    shown = []
+    left_bytes = _COMPARED_BYTES_MAX
+    for each in failed:
+        found: dict[str, Any] = {"index": each.index, "key": each.key, "detail": each.reason}
+        found["current"] = None
+        document = each.document
+        if document is not None:
+            found["current"] = {"etag": document.token, "revision": document.revision}
+            left_bytes -= document.size_bytes
+            if left_bytes >= 0:
+                found["current"]["value"] = document.content
+        shown.append(found)
+    return shown
 
 
 def _of_patch_error(error: PatchError) -> Problem:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from gateway.commits.conditions import Conditions
+from gateway.commits.conditions import Conditions, written
 from gateway.commits.errors import CommitError, OutcomeUnknown
 from gateway.commits.requests import Applied, Edit, Unchanged, Unknown
 from gateway.commits.service import Gateway
@@ -52,6 +53,7 @@ class Ask:
     conditions: Conditions
     prefer: Preferences
     dry_run: bool
+    resource_version: int | None
     idempotency_key: str | None
     message: str | None
 
@@ -70,14 +72,17 @@ NOTHING_SENT = Sent(ABSENT, "", 0)
 
 def read_ask(environ: Environ, catalog: str, key: str) -> Ask:
     """Raises RequestRefused for a header or parameter that isn't well formed."""
-    dry_run = environ.get("QUERY_STRING") and parameters(environ, _PARAMETERS)["dry_run"]
+    asked: dict[str, Any] = {}
+    if environ.get("QUERY_STRING"):
+        asked = parameters(environ, _PARAMETERS)
     return Ask(
         method=environ["REQUEST_METHOD"],
         catalog=catalog,
         key=key,
         conditions=write_conditions(environ),
         prefer=preferences(environ),
-        dry_run=bool(dry_run),
+        dry_run=asked.get("dry_run", False),
+        resource_version=asked.get("resource_version"),
         idempotency_key=idempotency_key(environ),
         message=commit_message(environ),
     )
@@ -88,11 +93,13 @@ def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
     idempotency = None
     if ask.idempotency_key is not None:
         idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, _fingerprint(ask, sent))
-    written = gateway.write(
+    committed = gateway.write(
         ask.catalog,
         ask.key,
         edit,
         conditions=ask.conditions,
+        resource_version=ask.resource_version,
+        rebase=ask.prefer.rebase,
         size_bytes=sent.size_bytes,
         wait_s=ask.prefer.wait_s,
         author=PRINCIPAL,
@@ -100,11 +107,11 @@ def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
         idempotency=idempotency,
         dry_run=ask.dry_run,
     )
-    outcome = written.outcome
+    outcome = committed.outcome
     if isinstance(outcome, Applied):
         return _applied(gateway, ask, outcome)
     if isinstance(outcome, Unchanged):
-        return _unchanged(ask, outcome, written.attempts)
+        return _unchanged(ask, outcome, committed.attempts)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknown(outcome.commit_id)
     raise outcome.error
@@ -113,11 +120,11 @@ def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
 def _fingerprint(ask: Ask, sent: Sent) -> str:
     """A digest of what was asked: equal requests have equal ones, however they are written.
 
-    Not in it: what only changes how long is tried and how it is answered (Prefer, dry_run).
+    Not in it: what only changes how long is tried and how it is answered (wait, return, dry_run).
     """
     conditions = ask.conditions
     tokens = [
-        None if each is None else sorted(each)
+        None if each is None else sorted(map(written, each))
         for each in (conditions.if_match, conditions.if_none_match)
     ]
     asked = [
@@ -127,6 +134,8 @@ def _fingerprint(ask: Ask, sent: Sent) -> str:
         sent.media_type,
         tokens,
         conditions.if_unmodified_since,
+        ask.resource_version,
+        ask.prefer.rebase,
         ask.message,
         [] if sent.body is ABSENT else [sent.body],
     ]
@@ -178,6 +187,7 @@ def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
         create_revision=change.create_revision if exists else None,
         changed=not ask.dry_run,
         attempts=commit.attempts,
+        rebased_from=commit.rebased_from,
         dry_run=ask.dry_run or msgspec.UNSET,
     )
     document = outcome.document
@@ -207,6 +217,7 @@ def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
         create_revision=kept.create_revision if kept else None,
         changed=outcome.would_change,
         attempts=attempts,
+        rebased_from=outcome.rebased_from,
         dry_run=ask.dry_run or msgspec.UNSET,
     )
     return _answer(ask, answer, headers, document, status=200)
@@ -216,7 +227,7 @@ def _answer(
     ask: Ask, answer: WriteAnswer, headers: HeaderList, document: Document | None, *, status: int
 ) -> Answer:
     """In the form that was preferred, where that form can say what there is to say."""
-    returns, wait_s = ask.prefer
+    returns, wait_s, _ = ask.prefer
     represented = document is not None and document.exists and returns == "representation"
     minimal = returns == "minimal" and not ask.dry_run
     applied = [f"return={returns}"] if represented or minimal else []

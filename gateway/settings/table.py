@@ -151,6 +151,9 @@ class Settings:
     document_bytes_max: int = _setting(
         kinds.size(1024, 12 * MIB), 4 * MIB, "size of a document, as JSON"
     )
+    attributes_bytes_max: int = _setting(
+        kinds.size(0, MIB), 64 * 1024, "size of a document's attributes, as JSON"
+    )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"

@@ -9,8 +9,8 @@ import pytest
 
 import patching
 from gateway.commits.conditions import NO_CONDITIONS
-from gateway.commits.decide import Bounds
-from gateway.commits.requests import ApplyPatch, Edit, Put, Request
+from gateway.commits.decision import Bounds
+from gateway.commits.requests import ApplyPatch, Edit, KeyEdit, Put, Request
 from gateway.model import Document
 from patching import ABSENT
 
@@ -21,6 +21,7 @@ Ask = Callable[..., Request]
 def bounds() -> Bounds:
     return Bounds(
         limits=patching.DEFAULT_LIMITS,
+        attributes_bytes_max=1_000,
         full_value_every=3,
         batch_bytes_max=1_000_000,
         stored_bytes_max=5_000_000,
@@ -49,8 +50,7 @@ def ask() -> Ask:
         made += 1
         given = {
             "catalog": "c",
-            "key": key,
-            "edit": edit,
+            "edits": (KeyEdit(key, edit),),
             "conditions": NO_CONDITIONS,
             "commit_id": f"{made:032x}",
             "deadline": 1e9,

@@ -11,7 +11,8 @@ import bson
 
 from gateway.commits.advance import advance_all
 from gateway.commits.conditions import ANY, Conditions
-from gateway.commits.decide import Bounds, Decision, View, decide
+from gateway.commits.decide import decide
+from gateway.commits.decision import Bounds, Decision, View
 from gateway.commits.errors import (
     DocumentNotFound,
     IdempotencyMismatch,
@@ -20,7 +21,7 @@ from gateway.commits.errors import (
     PreconditionFailed,
 )
 from gateway.commits.requests import Applied, Delete, Merge, Outcome, Refused, Request, Unchanged
-from gateway.model import Document, Head, Idempotency
+from gateway.model import SETTINGS_KEY, Document, Head, Idempotency
 from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.commits.conftest import Ask, document, patch, put, replace
@@ -31,7 +32,7 @@ NOW = 1_800_000_000_000_000
 def view(
     *documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: Iterable[str] = "k"
 ) -> View:
-    known: dict[str, Document | None] = dict.fromkeys(keys)
+    known: dict[str, Document | None] = dict.fromkeys((SETTINGS_KEY, *keys))
     known |= {d.key: d for d in documents}
     return View("c", revision, time_us, known)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.conditions import ANY_TOKEN, Conditions
+from gateway.commits.conditions import ANY_TAG, Conditions
 from gateway.http.conditions import read_conditions, write_conditions
 from gateway.http.refusals import RequestRefused
 from tests.http.conftest import Catalog, problem
@@ -29,12 +29,12 @@ def environ_of(**headers: str) -> dict[str, Any]:
         ({"if_match": ' "a" ,, \t"b", '}, Conditions(if_match=frozenset("ab"))),
         ({"if_match": '"a,b"'}, Conditions(if_match=frozenset({"a,b"}))),
         ({"if_match": '""'}, Conditions(if_match=frozenset({""}))),
-        ({"if_match": "*"}, Conditions(if_match=ANY_TOKEN)),
-        ({"if_match": " * "}, Conditions(if_match=ANY_TOKEN)),
+        ({"if_match": "*"}, Conditions(if_match=ANY_TAG)),
+        ({"if_match": " * "}, Conditions(if_match=ANY_TAG)),
         ({"if_match": '"*"'}, Conditions(if_match=frozenset({'"*"'}))),
         ({"if_match": 'W/"a"'}, Conditions(if_match=frozenset({'W/"a"'}))),
         ({"if_none_match": 'W/"a", "b"'}, Conditions(if_none_match=frozenset("ab"))),
-        ({"if_none_match": "*"}, Conditions(if_none_match=ANY_TOKEN)),
+        ({"if_none_match": "*"}, Conditions(if_none_match=ANY_TAG)),
         ({"if_unmodified_since": PAST}, Conditions(if_unmodified_since=784111777)),
         (
             {"if_unmodified_since": "Sunday, 06-Nov-94 08:49:37 GMT"},
@@ -50,7 +50,7 @@ def environ_of(**headers: str) -> dict[str, Any]:
         ),
         (
             {"if_match": "*", "if_none_match": '"b"'},
-            Conditions(if_match=ANY_TOKEN, if_none_match=frozenset("b")),
+            Conditions(if_match=ANY_TAG, if_none_match=frozenset("b")),
         ),
     ],
 )

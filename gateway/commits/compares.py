@@ -1,0 +1,108 @@
+"""The ``compare`` of a transaction: what must be so, and what was found where it isn't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import patching
+from gateway.commits.errors import FailedCompare
+from gateway.model import Document
+from patching import ABSENT, ExtendedPatch, Json, PatchError
+
+Look = Callable[[str], Document | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIs:
+    """The document is as it was when it had this version token."""
+
+    key: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsAbsent:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The document's content equals ``value``, as JSON."""
+
+    key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfies:
+    """The document passes ``tests``: RFC 6902 tests and predicates, nothing else."""
+
+    key: str
+    tests: ExtendedPatch
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIs:
+    """The catalog is at ``revision``."""
+
+    revision: int
+
+
+Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
+
+
+def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
+    return frozenset(each.key for each in compares if not isinstance(each, RevisionIs))
+
+
+def speaks_of_content(compare: Compare) -> bool:
+    """Whether it speaks of what a document holds, not of when it was last changed."""
+    return isinstance(compare, IsAbsent | Equals | Satisfies)
+
+
+def failed_compares(
+    compares: Sequence[Compare], look: Look, revision: int, limits: patching.Limits
+) -> list[FailedCompare]:
+    """Those that are false, in order; ``revision`` is the catalog's."""
+    failed = []
+    for index, compare in enumerate(compares):
+        if isinstance(compare, RevisionIs):
+            if compare.revision != revision:
+                reason = f"the catalog is at revision {revision}, not {compare.revision}"
+                failed.append(FailedCompare(index, None, reason, None))
+            continue
+        document = look(compare.key)
+        live = document if document is not None and document.exists else None
+        reason = _why_false(compare, live, limits)
+        if reason:
+            failed.append(FailedCompare(index, compare.key, reason, live))
+    return failed
+
+
+def _why_false(
+    compare: TokenIs | IsAbsent | Equals | Satisfies, live: Document | None, limits: patching.Limits
+) -> str:
+    """Empty where the compare is true."""
+    match compare:
+        case IsAbsent():
+            return "there is such a document" if live else ""
+        case Satisfies():
+            return _why_unsatisfied(compare.tests, live, limits)
+        case _ if live is None:
+            return "there is no such document"
+        case TokenIs():
+            return "" if live.token == compare.token else f"its token is {live.token}"
+        case Equals():
+            assert live.content is not ABSENT
+            return "" if patching.equal(live.content, compare.value) else "it holds another value"
+
+
+def _why_unsatisfied(tests: ExtendedPatch, live: Document | None, limits: patching.Limits) -> str:
+    content = live.content if live else ABSENT
+    size_bytes = live.size_bytes if live else 0
+    try:
+        patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
+    except PatchError as error:
+        return str(error)
+    return ""

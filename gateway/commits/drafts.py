@@ -1,0 +1,135 @@
+"""A request's edits worked through in order, on drafts, before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import patching
+from gateway.commits.edits import Draft, EditLimits, Subject, draft_of, edited
+from gateway.commits.errors import DocumentNotFound, TargetExists
+from gateway.commits.requests import Get, KeyEdit, Move, Touch
+from gateway.model import Change, Commit, Document
+from patching import ABSENT, Absent, Json
+
+
+class Drafts:
+    """What a request's edits make of its documents. ``document_of`` gives what it found."""
+
+    def __init__(
+        self, catalog: str, document_of: Callable[[str], Document | None], limits: EditLimits
+    ) -> None:
+        self._catalog = catalog
+        self._document_of = document_of
+        self._limits = limits
+        self._drafts: dict[str, Draft] = {}
+        self._deleted: set[str] = set()
+        self._changed: dict[str, Draft] | None = None
+        self.forced = False
+        self.work_bytes = 0
+
+    def perform(self, each: KeyEdit) -> None:
+        """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises."""
+        edit = each.edit
+        if isinstance(edit, Get):
+            return
+        if isinstance(edit, Touch):
+            self.forced = True
+        elif isinstance(edit, Move):
+            self._move(each.key, edit.to)
+        else:
+            before = self._draft(each.key)
+            subject = Subject(self._catalog, each.key, self._document_of(each.key))
+            self._set(each.key, edited(before, edit, subject, self._limits))
+
+    def changed(self) -> dict[str, Draft]:
+        """By key, those that differ from what the request found."""
+        if self._changed is None:
+            self._changed = {
+                key: draft for key, draft in self._drafts.items() if self._differs(key, draft)
+            }
+        return self._changed
+
+    def found(self, key: str) -> Document | None:
+        """The live document that ``key`` goes on from; None where it is a new one."""
+        document = self._document_of(key)
+        kept = document is not None and document.exists and key not in self._deleted
+        return document if kept else None
+
+    def _move(self, key: str, to: str) -> None:
+        draft = self._draft(key)
+        if draft.content is ABSENT:
+            raise DocumentNotFound(self._catalog, key)
+        if self._draft(to).content is not ABSENT:
+            raise TargetExists(to)
+        self._set(key, Draft(ABSENT, None, 0, "delete"))
+        self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
+
+    def _draft(self, key: str) -> Draft:
+        draft = self._drafts.get(key)
+        if draft is None:
+            draft = draft_of(self._document_of(key))
+            self.work_bytes += draft.size_bytes
+        return draft
+
+    def _set(self, key: str, draft: Draft) -> None:
+        if draft.content is ABSENT:
+            self._deleted.add(key)
+        self._drafts[key] = draft
+        self._changed = None
+
+    def _differs(self, key: str, draft: Draft) -> bool:
+        if draft.action is None:
+            return False
+        before = draft_of(self._document_of(key))
+        return not (
+            _equal(before.content, draft.content)
+            and _equal(before.attributes or {}, draft.attributes or {})
+        )
+
+
+def recorded_change(
+    drafts: Drafts, key: str, commit: Commit, is_value_due: Callable[[int, int], bool]
+) -> tuple[Change, Document]:
+    """What ``commit`` records of the draft of ``key``, and the document that it leaves.
+
+    ``is_value_due`` tells, by size and number of patches since the last full value, whether a
+    patch records the full value.
+    """
+    draft = drafts.changed()[key]
+    found = drafts.found(key)
+    create_revision, patches = commit.revision, 0
+    if found is not None:
+        create_revision, patches = found.create_revision, found.patches + 1
+    whole = draft.action in ("put", "delete") or is_value_due(draft.size_bytes, patches)
+    begins = whole or found is None
+    attributes = draft.attributes
+    if not begins and found is not None:
+        kept = _equal(found.attributes or {}, draft.attributes or {})
+        attributes = None if kept else draft.attributes or {}
+    change = Change(
+        key=key,
+        action=draft.action or "put",
+        create_revision=create_revision,
+        patch=list(draft.patch) if draft.action == "patch" else None,
+        value=draft.content if whole else ABSENT,
+        size_bytes=draft.size_bytes,
+        attributes=attributes,
+    )
+    document = Document(
+        key=key,
+        content=draft.content,
+        revision=commit.revision,
+        create_revision=create_revision,
+        commit_id=commit.id,
+        time_us=commit.time_us,
+        patches=0 if begins else patches,
+        size_bytes=draft.size_bytes,
+        attributes=draft.attributes,
+    )
+    return change, document
+
+
+def _equal(before: Json | Absent, after: Json | Absent) -> bool:
+    if before is ABSENT or after is ABSENT:
+        return before is after
+    return before is after or patching.equal(before, after)

@@ -1,0 +1,193 @@
+"""Several documents at one revision: pages of a catalog, named documents, and a whole export.
+
+Worked example. A page of catalog c is asked for at its head, 7; while it is read, somebody
+commits 8, which changes key b. The records of a, b and c are read in one go: a was last changed
+at 3 and c at 7, so they are what 7 had; b is at 8 already and is rebuilt from history as 7 had
+it. The next page is asked for at revision 7 too, however far the head has moved.
+
+Where history was compacted beyond the revision meanwhile, what was read may lack tombstones that
+were purged; so the floor is looked at last, and the answer given up if it has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.commits.errors import CatalogNotFound, RevisionCompacted, RevisionNotFound
+from gateway.commits.observe import Settler
+from gateway.commits.reaching import reaching
+from gateway.commits.rebuild import HistoryIncomplete, rebuild
+from gateway.commits.runtime import Runtime
+from gateway.model import Document, Head, Pin
+from gateway.store.contract import Store
+
+_PAGE_BYTES_MAX = 4 * 1024 * 1024
+_EXPORT_PAGE = 500
+# An export holds its revision while it runs; renewed well before it would end.
+_EXPORT_PIN_S = 120
+_EXPORT_RENEW_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Live documents by key, as ``revision`` had them; ``next_after`` None: that was the last."""
+
+    revision: int
+    documents: Sequence[Document]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A whole catalog as ``revision`` had it; ``documents`` can be gone through once."""
+
+    revision: int
+    documents: Iterator[Document]
+
+
+class Listing:
+    """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
+    (above the head) and RevisionCompacted (below the floor)."""
+
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+        self._store = store
+        self._settler = settler
+        self._runtime = runtime
+
+    def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
+        """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
+        with reaching():
+            return self._store.list_heads(after, prefix, limit)
+
+    def head(self, catalog: str) -> Head:
+        """The catalog's head, read now. CatalogNotFound also for a deleted one."""
+        with reaching():
+            head = self._store.heads([catalog]).get(catalog)
+        if head is None or head.deleted:
+            raise CatalogNotFound(catalog, 0 if head is None else head.revision)
+        return head
+
+    def revision_at(self, catalog: str, time_us: int) -> int:
+        """The revision of the last commit made at or before ``time_us``."""
+        with reaching():
+            standing = self._settler.settle(catalog)
+            commit = self._store.commit_at(catalog, time_us)
+        if commit is None and standing.floor == 0:
+            detail = "the catalog has no commit that old"
+            raise RevisionNotFound(detail, standing.revision)
+        if commit is None or commit.revision < standing.floor:
+            raise RevisionCompacted(0 if commit is None else commit.revision, standing.floor)
+        return commit.revision
+
+    def page(
+        self, catalog: str, *, prefix: str, after: str, limit: int, revision: int | None
+    ) -> DocumentPage:
+        """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
+
+        At most ``limit``; fewer where they are large, but one at least if any is left.
+        """
+        with reaching():
+            at = self._readable(catalog, revision)
+            return self._page(catalog, prefix, after, limit, at)
+
+    def several(
+        self, catalog: str, keys: Collection[str], *, revision: int | None
+    ) -> tuple[int, dict[str, Document | None]]:
+        """The documents under ``keys`` (None: no live one) at one revision, which comes first."""
+        with reaching():
+            at = self._readable(catalog, revision)
+            stored = self._store.documents({catalog: keys})
+            found = {key: self._as_of(catalog, key, stored.get((catalog, key)), at) for key in keys}
+            self._require_above_floor(catalog, at)
+            return at, found
+
+    def export(self, catalog: str, *, prefix: str = "", revision: int | None = None) -> Export:
+        """All live documents by key ascending, read page by page while they are gone through.
+
+        Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
+        pinned meanwhile. The iterator raises what ``page`` raises.
+        """
+        with reaching():
+            at = self._readable(catalog, revision)
+            first = self._page(catalog, prefix, "", _EXPORT_PAGE, at)
+        return Export(at, self._pages(catalog, prefix, first))
+
+    def _pages(self, catalog: str, prefix: str, page: DocumentPage) -> Iterator[Document]:
+        if page.next_after is None:
+            yield from page.documents
+            return
+        pin_id = self._runtime.new_id()
+        pinned_at = None
+        try:
+            while True:
+                now = self._runtime.monotonic()
+                if pinned_at is None or now - pinned_at > _EXPORT_RENEW_S:
+                    self._pin(catalog, pin_id, page.revision)
+                    pinned_at = now
+                yield from page.documents
+                if page.next_after is None:
+                    return
+                with reaching():
+                    page = self._page(catalog, prefix, page.next_after, _EXPORT_PAGE, page.revision)
+        finally:
+            with reaching():
+                self._store.drop_pin(catalog, pin_id)
+
+    def _pin(self, catalog: str, pin_id: str, revision: int) -> None:
+        expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
+        with reaching():
+            if not self._store.set_pin(catalog, Pin(pin_id, revision, expires_us, "export")):
+                self._require_above_floor(catalog, revision)
+
+    def _page(
+        self, catalog: str, prefix: str, after: str, limit: int, revision: int
+    ) -> DocumentPage:
+        live: list[Document] = []
+        while True:
+            records = self._store.scan_documents(catalog, after, prefix, limit, _PAGE_BYTES_MAX)
+            for record in records:
+                document = self._as_of(catalog, record.key, record, revision)
+                if document is not None:
+                    live.append(document)
+            if not records:
+                break
+            after = records[-1].key
+            if live:
+                break
+        self._require_above_floor(catalog, revision)
+        more = live and self._store.scan_documents(catalog, after, prefix, 1, 1)
+        return DocumentPage(revision, live, after if more else None)
+
+    def _as_of(
+        self, catalog: str, key: str, record: Document | None, revision: int
+    ) -> Document | None:
+        """The live document at ``revision``, given its record, which may be newer."""
+        if record is not None and record.revision > revision:
+            try:
+                record = rebuild(self._store, catalog, key, revision)
+            except HistoryIncomplete:
+                self._require_above_floor(catalog, revision)
+                raise
+        return record if record is not None and record.exists else None
+
+    def _readable(self, catalog: str, revision: int | None) -> int:
+        """The revision to read at, up to which everything is written out."""
+        standing = self._settler.settle(catalog)
+        if standing.revision == 0:
+            raise CatalogNotFound(catalog, 0)
+        if revision is None:
+            return standing.revision
+        if revision > standing.revision:
+            raise RevisionNotFound(
+                f"revision {revision} doesn't exist; the head is {standing.revision}",
+                standing.revision,
+            )
+        if revision < standing.floor:
+            raise RevisionCompacted(revision, standing.floor)
+        return revision
+
+    def _require_above_floor(self, catalog: str, revision: int) -> None:
+        head = self._store.heads([catalog]).get(catalog)
+        if head is not None and revision < head.floor:
+            raise RevisionCompacted(revision, head.floor)
