@@ -152,7 +152,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             for key in _names_after(keys, after, prefix)[:limit]:
                 document = self._documents[catalog, key]
                 scanned.append(document)
-                bytes_max -= len(repr((key, document.content, document.attributes)))
+                bytes_max -= document_bytes(document)
                 if bytes_max <= 0:
                     break
         return scanned
@@ -162,6 +162,11 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def ping(self) -> None:
         return
+
+
+def document_bytes(document: Document) -> int:
+    """What a document takes of the bytes that a scan may fill."""
+    return len(repr((document.key, document.content, document.attributes)))
 
 
 def _names_after(names: Collection[str], after: str, prefix: str) -> list[str]:

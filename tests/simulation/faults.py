@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.model import Commit, Document, Head
-from gateway.store.contract import Move, Moved, Unreachable
+from gateway.model import Commit, Document, Head, Pin, Retention
+from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable
+from gateway.store.memory import document_bytes
 from patching import Json
 
 from .recorder import RecordingStore
 from .scheduler import Process, Scheduler
+from .sim_signals import SimSignals
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -87,6 +89,7 @@ class FaultyStore:
         self._scheduler = scheduler
         self._process = process
         self._rng = rng
+        inner.measure_leases_by(lambda: scheduler.now)
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         return _merged(self._read([_bound(self._inner.heads, [c]) for c in sorted(catalogs)]))
@@ -138,6 +141,80 @@ class FaultyStore:
             return self._inner.list_commits(catalog, after, through, limit, key, bytes_max)
 
         return self._read([listed])[0]
+
+    def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
+        return self._read([lambda: self._inner.list_heads(after, prefix, limit)])[0]
+
+    def scan_documents(
+        self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
+    ) -> Sequence[Document]:
+        def scan() -> list[Document]:
+            """One after the other, while others write."""
+            found: list[Document] = []
+            last, left_bytes = after, bytes_max
+            while len(found) < limit and left_bytes > 0:
+                page = self._inner.scan_documents(catalog, last, prefix, 1, left_bytes)
+                if not page:
+                    break
+                found.extend(page)
+                last, left_bytes = page[0].key, left_bytes - document_bytes(page[0])
+                if self._rng.random() < 0.5:
+                    self._scheduler.give_way()
+            return found
+
+        return self._read([scan])[0]
+
+    def commit_signals(self) -> CommitSignals:
+        opened = self._read([self._inner.commit_signals])[0]
+        return SimSignals(opened, self._scheduler, self._read, self._is_down)
+
+    def retention(self, catalog: str) -> Retention | None:
+        return self._read([lambda: self._inner.retention(catalog)])[0]
+
+    def set_pin(self, catalog: str, pin: Pin) -> bool:
+        return self._update(lambda: self._inner.set_pin(catalog, pin))
+
+    def drop_pin(self, catalog: str, pin_id: str) -> bool:
+        return self._update(lambda: self._inner.drop_pin(catalog, pin_id))
+
+    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+        return self._update(lambda: self._inner.raise_floor(catalog, floor, now_us))
+
+    def end_sweep(self, catalog: str, floor: int) -> None:
+        self._update(lambda: self._inner.end_sweep(catalog, floor))
+
+    def commits_of_keys(
+        self, catalog: str, keys: Collection[str], through: int
+    ) -> Sequence[Commit]:
+        return self._read([lambda: self._inner.commits_of_keys(catalog, keys, through)])[0]
+
+    def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
+        def sweep(each: Swept) -> None:
+            self._inner.sweep(catalog, [each])
+
+        self._write([_bound(sweep, each) for each in swept])
+
+    def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
+        return self._update(lambda: self._inner.drop_replies(catalog, through, before_us))
+
+    def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
+        def purge(limit: int) -> int:
+            return self._inner.purge_tombstones(catalog, through, before_us, limit)
+
+        halves = (limit // 2, limit - limit // 2)
+        return sum(self._write([_bound(purge, half) for half in halves]))
+
+    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
+        return self._update(lambda: self._inner.drop_document(catalog, key, revision))
+
+    def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
+        return self._update(lambda: self._inner.take_lease(name, holder, duration_s))
+
+    def end_lease(self, name: str, holder: str) -> None:
+        self._update(lambda: self._inner.end_lease(name, holder))
+
+    def _update(self, call: Callable[[], _T]) -> _T:
+        return self._write([call])[0]
 
     def stored_bytes(self, content: Json) -> int:
         return self._inner.stored_bytes(content)
@@ -197,9 +274,12 @@ class FaultyStore:
         if self._rng.random() < 0.2:
             seconds = 0.0
         self._scheduler.sleep(seconds)
-        if self._scheduler.now < self._network.down_until:
+        if self._is_down():
             self._scheduler.sleep(0.5)
             raise Unreachable("simulated: the store is down")
+
+    def _is_down(self) -> bool:
+        return self._scheduler.now < self._network.down_until
 
     def _happens(self, probability: float) -> bool:
         return probability > 0 and self._rng.random() < probability

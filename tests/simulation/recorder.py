@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ import msgspec
 from gateway.commits.history import CommitPage
 from gateway.commits.requests import Outcome
 from gateway.commits.service import Reading
-from gateway.model import Commit, Document, Head
-from gateway.store.contract import Moved
+from gateway.model import Commit, Document, Head, Pin
+from gateway.store.contract import Moved, Swept
 from gateway.store.memory import MemoryStore
 
 from .asks import Ask
@@ -29,6 +30,20 @@ class Made:
     base_revision: int
     commit: Commit
     changes: bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A change of what is kept of a catalog, at the moment ``tick``; only what was done is here.
+
+    ``what`` and ``about``: pin (the Pin), unpin (its id), floor (the new one), swept (the floor),
+    sweep (a Swept), replies (through), tombstones (through), document ((key, revision)).
+    """
+
+    tick: int
+    catalog: str
+    what: str
+    about: Any
 
 
 @dataclass
@@ -57,9 +72,11 @@ class Call:
 
 @dataclass
 class Recording:
-    """A history. ``logs`` are the winning moves by catalog; the rest is the state at the end."""
+    """A history. ``logs`` are the winning moves by catalog, ``kept`` what retention did, in order;
+    the rest is the state at the end."""
 
     logs: dict[str, list[Made]] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
@@ -76,11 +93,15 @@ class Recording:
 
 
 class RecordingStore(MemoryStore):
-    """The in-memory store, which notes when each head moved and what it was moved to."""
+    """The in-memory store, which notes when each head moved and what it was moved to, and when
+    something was pinned, compacted or purged."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
+
+    def measure_leases_by(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
 
     def _move(self, to: Head) -> Moved:
         result = super()._move(to)
@@ -90,6 +111,43 @@ class RecordingStore(MemoryStore):
             for commit in to.batch or ():
                 log.append(Made(tick, to.base_revision, commit, changes_json(commit)))
         return result
+
+    def set_pin(self, catalog: str, pin: Pin) -> bool:
+        return self._note(super().set_pin(catalog, pin), catalog, "pin", pin)
+
+    def drop_pin(self, catalog: str, pin_id: str) -> bool:
+        return self._note(super().drop_pin(catalog, pin_id), catalog, "unpin", pin_id)
+
+    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+        return self._note(super().raise_floor(catalog, floor, now_us), catalog, "floor", floor)
+
+    def end_sweep(self, catalog: str, floor: int) -> None:
+        super().end_sweep(catalog, floor)
+        self._note(True, catalog, "swept", floor)
+
+    def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
+        for each in swept:
+            super().sweep(catalog, [each])
+            self._note(True, catalog, "sweep", each)
+
+    def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
+        dropped = super().drop_replies(catalog, through, before_us)
+        self._note(dropped > 0, catalog, "replies", through)
+        return dropped
+
+    def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
+        purged = super().purge_tombstones(catalog, through, before_us, limit)
+        self._note(purged > 0, catalog, "tombstones", through)
+        return purged
+
+    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
+        dropped = super().drop_document(catalog, key, revision)
+        return self._note(dropped, catalog, "document", (key, revision))
+
+    def _note(self, done: bool, catalog: str, what: str, about: Any) -> bool:
+        if done:
+            self._recording.kept.append(Kept(self._recording.tick(), catalog, what, about))
+        return done
 
     def everything(self) -> tuple[dict[str, list[Commit]], dict[tuple[str, str], Document]]:
         """Commits (ascending) and documents as they are stored."""
