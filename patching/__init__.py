@@ -1,8 +1,11 @@
-"""The patch language: RFC 6901, 6902 and 7396 over decoded JSON, with limits and without I/O.
+"""The patch language: RFC 6901, 6902, 7396 and more over decoded JSON, with limits, without I/O.
 
     before = {"owner": "a", "tags": ["x"]}
     after = apply(before, [{"op": "add", "path": "/tags/-", "value": "y"}])
     diff(before, after)  # [{"op": "add", "path": "/tags/1", "value": "y"}]
+
+An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
+whose items are addressed by key; applying it also gives the RFC 6902 patch that it came to.
 
 Documents and patches are treated as immutable: what a patch leaves alone is shared between the
 document before and the document after. `ABSENT` stands for "there is no document". Every error is
@@ -10,6 +13,7 @@ a `PatchError`, whose docstring draws the tree.
 """
 
 from ._apply import apply, apply_within
+from ._apply_extended import Extended, apply_extended
 from ._diff import diff
 from ._equality import equal
 from ._errors import (
@@ -21,11 +25,13 @@ from ._errors import (
     PathMissing,
     TestFailed,
 )
-from ._footprint import Footprint, footprint, overlap
+from ._extended import ExtendedPatch, is_conditional, parse_extended, parse_tests
+from ._footprint import footprint
 from ._json import ABSENT, Absent, Document, Json
 from ._limits import DEFAULT_LIMITS, Limits
 from ._merge import merge
 from ._operations import Patch, parse
+from ._overlap import Footprint, overlap
 from ._pointer import join_pointer, split_pointer
 
 __all__ = [
@@ -34,6 +40,8 @@ __all__ = [
     "Absent",
     "Document",
     "DocumentAbsent",
+    "Extended",
+    "ExtendedPatch",
     "Footprint",
     "InvalidPatch",
     "Json",
@@ -45,13 +53,17 @@ __all__ = [
     "PathMissing",
     "TestFailed",
     "apply",
+    "apply_extended",
     "apply_within",
     "diff",
     "equal",
     "footprint",
+    "is_conditional",
     "join_pointer",
     "merge",
     "overlap",
     "parse",
+    "parse_extended",
+    "parse_tests",
     "split_pointer",
 ]

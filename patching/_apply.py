@@ -188,6 +188,13 @@ class Application:
             taken = holder.pop(index)
         return taken  # type: ignore[no-any-return]
 
+    def place_moved(self, value: Json, operation: Move) -> None:
+        """Adds `value`, just taken from the source of `operation`, at its target."""
+        tokens = operation.tokens
+        self.insert(tokens, operation.path, value)
+        if len(tokens) > len(operation.source_tokens) and isinstance(value, dict | list):
+            self.deepened.append((self.position, operation.path))
+
     def disown(self, value: Json) -> None:
         """Makes nothing in `value` private any more, for a second place is about to hold it."""
         pending: list[Any] = [value]
@@ -269,9 +276,7 @@ def _move(application: Application, operation: Move) -> None:
             raise application.missing(source, operation.source)
         return
     value = application.take(source, operation.source)
-    application.insert(tokens, operation.path, value)
-    if len(tokens) > len(source) and isinstance(value, dict | list):
-        application.deepened.append((application.position, operation.path))
+    application.place_moved(value, operation)
 
 
 def _copy(application: Application, operation: Copy) -> None:

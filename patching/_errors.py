@@ -16,7 +16,8 @@ class PatchError(Exception):
 
         PatchError
         ├── InvalidPatch        invalid_patch, unknown_operation, invalid_pointer
-        ├── PatchConflict       well formed, but the document is not in the state it needs
+        ├── PatchConflict       well formed, but the document is not in the state it needs;
+        │   │                   patch_conflict where it is none of these:
         │   ├── TestFailed      test_failed
         │   ├── PathMissing     path_missing
         │   └── DocumentAbsent  document_absent
@@ -85,7 +86,8 @@ class PatchConflict(PatchError):
 
 class TestFailed(PatchConflict):
     """A `test` found another value than `expected`: `actual`, which is `ABSENT` where the location
-    doesn't exist. Both are the values themselves, of any size."""
+    doesn't exist. Both are the values themselves, of any size. Of another predicate that is false,
+    `expected` is the predicate as JSON without its path: {"op": "less", "value": 5}."""
 
     __test__: Final = False  # no test class, whatever pytest thinks of the name
     code = "test_failed"

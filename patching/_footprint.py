@@ -1,35 +1,20 @@
-"""What a patch reads and writes, and whether two patches get in each other's way."""
+"""What a patch reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ._apply import Application
 from ._errors import PatchError
+from ._extended import ExtendedPatch
+from ._footprint_extended import extended_footprint
 from ._json import ABSENT, Document
 from ._limits import DEFAULT_LIMITS
 from ._operations import Copy, Move, Operation, Patch, Replace, Test, parse
-from ._pointer import Tokens, find, index_of
-
-_NOTHING: Final[frozenset[str]] = frozenset()
+from ._overlap import Footprint, written
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Sets of JSON Pointers. A pointer stands for the whole value below it; "" for everything.
-
-    `a | b` is the footprint of both, so that of many commits is one."""
-
-    reads: frozenset[str] = _NOTHING
-    writes: frozenset[str] = _NOTHING
-
-    def __or__(self, other: Footprint) -> Footprint:
-        return Footprint(self.reads | other.reads, self.writes | other.writes)
-
-
-def footprint(patch: Patch | list[Any], document: Document = ABSENT) -> Footprint:
+def footprint(patch: Patch | ExtendedPatch | list[Any], document: Document = ABSENT) -> Footprint:
     """What `patch` reads and writes.
 
     Read are the paths of `test` and the sources of `copy` and `move`; written are the paths of all
@@ -45,7 +30,15 @@ def footprint(patch: Patch | list[Any], document: Document = ABSENT) -> Footprin
     none was given), the patch changes nothing outside `writes`; and two patches that both apply to
     it and don't `overlap` give the same result in either order.
 
+    Of an extended patch, predicates read their paths, set operations and `increment` read and write
+    theirs, and `if_exists` reads its path. An address with keys reads the key members of the array
+    it leads through, and writes the item it leads to, or the array where it adds or removes one;
+    without a document it reads and writes the first keyed array on its way. What holds for any
+    document of the same shape then holds for those that are equal where the patch reads.
+
     Errors as `parse`, where `patch` is no `Patch` yet."""
+    if isinstance(patch, ExtendedPatch):
+        return extended_footprint(patch, document)
     if not isinstance(patch, Patch):
         patch = parse(patch)
     reads: set[str] = set()
@@ -74,58 +67,7 @@ def _record(operation: Operation, root: Document, reads: set[str], writes: set[s
         if operation.source_tokens == operation.tokens and isinstance(operation, Move):
             return
     if isinstance(operation, Move):
-        writes.add(_written(operation.source, operation.source_tokens, root))
+        writes.add(written(operation.source, operation.source_tokens, root))
     # A move out of an array may shift the array that holds its target, so that `root` shows
     # another container there; but then the array, and all below it, is written by its source.
-    writes.add(_written(operation.path, operation.tokens, root))
-
-
-def _written(path: str, tokens: Tokens, root: Document) -> str:
-    """What an operation writes that adds or removes at `path`: the array around it, if any."""
-    if not tokens:
-        return path
-    holder = find(root, tokens[:-1])
-    if isinstance(holder, list):
-        return _parent(path)
-    if isinstance(holder, dict):
-        return path
-    return _parent(path) if tokens[-1] == "-" or _could_be_index(tokens[-1]) else path
-
-
-def _could_be_index(token: str) -> bool:
-    return index_of(token, 10**18) >= 0
-
-
-def overlap(a: Footprint, b: Footprint) -> list[str]:
-    """The pointers of `a` that `b` gets in the way of, sorted; [] if the two are independent.
-
-    Two pointers meet if they are equal or one lies below the other; reads don't meet reads. The
-    cost is proportional to the text of the pointers times their depth, not to the product of the
-    two sets."""
-    touched = b.reads | b.writes
-    met = set(_meeting(a.writes, touched))
-    met.update(_meeting(a.reads, b.writes))
-    return sorted(met)
-
-
-def _meeting(pointers: Set[str], others: Set[str]) -> Iterator[str]:
-    if not pointers or not others:
-        return
-    above_others = {above for other in others for above in _ancestors(other)}
-    for pointer in pointers:
-        if (
-            pointer in others
-            or pointer in above_others
-            or any(above in others for above in _ancestors(pointer))
-        ):
-            yield pointer
-
-
-def _ancestors(pointer: str) -> Iterator[str]:
-    while pointer:
-        pointer = _parent(pointer)
-        yield pointer
-
-
-def _parent(pointer: str) -> str:
-    return pointer[: pointer.rindex("/")]
+    writes.add(written(operation.path, operation.tokens, root))

@@ -27,6 +27,11 @@ class Limits:
     result_bytes_max: int = 4_194_304
     """The whole document after the patch."""
 
+    items_examined_max: int = 2_000_000
+    """Array items that the predicates, set operations and keyed addresses of an extended patch look
+    at, all together; comparing with a large value and searching a long text count as several. Some
+    100 ns each."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 0:

@@ -8,9 +8,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ._errors import InvalidPatch, LimitExceeded
-from ._json import Json, depth, encoded_bytes, shown
+from ._json import Json, encoded_bytes, shown
 from ._limits import DEFAULT_LIMITS, Limits
-from ._pointer import Tokens, split_pointer
+from ._members import as_json, name_bytes, nested, pointer_of, unknown_operation, value_of
+from ._pointer import Tokens
 
 # Comparison by identity (eq=False): Python would take Test("/a", 1) for Test("/a", True).
 
@@ -137,7 +138,7 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     the operation and the member at fault. LimitExceeded over `operations_max`, or where a
     pointer, or a value at its pointer, reaches deeper into the document than `depth_max`."""
     if not isinstance(patch, list):
-        raise InvalidPatch(f"a patch is an array of operations, not {shown(_as_json(patch))}")
+        raise InvalidPatch(f"a patch is an array of operations, not {shown(as_json(patch))}")
     if len(patch) > limits.operations_max:
         raise LimitExceeded("operations_max", limits.operations_max, len(patch))
     operations = []
@@ -145,12 +146,12 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     for position, members in enumerate(patch):
         if not isinstance(members, dict):
             raise InvalidPatch(
-                f"an operation is an object, not {shown(_as_json(members))}", operation=position
+                f"an operation is an object, not {shown(as_json(members))}", operation=position
             )
         name = members.get("op")
-        parser = _PARSERS.get(name) if isinstance(name, str) else None
+        parser = PARSERS.get(name) if isinstance(name, str) else None
         if parser is None:
-            raise _unknown(members, position)
+            raise unknown_operation(members, position, PARSERS)
         operation = parser(members, position, limits)
         growth_bytes += operation.growth_bytes
         deepest = max(deepest, operation.depth)
@@ -159,26 +160,26 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
 
 
 def _add(members: dict[str, Any], position: int, limits: Limits) -> Add:
-    path, tokens = _pointer(members, "path", position, limits)
-    value = _value(members, position)
-    nested = _nested(value, path, tokens, position, limits)
-    return Add(path, tokens, value, encoded_bytes(value) + _name_bytes(tokens), nested)
+    path, tokens = pointer_of(members, "path", position, limits)
+    value = value_of(members, position)
+    levels = nested(value, path, tokens, position, limits)
+    return Add(path, tokens, value, encoded_bytes(value) + name_bytes(tokens), levels)
 
 
 def _remove(members: dict[str, Any], position: int, limits: Limits) -> Remove:
-    return Remove(*_pointer(members, "path", position, limits))
+    return Remove(*pointer_of(members, "path", position, limits))
 
 
 def _replace(members: dict[str, Any], position: int, limits: Limits) -> Replace:
-    path, tokens = _pointer(members, "path", position, limits)
-    value = _value(members, position)
-    nested = _nested(value, path, tokens, position, limits)
-    return Replace(path, tokens, value, encoded_bytes(value), nested)
+    path, tokens = pointer_of(members, "path", position, limits)
+    value = value_of(members, position)
+    levels = nested(value, path, tokens, position, limits)
+    return Replace(path, tokens, value, encoded_bytes(value), levels)
 
 
 def _move(members: dict[str, Any], position: int, limits: Limits) -> Move:
-    path, tokens = _pointer(members, "path", position, limits)
-    source, source_tokens = _pointer(members, "from", position, limits)
+    path, tokens = pointer_of(members, "path", position, limits)
+    source, source_tokens = pointer_of(members, "from", position, limits)
     if len(source_tokens) < len(tokens) and tokens[: len(source_tokens)] == source_tokens:
         raise InvalidPatch(
             f"{shown(source)} can't be moved into itself, to {shown(path)}",
@@ -186,23 +187,23 @@ def _move(members: dict[str, Any], position: int, limits: Limits) -> Move:
             pointer=path,
             member="path",
         )
-    return Move(source, source_tokens, path, tokens, _name_bytes(tokens))
+    return Move(source, source_tokens, path, tokens, name_bytes(tokens))
 
 
 def _copy(members: dict[str, Any], position: int, limits: Limits) -> Copy:
-    path, tokens = _pointer(members, "path", position, limits)
-    source, source_tokens = _pointer(members, "from", position, limits)
-    return Copy(source, source_tokens, path, tokens, _name_bytes(tokens))
+    path, tokens = pointer_of(members, "path", position, limits)
+    source, source_tokens = pointer_of(members, "from", position, limits)
+    return Copy(source, source_tokens, path, tokens, name_bytes(tokens))
 
 
 def _test(members: dict[str, Any], position: int, limits: Limits) -> Test:
-    path, tokens = _pointer(members, "path", position, limits)
-    value = _value(members, position)
-    _nested(value, path, tokens, position, limits)
+    path, tokens = pointer_of(members, "path", position, limits)
+    value = value_of(members, position)
+    nested(value, path, tokens, position, limits)
     return Test(path, tokens, value)
 
 
-_PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = {
+PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = {
     "add": _add,
     "remove": _remove,
     "replace": _replace,
@@ -210,77 +211,3 @@ _PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] =
     "copy": _copy,
     "test": _test,
 }
-
-
-def _pointer(
-    members: dict[str, Any], member: str, position: int, limits: Limits
-) -> tuple[str, Tokens]:
-    pointer = members.get(member)
-    if not isinstance(pointer, str):
-        said = f"not {shown(_as_json(pointer))}" if member in members else "it is missing"
-        raise InvalidPatch(
-            f"the member '{member}' must be a string; {said}", operation=position, member=member
-        )
-    try:
-        tokens = split_pointer(pointer)
-    except InvalidPatch as error:
-        error.operation = position
-        error.member = member
-        raise
-    if len(tokens) > limits.depth_max:
-        raise LimitExceeded(
-            "depth_max", limits.depth_max, len(tokens), operation=position, pointer=pointer
-        )
-    return pointer, tokens
-
-
-def _value(members: dict[str, Any], position: int) -> Json:
-    try:
-        value: Json = members["value"]
-    except KeyError:
-        raise InvalidPatch(
-            "the member 'value' is missing",
-            operation=position,
-            pointer=members["path"],
-            member="value",
-        ) from None
-    return value
-
-
-def _nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
-    nested = len(tokens)
-    if isinstance(value, dict | list):
-        nested += depth(value)
-    if nested > limits.depth_max:
-        raise LimitExceeded("depth_max", limits.depth_max, nested, operation=position, pointer=path)
-    return nested
-
-
-def _name_bytes(tokens: Tokens) -> int:
-    """What a new member takes beside its value: name, colon and comma."""
-    return encoded_bytes(tokens[-1]) + 2 if tokens else 0
-
-
-def _unknown(members: dict[str, Any], position: int) -> InvalidPatch:
-    if "op" not in members:
-        return InvalidPatch("the member 'op' is missing", operation=position, member="op")
-    name = members["op"]
-    if not isinstance(name, str):
-        return InvalidPatch(
-            f"the member 'op' must be a string; not {shown(_as_json(name))}",
-            operation=position,
-            member="op",
-        )
-    return InvalidPatch(
-        f"there is no operation {shown(name)}; known are {', '.join(_PARSERS)}",
-        code="unknown_operation",
-        operation=position,
-        member="op",
-    )
-
-
-def _as_json(value: object) -> Json:
-    """`value` if it is JSON on its face, else its type's name; for messages."""
-    if value is None or isinstance(value, dict | list | str | int | float):
-        return value
-    return type(value).__name__

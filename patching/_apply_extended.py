@@ -1,0 +1,99 @@
+"""Applying an extended patch to a document; how each operation is lowered is in `_changes`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._changes import LOWER
+from ._errors import DocumentAbsent, PatchError
+from ._extended import (
+    AddToSet,
+    AddWithParents,
+    ExtendedOperation,
+    ExtendedPatch,
+    Increment,
+    RemoveIfExists,
+)
+from ._json import ABSENT, Document, Json
+from ._limits import DEFAULT_LIMITS, Limits
+from ._lowering import Lowering
+from ._operations import Add
+from ._predicates import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What an extended patch made of a document."""
+
+    content: Document
+
+    size_bytes: int
+    """A bound of its size as compact JSON, for the next `apply_within` or `apply_extended`."""
+
+    effective: list[dict[str, Json]]
+    """The RFC 6902 patch that makes `content` of the document: no tests, indexes for keys, [] where
+    nothing changed. It shares values with `content`; neither may be modified."""
+
+
+def apply_extended(
+    document: Document,
+    patch: ExtendedPatch,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    document_bytes: int,
+) -> Extended:
+    """The document that `patch` makes of `document`, known to take at most `document_bytes` as
+    compact JSON; all of the patch or none of it.
+
+    Sharing, limits and the bound are those of `apply_within`; `items_examined_max` bounds the work.
+    Writing a value that equals the one that is there changes nothing and isn't recorded. The
+    effective patch has at most `operations_max` operations: it replaces the whole where more would
+    be needed.
+
+    No document (`ABSENT`): predicates find nothing there, so that all but `undefined` (and `not`)
+    fail; `create_parents` makes the root; `if_exists` finds nothing to remove; the rest is
+    DocumentAbsent.
+
+    TestFailed where a predicate is false: `expected` is the value of a `test`, of others the
+    predicate as JSON without its path; `actual` is what is at its path. PathMissing; PatchConflict
+    where a set operation finds no array, `increment` no number or a sum beyond 64 bits, or where a
+    keyed array has two items with one key, also if it is this patch that makes the second.
+    LimitExceeded. Pointers in errors are as the patch has them."""
+    lowering = Lowering(document, patch.keyed, limits, document_bytes)
+    for operation in patch.operations:
+        step(lowering, operation)
+    size_bytes = lowering.application.checked_bytes(document)
+    content = lowering.root
+    effective = lowering.effective
+    if len(effective) > limits.operations_max:
+        effective = [{"op": "remove", "path": ""}]
+        if content is not ABSENT:
+            effective = [{"op": "add", "path": "", "value": content}]
+    return Extended(content, size_bytes, effective)
+
+
+def step(lowering: Lowering, operation: ExtendedOperation) -> None:
+    """Applies the next operation of a patch. After an error `lowering` is of no more use."""
+    lowering.position += 1
+    lowering.said.clear()
+    before = len(lowering.effective)
+    try:
+        if lowering.root is ABSENT and not _can_do_without(operation):
+            raise DocumentAbsent("there is no document; only 'add' at \"\" makes one")
+        LOWER[type(operation)](lowering, operation)
+        if lowering.keyed.by_length and len(lowering.effective) > before:
+            lowering.require_distinct(operation.tokens)
+    except PatchError as error:
+        error.operation = lowering.position
+        pointer = error.pointer
+        error.pointer = operation.path if pointer is None else lowering.said.get(pointer, pointer)
+        raise
+
+
+def _can_do_without(operation: ExtendedOperation) -> bool:
+    """Whether `operation` makes sense where there is no document."""
+    if isinstance(operation, AddToSet | Increment):
+        return operation.create_parents
+    if isinstance(operation, Add) and not operation.tokens:
+        return True
+    return isinstance(operation, Predicate | AddWithParents | RemoveIfExists)

@@ -1,0 +1,136 @@
+"""Whether a predicate holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ._equality import equal
+from ._json import ABSENT, Document, Json
+from ._pointer import Tokens
+from ._predicates import Predicate, is_number, pattern_of
+
+_STEPS_PER_ITEM = 100  # of a pattern's program, per byte of the text
+_BYTES_PER_ITEM = 1000
+
+Find = Callable[[Tokens], Document]
+Charge = Callable[[int], None]
+
+
+def holds(predicate: Predicate, find: Find, charge: Charge) -> bool:
+    """Whether `predicate` is true of the document in which `find` looks up locations.
+
+    `not` is true if none of its predicates is (JSON Predicates section 2.3.2). `less` and `more`
+    compare numbers, by value; the text predicates look at strings; anything else is false.
+    `ignore_case` compares case-folded text. `matches` finds the pattern anywhere in the text.
+    `charge` is told how many array items the work is worth."""
+    if predicate.op in _COMBINED:
+        return _COMBINED[predicate.op](holds(each, find, charge) for each in predicate.apply)
+    actual = find(predicate.tokens)
+    return _SINGLE[predicate.op](actual, predicate, charge)
+
+
+def _none(results: Any) -> bool:
+    return not any(results)
+
+
+_COMBINED: Final[dict[str, Callable[[Any], bool]]] = {"and": all, "or": any, "not": _none}
+
+
+def _test(actual: Document, predicate: Predicate, _: Charge) -> bool:
+    return equal(actual, predicate.value)
+
+
+def _defined(actual: Document, _: Predicate, __: Charge) -> bool:
+    return actual is not ABSENT
+
+
+def _undefined(actual: Document, _: Predicate, __: Charge) -> bool:
+    return actual is ABSENT
+
+
+def _folded(text: str, predicate: Predicate, charge: Charge) -> str:
+    charge(len(text) // _BYTES_PER_ITEM)
+    return text.casefold() if predicate.ignore_case else text
+
+
+def _texts(actual: Document, predicate: Predicate, charge: Charge) -> tuple[str, str] | None:
+    if not isinstance(actual, str):
+        return None
+    value = str(predicate.value)
+    return _folded(actual, predicate, charge), _folded(value, predicate, charge)
+
+
+def _contains(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+    texts = _texts(actual, predicate, charge)
+    return texts is not None and texts[1] in texts[0]
+
+
+def _starts(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+    texts = _texts(actual, predicate, charge)
+    return texts is not None and texts[0].startswith(texts[1])
+
+
+def _ends(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+    texts = _texts(actual, predicate, charge)
+    return texts is not None and texts[0].endswith(texts[1])
+
+
+def _matches(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+    if not isinstance(actual, str):
+        return False
+    pattern = pattern_of(str(predicate.value), ignore_case=predicate.ignore_case)
+    text = actual.encode("utf-8", "surrogatepass")
+    charge(1 + len(text) * pattern.programsize // _STEPS_PER_ITEM)
+    return pattern.search(text) is not None
+
+
+def _in(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+    choices: list[Json] = predicate.value  # type: ignore[assignment]
+    charge(len(choices))
+    if predicate.ignore_case and isinstance(actual, str):
+        folded = _folded(actual, predicate, charge)
+        return any(isinstance(each, str) and each.casefold() == folded for each in choices)
+    return any(equal(actual, each) for each in choices)
+
+
+def _less(actual: Any, predicate: Predicate, _: Charge) -> bool:
+    return is_number(actual) and bool(actual < predicate.value)
+
+
+def _more(actual: Any, predicate: Predicate, _: Charge) -> bool:
+    return is_number(actual) and bool(actual > predicate.value)
+
+
+def _type(actual: Document, predicate: Predicate, _: Charge) -> bool:
+    return type_of(actual) == predicate.value
+
+
+def type_of(value: Document) -> str:
+    """The name that `type` has for what `value` is."""
+    if value is ABSENT:
+        return "undefined"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, dict) else "array"
+
+
+_SINGLE: Final[dict[str, Callable[[Document, Predicate, Charge], bool]]] = {
+    "test": _test,
+    "defined": _defined,
+    "undefined": _undefined,
+    "contains": _contains,
+    "starts": _starts,
+    "ends": _ends,
+    "matches": _matches,
+    "in": _in,
+    "less": _less,
+    "more": _more,
+    "type": _type,
+}

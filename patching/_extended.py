@@ -1,0 +1,256 @@
+"""The extended patch as data: RFC 6902 operations, predicates, set operations and keyed arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ._errors import InvalidPatch, LimitExceeded
+from ._json import Json, encoded_bytes, shown
+from ._keyed import UNKEYED, KeyedArrays, parse_keyed
+from ._limits import DEFAULT_LIMITS, Limits
+from ._members import as_json, flag, name_bytes, nested, pointer_of, unknown_operation, value_of
+from ._operations import PARSERS, Add, Copy, Move, Patch, Remove, Replace, Test
+from ._pointer import Tokens
+from ._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
+
+_MEMBERS: Final = ("patch", "array_primary_keys")
+
+
+class AddWithParents(Add, frozen=True, eq=False):
+    """`add` with `create_parents`."""
+
+    def to_json(self) -> dict[str, Json]:
+        return {**super().to_json(), "create_parents": True}
+
+
+class RemoveIfExists(Remove, frozen=True, eq=False):
+    """`remove` with `if_exists`."""
+
+    def to_json(self) -> dict[str, Json]:
+        return {**super().to_json(), "if_exists": True}
+
+
+class AddToSet(msgspec.Struct, frozen=True, eq=False):
+    """Appends `value` to the array at `path` unless an equal item is in it. `growth_bytes` and
+    `depth` as those of `Add`, for the item."""
+
+    path: str
+    tokens: Tokens
+    value: Json
+    create_parents: bool
+    growth_bytes: int
+    depth: int
+
+    def to_json(self) -> dict[str, Json]:
+        option: dict[str, Json] = {"create_parents": True} if self.create_parents else {}
+        return {"op": "add_to_set", "path": self.path, "value": self.value, **option}
+
+
+class Pull(msgspec.Struct, frozen=True, eq=False):
+    """Removes the items that equal `value` from the array at `path`; there may be none."""
+
+    path: str
+    tokens: Tokens
+    value: Json
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "pull", "path": self.path, "value": self.value}
+
+
+class Increment(msgspec.Struct, frozen=True, eq=False):
+    """Adds `value` to the number at `path`; with `create_parents` a missing one counts as 0."""
+
+    path: str
+    tokens: Tokens
+    value: int | float
+    create_parents: bool
+
+    def to_json(self) -> dict[str, Json]:
+        option: dict[str, Json] = {"create_parents": True} if self.create_parents else {}
+        return {"op": "increment", "path": self.path, "value": self.value, **option}
+
+
+Change: TypeAlias = (
+    Add | AddWithParents | Remove | RemoveIfExists | Replace | Move | Copy
+    | AddToSet | Pull | Increment
+)  # fmt: skip
+ExtendedOperation: TypeAlias = Predicate | Change
+
+
+class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
+    """A well-formed extended patch: operations in the order they apply. Made by `parse_extended`
+    and `parse_tests`. A `test` is held as a predicate.
+
+    It shares the values of the JSON it was parsed from; neither may be modified afterwards."""
+
+    operations: tuple[ExtendedOperation, ...]
+    keyed: KeyedArrays
+
+    def __iter__(self) -> Iterator[ExtendedOperation]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def to_json(self) -> dict[str, Json]:
+        """The patch as decoded JSON, without members that aren't defined. The values are the
+        patch's own, not copies."""
+        whole: dict[str, Json] = {"patch": [each.to_json() for each in self.operations]}
+        if self.keyed.given:
+            whole["array_primary_keys"] = self.keyed.given
+        return whole
+
+
+def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPatch:
+    """Parses `{"patch": [operations], "array_primary_keys": {pointer: [members]}}`, a decoded JSON
+    value. Another member is refused, `patch` is required.
+
+    Operations are those of RFC 6902 (errors as `parse`); `create_parents` on `add`, `add_to_set`
+    and `increment`; `if_exists` on `remove`; `add_to_set`, `pull`, `increment`; and predicates.
+    Members that an operation doesn't define are ignored. `array_primary_keys` says which arrays
+    have their items addressed by key values, in `path` and `from` alike.
+
+    InvalidPatch with the operation's index, its pointer and the member at fault; also where an
+    address and the value for it contradict each other. LimitExceeded as `parse`, where predicates
+    in `apply` count as operations."""
+    if not isinstance(value, dict):
+        raise InvalidPatch(f"an extended patch is an object, not {shown(as_json(value))}")
+    for member in value:
+        if member not in _MEMBERS:
+            raise InvalidPatch(
+                f"there is no member {shown(member)}; known are {', '.join(_MEMBERS)}",
+                member=member,
+            )
+    if "patch" not in value:
+        raise InvalidPatch("the member 'patch' is missing", member="patch")
+    keyed = UNKEYED
+    if "array_primary_keys" in value:
+        keyed = parse_keyed(value["array_primary_keys"], limits)
+    return _parsed(value["patch"], keyed, limits, tests_only=False)
+
+
+def parse_tests(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPatch:
+    """Parses `value`, an array of `test` and predicates, as a patch that only asks. Applied to any
+    document, `ABSENT` included, it changes nothing or raises TestFailed.
+
+    Errors as `parse_extended`; InvalidPatch, with the index, for any other operation."""
+    return _parsed(value, UNKEYED, limits, tests_only=True)
+
+
+def is_conditional(patch: Patch | ExtendedPatch) -> bool:
+    """Whether `patch` has a `test` or another predicate, so that it can be refused for a value."""
+    return any(isinstance(each, Test | Predicate) for each in patch.operations)
+
+
+def _parsed(
+    value: object, keyed: KeyedArrays, limits: Limits, *, tests_only: bool
+) -> ExtendedPatch:
+    if not isinstance(value, list):
+        raise InvalidPatch(
+            f"a patch is an array of operations, not {shown(as_json(value))}",
+            member=None if tests_only else "patch",
+        )
+    if len(value) > limits.operations_max:  # before any is parsed
+        raise LimitExceeded("operations_max", limits.operations_max, len(value))
+    nesting = Nesting(limits, operations=len(value))
+    known = tuple(PREDICATES) if tests_only else (*_PARSERS, *PREDICATES)
+    operations = []
+    for position, members in enumerate(value):
+        if not isinstance(members, dict):
+            raise InvalidPatch(
+                f"an operation is an object, not {shown(as_json(members))}", operation=position
+            )
+        op = members.get("op")
+        if not isinstance(op, str) or op not in known:
+            raise unknown_operation(members, position, known)
+        operation = (
+            parse_predicate(members, position, nesting)
+            if op in PREDICATES
+            else _PARSERS[op](members, position, limits)
+        )
+        if keyed.by_length:
+            _check_addresses(operation, keyed, position)
+        operations.append(operation)
+    return ExtendedPatch(tuple(operations), keyed)
+
+
+def _check_addresses(operation: ExtendedOperation, keyed: KeyedArrays, position: int) -> None:
+    """Refuses what can't be right in any document: composite keys that lack parts, and a value that
+    has other keys than its address."""
+    member, pointer = "path", operation.path
+    try:
+        for each in operation.apply if isinstance(operation, Predicate) else ():
+            _check_addresses(each, keyed, position)
+        keyed.check(operation.tokens)
+        keys = keyed.at(operation.tokens[:-1]) if operation.tokens else None
+        if keys and isinstance(operation, Add | Replace):
+            member = "value"
+            keys.check(operation.value, operation.tokens[-1])
+        if isinstance(operation, Move | Copy):
+            member, pointer = "from", operation.source
+            keyed.check(operation.source_tokens)
+    except InvalidPatch as error:
+        error.operation = position
+        error.pointer = error.pointer or pointer
+        error.member = error.member or member
+        raise
+
+
+def _add(members: dict[str, Any], position: int, limits: Limits) -> Add:
+    add = PARSERS["add"](members, position, limits)
+    assert isinstance(add, Add)
+    if flag(members, "create_parents", position):
+        return AddWithParents(add.path, add.tokens, add.value, add.growth_bytes, add.depth)
+    return add
+
+
+def _remove(members: dict[str, Any], position: int, limits: Limits) -> Remove:
+    path, tokens = pointer_of(members, "path", position, limits)
+    kind = RemoveIfExists if flag(members, "if_exists", position) else Remove
+    return kind(path, tokens)
+
+
+def _add_to_set(members: dict[str, Any], position: int, limits: Limits) -> AddToSet:
+    path, tokens = pointer_of(members, "path", position, limits)
+    value = value_of(members, position)
+    levels = nested(value, path, (*tokens, "-"), position, limits)
+    create = flag(members, "create_parents", position)
+    size = encoded_bytes(value) + name_bytes(tokens)
+    return AddToSet(path, tokens, value, create, size, levels)
+
+
+def _pull(members: dict[str, Any], position: int, limits: Limits) -> Pull:
+    path, tokens = pointer_of(members, "path", position, limits)
+    value = value_of(members, position)
+    nested(value, path, (*tokens, "-"), position, limits)
+    return Pull(path, tokens, value, encoded_bytes(value))
+
+
+def _increment(members: dict[str, Any], position: int, limits: Limits) -> Increment:
+    path, tokens = pointer_of(members, "path", position, limits)
+    create = flag(members, "create_parents", position)
+    value = members.get("value", 1)
+    if not is_number(value):
+        raise InvalidPatch(
+            f"the member 'value' of 'increment' must be a number; not {shown(as_json(value))}",
+            operation=position,
+            pointer=path,
+            member="value",
+        )
+    return Increment(path, tokens, value, create)
+
+
+_PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Change]]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": PARSERS["replace"],  # type: ignore[dict-item]  # never a Test
+    "move": PARSERS["move"],  # type: ignore[dict-item]
+    "copy": PARSERS["copy"],  # type: ignore[dict-item]
+    "add_to_set": _add_to_set,
+    "pull": _pull,
+    "increment": _increment,
+}
