@@ -7,11 +7,11 @@ never become a write.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from marshmallow import RAISE, Schema, ValidationError, fields
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load
 
 from gateway.http.names import percent_decoded
 from gateway.http.raw_path import Environ
@@ -89,11 +89,48 @@ class NoParameters(_Strict):
     """Routes that take none."""
 
 
-class ReadParameters(_Strict):
+class _Read(_Strict):
+    """What every read takes: ``resource_version``, which means something to writes alone.
+
+    Clients that send it with each request needn't leave it out here.
+    """
+
+    resource_version = _WholeNumber()
+
+    @post_load
+    def _ignore(self, loaded: dict[str, Any], **_: Any) -> dict[str, Any]:
+        loaded.pop("resource_version", None)
+        return loaded
+
+
+class ReadParameters(_Read):
     """Reading a document, as it is or (one of the two) as it was."""
 
     revision = _WholeNumber()
     at = _Timestamp()
+
+
+class ExportParameters(ReadParameters):
+    """A whole catalog, or the part of it whose keys begin with ``prefix``."""
+
+    prefix = fields.String(load_default="")
+
+
+class DocumentsParameters(ReadParameters):
+    """A page of documents with keys above ``after``, or those under the ``key`` parameters."""
+
+    prefix = fields.String(load_default="")
+    after = fields.String(load_default="")
+    limit = _WholeNumber(1, 1000, load_default=100)
+    key = fields.List(fields.String(), load_default=None)
+
+
+class CatalogsParameters(_Strict):
+    """A page of catalogs with names above ``after``."""
+
+    prefix = fields.String(load_default="")
+    after = fields.String(load_default="")
+    limit = _WholeNumber(1, 1000, load_default=100)
 
 
 class WriteParameters(_Strict):
@@ -112,8 +149,9 @@ class PageParameters(_Strict):
 
 
 def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
-    """The query's parameters as ``schema`` loads them."""
-    given = _split(environ.get("QUERY_STRING", ""))
+    """The query's parameters as ``schema`` loads them; a list may be given as often as wanted."""
+    lists = {name for name, field in schema.fields.items() if isinstance(field, fields.List)}
+    given = _split(environ.get("QUERY_STRING", ""), lists)
     try:
         loaded: dict[str, Any] = schema.load(given)
     except ValidationError as error:
@@ -126,8 +164,8 @@ def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
     return loaded
 
 
-def _split(query: str) -> Mapping[str, str]:
-    given: dict[str, str] = {}
+def _split(query: str, lists: Collection[str]) -> Mapping[str, Any]:
+    given: dict[str, Any] = {}
     for pair in query.split("&"):
         if not pair:
             continue
@@ -136,6 +174,9 @@ def _split(query: str) -> Mapping[str, str]:
             name, value = percent_decoded(encoded_name), percent_decoded(encoded_value)
         except ValueError as error:
             _refuse(encoded_name, f"it can't be decoded: {error}")
+        if name in lists:
+            given.setdefault(name, []).append(value)
+            continue
         if name in given:
             _refuse(name, "it is given twice")
         given[name] = value
