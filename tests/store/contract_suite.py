@@ -9,7 +9,7 @@ import pytest
 
 from gateway.model import Change, Commit, Document, Head, Idempotency
 from gateway.store.contract import Move, Moved, Store
-from patching import ABSENT
+from patching import ABSENT, Json
 
 
 def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: object) -> Commit:
@@ -118,6 +118,8 @@ class StoreContract:
             Change("gone", "delete", 1),
             Change("p", "patch", 2, [{"op": "replace", "path": "/$ref", "value": 2**62}]),
             Change("null", "put", 3, None, None, 4),
+            Change("owned", "attributes", 2, attributes={"$ref": {"a.b": [1, None]}, "": "x"}),
+            Change("bare", "attributes", 2, attributes={}),
         )
         full = commit(
             3,
@@ -125,6 +127,9 @@ class StoreContract:
             idempotency=Idempotency("ann", "key-1", "abc"),
             attempts=4,
             changes=changes,
+            succeeded=False,
+            rebased_from="2-abc",
+            deletes_catalog=True,
         )
         store.write_commits([full])
         assert store.commits({"c": (2, 3)})["c"] == [full]
@@ -132,6 +137,24 @@ class StoreContract:
         read = store.head_with_batch("c")
         assert read is not None
         assert read.batch == (full,)
+
+    def test_a_commit_without_changes_is_one_like_others(self, store: Store) -> None:
+        touch = commit(2, changes=(), idempotency=Idempotency("ann", "x", "1"))
+        store.write_commits([commit(1), touch, commit(3)])
+        assert store.commits({"c": (0, 3)})["c"] == [commit(1), touch, commit(3)]
+        assert store.replies({"c": [("ann", "x")]}) == {("c", "ann", "x"): touch}
+        assert store.commit_at("c", touch.time_us) == touch
+        assert store.list_commits("c", 0, 9, 9, None, 1_000_000)[1] == touch
+        assert [c.revision for c in store.changes_of("c", "k", 9)] == [3, 1]
+
+    def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
+        store.move_heads([Move(head(0, commit(1)))])
+        gone = replace(head(1, commit(2, deletes_catalog=True)), deleted=True)
+        store.move_heads([Move(gone)])
+        assert store.heads(["c"]) == {"c": replace(gone, batch=None)}
+        assert store.head_with_batch("c") == gone
+        store.move_heads([Move(head(2, commit(3)))])
+        assert not store.heads(["c"])["c"].deleted
 
     @pytest.mark.parametrize(
         "content",
@@ -153,6 +176,26 @@ class StoreContract:
         found = store.documents({"c": ["päth/../k", "other"], "d": ["k"]})
         assert found == {("c", "päth/../k"): written}
         assert repr(found["c", "päth/../k"].content) == repr(content)
+
+    @pytest.mark.parametrize("content", [{"n": 1}, ABSENT])
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {},
+            {"a.b": {"$set": 1}, "$ref": "x", "$id": 2**62, "": None, "é": [1, 1.5, "\0"]},
+            {"revision": 99, "deleted": True},
+        ],
+    )
+    def test_attributes_come_back_as_they_were_written(
+        self, store: Store, content: Json, attributes: dict[str, Json]
+    ) -> None:
+        written = replace(document(5), content=content, attributes=attributes)
+        store.write_documents({"c": [replace(document(4), attributes={"old": 1}), written]})
+        found = store.documents({"c": ["k"]})["c", "k"]
+        assert found == written
+        assert repr(found.attributes) == repr(attributes)
+        store.write_documents({"c": [document(6)]})
+        assert store.documents({"c": ["k"]})["c", "k"].attributes is None
 
     def test_a_document_is_written_only_over_an_older_one(self, store: Store) -> None:
         store.write_documents({"c": [document(5)]})

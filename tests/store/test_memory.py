@@ -1,10 +1,33 @@
 import pytest
 
 from gateway.store.memory import MemoryStore
+from gateway.store.memory_uploads import MemoryUploads
 from tests.store.contract_suite import StoreContract
+from tests.store.listings_suite import ListingsContract
+from tests.store.retention_suite import RetentionContract
+from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.uploads_suite import UploadsContract
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(
+    StoreContract, ListingsContract, RetentionContract, SignalsContract, LeasesContract
+):
     @pytest.fixture
     def store(self) -> MemoryStore:
         return MemoryStore()
+
+
+class TestMemoryUploads(UploadsContract):
+    @pytest.fixture
+    def uploads(self) -> MemoryUploads:
+        return MemoryStore().uploads()
+
+
+def test_leases_are_measured_by_the_clock_that_was_passed_in() -> None:
+    now = [100.0]
+    store = MemoryStore(monotonic=lambda: now[0])
+    assert store.take_lease("l", "ann", 10.0)
+    now[0] = 109.9
+    assert not store.take_lease("l", "bob", 10.0)
+    now[0] = 110.0
+    assert store.take_lease("l", "bob", 10.0)

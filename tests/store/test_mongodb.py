@@ -4,16 +4,31 @@ import pytest
 from pymongo import MongoClient
 
 from gateway.store.contract import Move, Unreachable
-from gateway.store.mongodb import MongoStore, connect
+from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from tests.store.contract_suite import StoreContract, commit, document, head
+from tests.store.listings_suite import ListingsContract
+from tests.store.retention_suite import RetentionContract
+from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.uploads_suite import UploadsContract, upload
 
 
-class TestMongoStore(StoreContract):
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    yield store
+    store.close()
+
+
+class TestMongoStore(
+    StoreContract, ListingsContract, RetentionContract, SignalsContract, LeasesContract
+):
+    pass
+
+
+class TestMongoUploads(UploadsContract):
     @pytest.fixture
-    def store(self, mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-        store = connect(mongodb_uri, database_name, timeout_ms=10_000)
-        yield store
-        store.close()
+    def uploads(self, store: MongoStore) -> MongoUploads:
+        return store.uploads()
 
 
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:
@@ -56,3 +71,41 @@ def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
 def test_a_malformed_uri_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="MongoDB URI"):
         connect("mongodb://[", "x", timeout_ms=300)
+
+
+def test_what_expires_is_left_to_the_server_parts_first(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    made = upload()
+    store.uploads().create_upload(made)
+    store.uploads().put_part(made, 1, b"x")
+    with MongoClient(mongodb_uri, tz_aware=True) as client:
+        expiries = []
+        for name in ("upload_parts", "uploads"):
+            indexes = client[database_name][name].index_information()
+            assert indexes["expires_1"]["expireAfterSeconds"] == 0
+            record = client[database_name][name].find_one({})
+            assert record is not None
+            expiries.append(record["expires"].timestamp())
+    assert expiries[0] == pytest.approx(made.expires_us / 1e6, abs=0.01)
+    assert expiries[1] > expiries[0]
+
+
+def test_a_part_too_large_for_a_record_is_refused(store: MongoStore) -> None:
+    with pytest.raises(ValueError, match="12582912 bytes"):
+        store.uploads().put_part(upload(), 1, b"x" * (12 * 1024 * 1024 + 1))
+
+
+def test_fields_that_say_nothing_take_no_space(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    store.write_commits([commit(1)])
+    store.write_documents({"c": [document(1)]})
+    with MongoClient(mongodb_uri) as client:
+        written = client[database_name]["commits"].find_one({})
+        kept = client[database_name]["documents"].find_one({})
+    assert written is not None
+    assert kept is not None
+    assert not {"succeeded", "rebased_from", "deletes_catalog", "message"} & set(written)
+    assert "attributes" not in written["changes"]
+    assert "attributes" not in kept["state"]

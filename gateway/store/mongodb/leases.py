@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.mongodb.connection import Part
@@ -14,25 +15,26 @@ class LeasesPart(Part):
     """See ``gateway.store.contract.Store``."""
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
-        mine = {"$eq": ["$holder", {"$literal": holder}]}
-        over = {"$lte": ["$until", "$$NOW"]}
+        me = {"$literal": holder}
+        # A lease that isn't there yet has no `until`, which is lower than any date.
+        free = {"$or": [{"$eq": ["$holder", me]}, {"$lte": ["$until", "$$NOW"]}]}
+        until = {"$add": ["$$NOW", round(duration_s * 1000)]}
         taken = {
-            "holder": {"$literal": holder},
-            "until": {"$add": ["$$NOW", round(duration_s * 1000)]},
+            "holder": {"$cond": [free, me, "$holder"]},
+            "until": {"$cond": [free, until, "$until"]},
         }
         with self._on.writing() as session:
             try:
-                self._on.database["leases"].update_one(
-                    {"_id": name, "$expr": {"$or": [mine, over]}},
+                lease = self._on.database["leases"].find_one_and_update(
+                    {"_id": name},
                     [{"$set": taken}],
                     upsert=True,
+                    return_document=ReturnDocument.AFTER,
                     session=session,
                 )
             except DuplicateKeyError:
-                # Another one's, and not over: the filter doesn't match it, and its name can't be
-                # inserted a second time.
-                return False
-        return True
+                return False  # another one made it at this very moment
+        return lease is not None and bool(lease["holder"] == holder)
 
     def end_lease(self, name: str, holder: str) -> None:
         with self._on.writing() as session:

@@ -1,0 +1,77 @@
+"""What every store must do: names in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.store.contract import Move, Store
+from patching import ABSENT
+from tests.store.contract_suite import commit, document, head
+
+_LAST = "\U0010ffff"
+# By UTF-8, where U+FFFF comes before an emoji and UTF-16 has it behind.
+_NAMES = [
+    "\x01",
+    " ",
+    "A",
+    "a",
+    "a\x01",
+    "a/",
+    "a/b",
+    "ab",
+    "a\ud7ff",
+    "a\ue000",
+    "a\uffff",
+    "a😀",
+    f"a{_LAST}",
+    f"a{_LAST}{_LAST}",
+    "b",
+    "é",
+    "\uffff",
+    "😀",
+    _LAST,
+    f"{_LAST}x",
+]
+_MANY = 1_000_000_000
+
+
+class ListingsContract:
+    """Subclasses give the fixture ``store``."""
+
+    @pytest.mark.parametrize("after", ["", "a", "a/", "a\uffff", "aa", "b", _LAST])
+    @pytest.mark.parametrize(
+        "prefix", ["", "a", "a/", "a\ud7ff", "a😀", f"a{_LAST}", _LAST, "no", "😀"]
+    )
+    def test_names_come_in_order_and_within_their_bounds(
+        self, store: Store, after: str, prefix: str
+    ) -> None:
+        expected = [name for name in _NAMES if name > after and name.startswith(prefix)]
+        store.write_documents({"c": [document(1, key=name) for name in reversed(_NAMES)]})
+        store.write_documents({"c/": [document(1, key="a")], "b": [document(1, key="a")]})
+        store.move_heads([Move(head(0, commit(1, catalog=name))) for name in reversed(_NAMES)])
+        found = store.scan_documents("c", after, prefix, 99, _MANY)
+        assert [d.key for d in found] == expected
+        assert [h.catalog for h in store.list_heads(after, prefix, 99)] == expected
+        assert [h.catalog for h in store.list_heads(after, prefix, 2)] == expected[:2]
+
+    def test_listed_heads_are_whole_but_for_their_batches(self, store: Store) -> None:
+        made = replace(head(0, commit(1), commit(2)), deleted=True)
+        store.move_heads([Move(made)])
+        store.raise_floor("c", 1, 0)
+        assert store.list_heads("", "", 9) == [replace(made, batch=None, floor=1)]
+
+    def test_a_scan_has_tombstones_but_not_the_settings(self, store: Store) -> None:
+        """The settings have the empty key, and nothing comes before it to begin after."""
+        gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
+        kept = replace(document(3, key="kept"), attributes={"o": "ann"})
+        store.write_documents({"c": [document(1, key=""), gone, kept]})
+        assert store.scan_documents("c", "", "", 9, _MANY) == [gone, kept]
+
+    def test_a_scan_is_bounded_in_count_and_bytes(self, store: Store) -> None:
+        heavy = [document(n, key=f"k{n}", content="x" * 1000) for n in range(1, 9)]
+        store.write_documents({"c": heavy})
+        assert store.scan_documents("c", "k1", "k", 3, _MANY) == heavy[1:4]
+        assert store.scan_documents("c", "k1", "k", 9, 2500) == heavy[1:4]
+        assert store.scan_documents("c", "k6", "k", 9, 1) == heavy[6:7]

@@ -1,0 +1,211 @@
+"""What every store must do: pins, the floor, and the removal of what is below it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gateway.model import Change, Commit, Idempotency, Pin, Retention
+from gateway.store.contract import Move, Store, Swept
+from patching import ABSENT
+from tests.store.contract_suite import commit, document, head
+
+_NOW_US = 1_000_000
+_MANY = 1_000_000
+
+
+def pin(revision: int, *, name: str = "p", expires_us: int = _NOW_US + 1) -> Pin:
+    return Pin(name, revision, expires_us, "$ann")
+
+
+def two_keys(revision: int, **fields: object) -> Commit:
+    changes = (Change("a", "put", 1, None, {"n": revision}, 9), Change("b", "delete", 1))
+    return commit(revision, changes=changes, **fields)
+
+
+def reduced(full: Commit, *keys: str) -> Commit:
+    """``full`` as compaction leaves it: whole under ``keys`` alone."""
+    changes = tuple(
+        change if change.key in keys else Change(change.key, change.action, change.create_revision)
+        for change in full.changes
+    )
+    return replace(full, changes=changes)
+
+
+class RetentionContract:
+    """Subclasses give the fixture ``store``."""
+
+    @pytest.fixture
+    def at_ten(self, store: Store) -> Store:
+        store.move_heads([Move(head(0, *(commit(n) for n in range(1, 11))))])
+        return store
+
+    def test_a_catalog_without_a_head_keeps_nothing(self, store: Store) -> None:
+        assert store.retention("c") is None
+        assert not store.set_pin("c", pin(0))
+        assert not store.drop_pin("c", "p")
+        assert not store.raise_floor("c", 1, _NOW_US)
+        store.end_sweep("c", 5)
+        assert store.retention("c") is None
+        assert store.heads(["c"]) == {}
+
+    def test_a_new_catalog_keeps_everything(self, at_ten: Store) -> None:
+        assert at_ten.retention("c") == Retention(10, 0, 0, ())
+
+    def test_a_pin_holds_within_the_history_alone(self, at_ten: Store) -> None:
+        assert at_ten.raise_floor("c", 4, _NOW_US)
+        allowed = [n for n in range(12) if at_ten.set_pin("c", pin(n, name=f"{n}"))]
+        assert allowed == [4, 5, 6, 7, 8, 9, 10]
+
+    def test_a_pin_is_replaced_by_one_with_its_id(self, at_ten: Store) -> None:
+        pins = [pin(3, name="x"), pin(5, name="y"), pin(7, name="x", expires_us=9)]
+        assert [at_ten.set_pin("c", each) for each in pins] == [True] * 3
+        assert at_ten.retention("c") == Retention(10, 0, 0, (pins[1], pins[2]))
+        assert at_ten.drop_pin("c", "y")
+        assert not at_ten.drop_pin("c", "y")
+        assert at_ten.retention("c") == Retention(10, 0, 0, (pins[2],))
+
+    def test_a_refused_pin_leaves_the_one_before(self, at_ten: Store) -> None:
+        at_ten.set_pin("c", pin(3))
+        assert not at_ten.set_pin("c", pin(11))
+        assert at_ten.retention("c") == Retention(10, 0, 0, (pin(3),))
+
+    def test_the_floor_rises_no_higher_than_a_pin(self, at_ten: Store) -> None:
+        at_ten.set_pin("c", pin(6))
+        assert not at_ten.raise_floor("c", 7, _NOW_US)
+        assert at_ten.raise_floor("c", 6, _NOW_US)
+        assert at_ten.retention("c") == Retention(10, 6, 0, (pin(6),))
+
+    def test_expired_pins_hold_nothing_and_are_dropped(self, at_ten: Store) -> None:
+        at_ten.set_pin("c", pin(2, name="over", expires_us=_NOW_US))
+        at_ten.set_pin("c", pin(8, name="high"))
+        assert not at_ten.raise_floor("c", 3, _NOW_US - 1)
+        assert at_ten.raise_floor("c", 3, _NOW_US)
+        assert at_ten.retention("c") == Retention(10, 3, 0, (pin(8, name="high"),))
+
+    def test_the_floor_rises_only_and_not_above_the_head(self, at_ten: Store) -> None:
+        assert at_ten.raise_floor("c", 5, _NOW_US)
+        at_ten.end_sweep("c", 5)
+        assert [n for n in (0, 4, 5, 11) if at_ten.raise_floor("c", n, _NOW_US)] == []
+        assert at_ten.raise_floor("c", 10, _NOW_US)
+        assert at_ten.heads(["c"])["c"].floor == 10
+
+    def test_the_floor_rises_only_when_history_was_swept_to_it(self, at_ten: Store) -> None:
+        assert at_ten.raise_floor("c", 5, _NOW_US)
+        assert not at_ten.raise_floor("c", 6, _NOW_US)
+        at_ten.end_sweep("c", 5)
+        assert at_ten.raise_floor("c", 6, _NOW_US)
+        at_ten.end_sweep("c", 6)
+        at_ten.end_sweep("c", 5)
+        assert at_ten.retention("c") == Retention(10, 6, 6, ())
+
+    def test_a_move_of_the_head_leaves_retention_alone(self, at_ten: Store) -> None:
+        at_ten.raise_floor("c", 5, _NOW_US)
+        at_ten.end_sweep("c", 5)
+        at_ten.set_pin("c", pin(7))
+        at_ten.move_heads([Move(head(10, commit(11)))])
+        assert at_ten.retention("c") == Retention(11, 5, 5, (pin(7),))
+
+    def test_of_a_pin_and_a_compaction_that_race_one_is_refused(self, store: Store) -> None:
+        for number in range(20):
+            catalog = f"c{number}"
+            store.move_heads([Move(head(0, *(commit(n, catalog=catalog) for n in range(1, 9))))])
+            done = race(
+                lambda c=catalog: store.set_pin(c, pin(3)),
+                lambda c=catalog: store.raise_floor(c, 5, _NOW_US),
+            )
+            assert sorted(done) == [False, True]
+
+    def test_a_swept_commit_is_found_under_its_keys_alone(self, store: Store) -> None:
+        full = two_keys(2, idempotency=Idempotency("ann", "x", "1"))
+        left = reduced(full, "a")
+        store.write_commits([commit(1, key="b"), full, commit(3, key="a")])
+        store.sweep("c", [Swept(1, None), Swept(2, left, frozenset({"a"}))])
+        assert store.commits({"c": (1, 3)})["c"] == [left, commit(3, key="a")]
+        assert not store.commits({"c": (0, 3)}).get("c")
+        assert store.replies({"c": [("ann", "x")]}) == {("c", "ann", "x"): left}
+        assert store.changes_of("c", "b", 9) == []
+        assert store.changes_of("c", "a", 9) == [commit(3, key="a"), left]
+        assert store.list_commits("c", 0, 9, 9, "b", _MANY) == []
+        assert store.list_commits("c", 0, 9, 9, "a", _MANY) == [left, commit(3, key="a")]
+        assert store.commits_of_keys("c", ["b"], 9) == []
+
+    def test_a_sweep_repeated_or_late_brings_nothing_back(self, store: Store) -> None:
+        full = two_keys(1, idempotency=Idempotency("ann", "x", "1"))
+        store.write_commits([full, commit(2)])
+        first = [Swept(1, reduced(full, "a"), frozenset({"a"}))]
+        second = [Swept(1, reduced(full)), Swept(2, None)]
+        for sweep in (first, first, second, second, first):
+            store.sweep("c", sweep)
+        assert store.commits({"c": (0, 2)})["c"] == [reduced(full)]
+        assert store.commits_of_keys("c", ["a", "b", "k"], 9) == []
+        store.sweep("c", [Swept(1, None)])
+        store.sweep("c", second)
+        assert not store.commits({"c": (0, 2)}).get("c")
+        store.sweep("c", [])
+
+    def test_a_late_write_out_leaves_a_swept_commit_alone(self, store: Store) -> None:
+        full = two_keys(1)
+        store.write_commits([full])
+        store.sweep("c", [Swept(1, reduced(full, "b"), frozenset({"b"}))])
+        store.write_commits([full, commit(2)])
+        assert store.commits({"c": (0, 2)})["c"] == [reduced(full, "b"), commit(2)]
+        assert store.changes_of("c", "a", 9) == []
+
+    def test_commits_of_keys_come_ascending_and_once(self, store: Store) -> None:
+        store.write_commits([commit(1, key="x"), two_keys(2), commit(3, key="a")])
+        store.write_commits([commit(4, key="b"), commit(5, key="a"), commit(2, catalog="d")])
+        found = store.commits_of_keys("c", {"a", "b", "none"}, 4)
+        assert [c.revision for c in found] == [2, 3, 4]
+        assert store.commits_of_keys("c", [], 9) == []
+
+    def test_replies_are_dropped_once_nothing_else_needs_them(self, store: Store) -> None:
+        asked = [two_keys(n, idempotency=Idempotency("ann", f"{n}", "1")) for n in range(1, 8)]
+        store.write_commits([*asked, replace(asked[0], catalog="d")])
+        store.sweep("d", [Swept(1, replace(reduced(asked[0]), catalog="d"))])
+        store.sweep("c", [Swept(n, reduced(asked[n - 1])) for n in (1, 2, 4, 5)])
+        store.sweep("c", [Swept(3, reduced(asked[2], "a"), frozenset({"a"}))])
+        assert store.drop_replies("c", 5, asked[3].time_us) == 2
+        assert store.drop_replies("c", 5, asked[3].time_us) == 0
+        left = store.replies({"c": [("ann", f"{n}") for n in range(1, 8)], "d": [("ann", "1")]})
+        assert sorted(left) == [*(("c", "ann", f"{n}") for n in range(3, 8)), ("d", "ann", "1")]
+        assert store.drop_replies("c", 5, _MANY) == 1
+
+    def test_old_tombstones_are_purged_and_nothing_else(self, store: Store) -> None:
+        gone = [
+            replace(document(n, key=f"k{n}"), content=ABSENT, size_bytes=0) for n in range(1, 7)
+        ]
+        store.write_documents({"c": [*gone, document(1, key="lives")], "d": gone[:1]})
+        assert store.purge_tombstones("c", 5, gone[3].time_us, 2) == 2
+        assert store.purge_tombstones("c", 5, gone[3].time_us, 2) == 1
+        assert store.purge_tombstones("c", 5, gone[3].time_us, 2) == 0
+        assert store.purge_tombstones("c", 4, _MANY, 9) == 1
+        left = store.documents({"c": [*(d.key for d in gone), "lives"], "d": ["k1"]})
+        assert sorted(left) == [("c", "k5"), ("c", "k6"), ("c", "lives"), ("d", "k1")]
+
+    def test_a_document_is_dropped_at_its_revision_alone(self, store: Store) -> None:
+        store.write_documents({"c": [document(5)], "d": [document(5)]})
+        assert not store.drop_document("c", "k", 4)
+        assert not store.drop_document("c", "other", 5)
+        assert store.drop_document("c", "k", 5)
+        assert not store.drop_document("c", "k", 5)
+        assert list(store.documents({"c": ["k"], "d": ["k"]})) == [("d", "k")]
+
+
+def race(*calls: Callable[[], bool]) -> list[bool]:
+    barrier = threading.Barrier(len(calls))
+    results: list[bool] = []
+
+    def run(call: Callable[[], bool]) -> None:
+        barrier.wait()
+        results.append(call())
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results

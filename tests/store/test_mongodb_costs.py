@@ -1,0 +1,96 @@
+"""What the server looks at, by its own profiler: little, however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from gateway.model import Change, Idempotency
+from gateway.store.contract import Swept
+from gateway.store.mongodb import MongoStore, connect
+from patching import ABSENT
+from tests.store.contract_suite import commit, document
+
+Profiled = Callable[[], Any]
+_LIVE = 500
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def profiled(mongodb_uri: str, database_name: str) -> Iterator[Profiled]:
+    """A context; within it the server notes what it does, and the list it gives has it after."""
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        database = client[database_name]
+
+        @contextmanager
+        def profile() -> Iterator[list[dict[str, Any]]]:
+            noted: list[dict[str, Any]] = []
+            database.command("profile", 2)
+            yield noted
+            database.command("profile", 0)
+            noted.extend(database["system.profile"].find())
+
+        yield profile
+
+
+def test_dropping_replies_looks_at_nothing_else(store: MongoStore, profiled: Profiled) -> None:
+    asked = [
+        commit(n, idempotency=Idempotency("ann", f"{n}", "1"), key=f"k{n % 7}")
+        for n in range(1, _LIVE)
+    ]
+    store.write_commits(asked)
+    store.write_commits([replace(each, catalog="d") for each in asked])
+    store.sweep("c", [Swept(n, replace(asked[n - 1], changes=())) for n in (3, 5, 7)])
+    store.heads(["c"])
+    with profiled() as noted:
+        assert store.drop_replies("c", _LIVE, 1_000_000) == 3
+    (removal,) = [entry for entry in noted if entry["op"] == "remove"]
+    assert removal["docsExamined"] <= 3
+    assert removal["keysExamined"] <= 5
+
+
+def test_purging_tombstones_looks_at_no_living_document(
+    store: MongoStore, profiled: Profiled
+) -> None:
+    store.write_documents({"c": [document(n, key=f"k{n}") for n in range(1, _LIVE)]})
+    gone = [replace(document(n, key=f"gone{n}"), content=ABSENT) for n in (3, 5, 7, 900)]
+    store.write_documents({"c": gone, "d": gone})
+    store.heads(["c"])
+    with profiled() as noted:
+        assert store.purge_tombstones("c", _LIVE, 1_000_000, 100) == 3
+    examined = [entry["docsExamined"] for entry in noted if entry["op"] in ("query", "remove")]
+    assert len(examined) == 4
+    assert sum(examined) <= 6
+
+
+def test_a_scan_reads_one_page(store: MongoStore, profiled: Profiled) -> None:
+    store.write_documents({"c": [document(n, key=f"k{n:04}") for n in range(1, _LIVE)]})
+    store.write_documents({"b": [document(1)], "d": [document(1)]})
+    with profiled() as noted:
+        assert len(store.scan_documents("c", "k0100", "k0", 10, 1_000_000)) == 10
+    (query,) = [entry for entry in noted if entry["op"] == "query"]
+    assert query["keysExamined"] <= 11
+
+
+def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: Profiled) -> None:
+    heavy = (Change("k", "put", 1, None, "x" * 1_000_000),)
+    signals = store.commit_signals()
+    with profiled() as noted:
+        store.write_commits([commit(n, changes=heavy) for n in range(1, 4)])
+        while signals.next(10.0).get("c") != 3:
+            pass
+    signals.close()
+    answers = [e for e in noted if e["op"] == "getmore" and e.get("nreturned")]
+    assert sum(entry["nreturned"] for entry in answers) == 3
+    assert sum(entry["responseLength"] for entry in answers) < 10_000

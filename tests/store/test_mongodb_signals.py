@@ -1,0 +1,97 @@
+"""What a change stream adds to the contract: it breaks, it waits, it yields to other greenlets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from gateway.store.contract import Unreachable
+from gateway.store.mongodb import connect
+from tests.store.contract_suite import commit
+
+_UNDER_GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import sys, time
+import gevent
+from gateway.store.mongodb import connect
+from tests.store.contract_suite import commit
+
+store = connect(sys.argv[1], sys.argv[2], timeout_ms=10_000)
+signals = store.commit_signals()
+turns = 0
+
+def count():
+    global turns
+    while True:
+        gevent.sleep(0.005)
+        turns += 1
+
+counting = gevent.spawn(count)
+waiting = gevent.spawn(signals.next, 30.0)
+while turns < 50:
+    gevent.sleep(0.005)
+assert not waiting.ready()
+store.write_commits([commit(n) for n in range(1, 4)])
+told = waiting.get(timeout=10)
+while told.get("c") != 3:
+    told = signals.next(10.0)
+assert signals.next(0.0) == {}
+counting.kill()
+signals.close()
+store.close()
+print("told")
+"""
+
+
+def test_waiting_lets_other_greenlets_run(mongodb_uri: str, database_name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _UNDER_GEVENT, mongodb_uri, database_name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "told\n", done.stderr
+
+
+def test_it_waits_longer_than_a_call_may_take(mongodb_uri: str, database_name: str) -> None:
+    """The bound on a call is one on each answer; and an idle stream gives an answer in time."""
+    store = connect(mongodb_uri, database_name, timeout_ms=400)
+    signals = store.commit_signals()
+    writer = threading.Timer(1.2, store.write_commits, [[commit(1)]])
+    writer.start()
+    begun = time.monotonic()
+    assert signals.next(30.0) == {"c": 1}
+    assert time.monotonic() - begun > 1.0
+    writer.join()
+    signals.close()
+    store.close()
+
+
+def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_name: str) -> None:
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    signals = store.commit_signals()
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client[database_name].drop_collection("commits")
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            signals.next(10.0)
+    opened = store.commit_signals()
+    store.write_commits([commit(1)])
+    assert opened.next(10.0) == {"c": 1}
+    opened.close()
+    store.close()
+
+
+def test_out_of_reach_none_is_opened() -> None:
+    store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
+    with pytest.raises(Unreachable):
+        store.commit_signals()
+    store.close()

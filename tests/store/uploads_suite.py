@@ -1,0 +1,82 @@
+"""What every store of uploads must do."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+
+from gateway.store.uploads import Part, Upload, UploadStore
+from tests.store.retention_suite import race
+
+
+def upload(name: str = "u1", **fields: object) -> Upload:
+    now_us = time.time_ns() // 1000
+    made = Upload(
+        id=name,
+        catalog="c",
+        key="päth/k",
+        principal="ann",
+        terms={"if_match": ["1-a"], "$set": {"a.b": 2**62}, "message": None},
+        created_us=now_us,
+        expires_us=now_us + 3_600_000_000,
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+class UploadsContract:
+    """Subclasses give the fixture ``uploads``."""
+
+    def test_an_upload_comes_back_as_it_was_opened(self, uploads: UploadStore) -> None:
+        made = upload()
+        assert uploads.upload("c", "u1") is None
+        uploads.create_upload(made)
+        assert uploads.upload("c", "u1") == made
+        assert uploads.upload("d", "u1") is None
+        assert uploads.parts(made) == []
+
+    def test_parts_come_by_number(self, uploads: UploadStore) -> None:
+        made, other = upload(), upload("u11")
+        for number in (300, 2, 10, 0):
+            content = b"\0\xff" * number
+            digest = hashlib.sha256(content).hexdigest()
+            assert uploads.put_part(made, number, content) == Part(number, 2 * number, digest)
+        uploads.put_part(other, 1, b"x")
+        assert [part.number for part in uploads.parts(made)] == [0, 2, 10, 300]
+        assert uploads.part_content(made, 2) == b"\0\xff\0\xff"
+        assert uploads.part_content(made, 0) == b""
+        assert uploads.part_content(made, 1) is None
+
+    def test_a_part_replaces_the_one_with_its_number(self, uploads: UploadStore) -> None:
+        made = upload()
+        uploads.put_part(made, 1, b"old")
+        new = uploads.put_part(made, 1, b"new one")
+        assert uploads.parts(made) == [new]
+        assert uploads.part_content(made, 1) == b"new one"
+
+    def test_a_part_put_many_times_at_once_is_there_once(self, uploads: UploadStore) -> None:
+        made = upload()
+        contents = [bytes([n]) * 1000 for n in range(8)]
+        puts = [lambda c=c: uploads.put_part(made, 1, c).size_bytes == 1000 for c in contents]
+        assert race(*puts) == [True] * 8
+        (part,) = uploads.parts(made)
+        content = uploads.part_content(made, 1)
+        assert content in contents
+        assert part.sha256 == hashlib.sha256(content).hexdigest()
+
+    def test_a_large_part_fits(self, uploads: UploadStore) -> None:
+        made, content = upload(), b"x" * (12 * 1024 * 1024)
+        uploads.put_part(made, 1, content)
+        assert uploads.part_content(made, 1) == content
+
+    def test_an_upload_is_dropped_with_its_parts(self, uploads: UploadStore) -> None:
+        made, other = upload(), upload("u11")
+        for each in (made, other):
+            uploads.create_upload(each)
+            uploads.put_part(each, 1, b"x")
+        uploads.drop_upload(made)
+        uploads.drop_upload(made)
+        assert uploads.upload("c", "u1") is None
+        assert uploads.parts(made) == []
+        assert uploads.upload("c", "u11") == other
+        assert len(uploads.parts(other)) == 1
