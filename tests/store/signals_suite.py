@@ -42,7 +42,7 @@ class SignalsContract:
         self, store: Store, signals: CommitSignals
     ) -> None:
         store.write_commits([commit(1)])
-        store.sweep("c", [Swept(1, commit(1), frozenset({"k"}))])
+        store.sweep("c", [Swept(1, commit(1, changes=()))])
         store.sweep("c", [Swept(1, None)])
         store.write_commits([commit(5, catalog="d")])
         assert told(signals, 1) == {"d": 5}
