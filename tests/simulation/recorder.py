@@ -34,8 +34,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Kept:
-    """A change of what is kept of a catalog, at the moment ``tick``; only what was done is here.
+    """A change of what is kept of a catalog, at the moment ``tick``.
 
+    What was refused isn't here; a sweep is, even where it found nothing left to do.
     ``what`` and ``about``: pin (the Pin), unpin (its id), floor (the new one), swept (the floor),
     sweep (a Swept), replies (through), tombstones (through), document ((key, revision)).
     """
