@@ -48,6 +48,7 @@ def service_limits(settings: Settings) -> ServiceLimits:
             depth_max=settings.depth_max,
             result_bytes_max=settings.document_bytes_max,
         ),
+        catalog_deletion_keys_max=settings.catalog_deletion_keys_max,
         attributes_bytes_max=settings.attributes_bytes_max,
         full_value_every=settings.full_value_every,
         batch_requests_max=settings.batch_operations_max,

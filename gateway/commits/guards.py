@@ -37,13 +37,15 @@ def require_revision(request: Request, revision: int) -> None:
     """Raise PreconditionFailed unless the catalog is where the request wants it."""
     wanted = request.resource_version
     if wanted is not None and wanted != revision:
-        raise PreconditionFailed(
+        failed = PreconditionFailed(
             f"the catalog is at revision {revision}, not {wanted}",
             key=None,
             expected=f"resource_version={wanted}",
             current=None,
             since_revision=wanted,
         )
+        failed.catalog_revision = revision
+        raise failed
 
 
 def checked_conditions(

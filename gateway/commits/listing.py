@@ -12,6 +12,7 @@ were purged; so the floor is looked at last, and the answer given up if it has p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.commits.errors import CatalogNotFound, RevisionCompacted, RevisionNotFound
@@ -20,7 +21,7 @@ from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.runtime import Runtime
 from gateway.model import Document, Head, Pin
-from gateway.store.contract import Store
+from gateway.store.contract import Store, Unreachable
 
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
 _EXPORT_PAGE = 500
@@ -131,7 +132,7 @@ class Listing:
                 with reaching():
                     page = self._page(catalog, prefix, page.next_after, _EXPORT_PAGE, page.revision)
         finally:
-            with reaching():
+            with suppress(Unreachable):  # it expires by itself
                 self._store.drop_pin(catalog, pin_id)
 
     def _pin(self, catalog: str, pin_id: str, revision: int) -> None:

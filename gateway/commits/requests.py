@@ -204,3 +204,12 @@ class Unknown:
 
 
 Outcome = Applied | Unchanged | Refused | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request's outcome, the id its commit has or would have had, and the attempts it took."""
+
+    outcome: Outcome
+    commit_id: str
+    attempts: int

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import patching
 from gateway.commits.advance import advance_all
 from gateway.commits.cache import Cache
+from gateway.commits.catalogs import Catalogs
 from gateway.commits.decision import Bounds
 from gateway.commits.history import CommitPage, History
 from gateway.commits.listing import Listing
@@ -16,7 +17,7 @@ from gateway.commits.loop import CommitLoop
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Queue, QueueBounds
 from gateway.commits.reaching import reaching
-from gateway.commits.requests import Edit, KeyEdit, Outcome, Request
+from gateway.commits.requests import Edit, KeyEdit, Request, Written
 from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
@@ -37,6 +38,7 @@ class ServiceLimits:
 
     patch: patching.Limits = patching.DEFAULT_LIMITS
     attributes_bytes_max: int = 64 * 1024
+    catalog_deletion_keys_max: int = 20_000
     full_value_every: int = 64
     stored_bytes_max: int = 15 * 1024 * 1024
     batch_requests_max: int = 512
@@ -57,19 +59,10 @@ class Reading:
     catalog_revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A request's outcome, the id its commit has or would have had, and the attempts it took."""
-
-    outcome: Outcome
-    commit_id: str
-    attempts: int
-
-
 class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
-    ``listing`` reads several documents at one revision.
+    ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
     """
 
     def __init__(
@@ -109,6 +102,9 @@ class Gateway:
         )
         parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds)
         self._loop = CommitLoop(parts, limits.leaders)
+        self.catalogs = Catalogs(
+            settler, self.listing, self.commit, runtime, limits.catalog_deletion_keys_max
+        )
 
     def request(
         self, catalog: str, edits: Sequence[KeyEdit], *, wait_s: float | None = None, **asked: Any

@@ -8,9 +8,11 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
+from gateway.http.catalogs import CatalogRoutes
 from gateway.http.documents import DocumentRoutes
 from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
+from gateway.http.listing import ListingRoutes
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
@@ -50,6 +52,8 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     DocumentRoutes(gateway, limits).register(app)
+    CatalogRoutes(gateway, limits).register(app)
+    ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
     ServiceRoutes(gateway).register(app)
     app.register_error_handler(Exception, _answer_error)

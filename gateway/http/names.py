@@ -39,6 +39,13 @@ def document_key(encoded: str, limits: RequestLimits) -> str:
     return name
 
 
+def require_key(key: str, limits: RequestLimits) -> None:
+    """Refuse a decoded text that can't be a document's key."""
+    if not key:
+        raise RequestRefused("invalid_name", "the document key is empty")
+    _refuse_long(key, "key_bytes_max", limits.key_bytes_max)
+
+
 def document_path(catalog: str, key: str) -> str:
     """The document's path, percent-encoded so that no client rewrites it on the way."""
     segments = key.split("/")

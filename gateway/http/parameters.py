@@ -103,6 +103,10 @@ class _Read(_Strict):
         return loaded
 
 
+class IgnoringParameters(_Read):
+    """Reads that take nothing else."""
+
+
 class ReadParameters(_Read):
     """Reading a document, as it is or (one of the two) as it was."""
 

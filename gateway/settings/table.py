@@ -154,6 +154,11 @@ class Settings:
     attributes_bytes_max: int = _setting(
         kinds.size(0, MIB), 64 * 1024, "size of a document's attributes, as JSON"
     )
+    catalog_deletion_keys_max: int = _setting(
+        kinds.integer(1, 100_000),
+        20_000,
+        "documents of a catalog that is deleted as a whole, in one commit",
+    )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"

@@ -1,0 +1,129 @@
+"""Writes that concern a catalog as a whole: what they ask for, and the answer to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flask
+import msgspec
+
+from gateway.commits.conditions import NO_CONDITIONS, CatalogTag, Conditions, written
+from gateway.commits.errors import OutcomeUnknown
+from gateway.commits.requests import Applied, KeyEdit, Request, Unchanged, Unknown, Written
+from gateway.commits.service import Gateway
+from gateway.http.answers import Answer, HeaderList, body_answer, empty_answer, encode
+from gateway.http.tagged_reads import tag_header
+from gateway.http.writes import PRINCIPAL, Ask, Sent, read_ask
+from gateway.model import SETTINGS_KEY, Idempotency, version_token
+from patching import ABSENT
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAsk:
+    """A write on ``ask.catalog``; its conditions are about the settings, or the revision."""
+
+    ask: Ask
+
+    @property
+    def is_conditional(self) -> bool:
+        return self.ask.conditions is not NO_CONDITIONS or self.ask.resource_version is not None
+
+
+def read_catalog_ask(environ: dict[str, Any], catalog: str) -> CatalogAsk:
+    return CatalogAsk(read_ask(environ, catalog, SETTINGS_KEY))
+
+
+def commit(
+    gateway: Gateway,
+    asked: CatalogAsk,
+    edits: Sequence[KeyEdit],
+    sent: Sent,
+    run: Callable[[Request], Written] | None = None,
+) -> Written:
+    """Commit; ``run`` does it in another way. Raises the CommitError of what wasn't applied."""
+    ask = asked.ask
+    idempotency = None
+    if ask.idempotency_key is not None:
+        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, _fingerprint(ask, sent))
+    request = gateway.request(
+        ask.catalog,
+        edits,
+        wait_s=ask.prefer.wait_s,
+        conditions=ask.conditions,
+        resource_version=ask.resource_version,
+        size_bytes=sent.size_bytes,
+        author=PRINCIPAL,
+        message=ask.message,
+        idempotency=idempotency,
+        dry_run=ask.dry_run,
+    )
+    done = (run or gateway.commit)(request)
+    if isinstance(done.outcome, Unknown):
+        raise OutcomeUnknown(done.outcome.commit_id)
+    if not isinstance(done.outcome, Applied | Unchanged):
+        raise done.outcome.error
+    return done
+
+
+def _fingerprint(ask: Ask, sent: Sent) -> str:
+    conditions: Conditions = ask.conditions
+    tags = [
+        None if each is None else sorted(map(written, each))
+        for each in (conditions.if_match, conditions.if_none_match)
+    ]
+    asked = [
+        ask.method,
+        flask.request.path,
+        tags,
+        conditions.if_unmodified_since,
+        ask.resource_version,
+        ask.message,
+        [] if sent.body is ABSENT else [sent.body],
+    ]
+    return hashlib.sha256(_canonical(asked)).hexdigest()
+
+
+def commit_answer(asked: CatalogAsk, done: Written, *, with_settings: bool = False) -> Answer:
+    """The answer to a write that was applied or changed nothing."""
+    ask, outcome = asked.ask, done.outcome
+    content: dict[str, Any] = {"catalog": ask.catalog}
+    headers: HeaderList = []
+    status = 200
+    if isinstance(outcome, Applied):
+        commit = outcome.commit
+        changed = not ask.dry_run
+        content |= {"revision": commit.revision, "commit_id": commit.id}
+        headers.append(("Commit-Id", commit.id))
+        attempts = commit.attempts
+        token: str | None = version_token(commit.revision, commit.id)
+        created = with_settings and commit.changes[0].create_revision == commit.revision
+        status = 201 if created else 200
+        if outcome.replayed:
+            headers.append(("Idempotency-Replayed", "true"))
+        if commit.deletes_catalog:
+            status = 204
+    else:
+        assert isinstance(outcome, Unchanged)
+        changed, attempts = outcome.would_change, done.attempts
+        content |= {"revision": outcome.catalog_revision, "commit_id": None}
+        settings = None if outcome.would_change else outcome.document
+        token = None if settings is None else settings.token
+    content |= {"changed": changed, "attempts": attempts}
+    if with_settings:
+        content["settings_etag"] = token
+    if ask.dry_run:
+        content["dry_run"] = True
+    revision = content["revision"]
+    headers += [
+        tag_header(CatalogTag(revision)),
+        ("Catalog-Revision", str(revision)),
+        ("Attempts", str(attempts)),
+    ]
+    if status == 204 or ask.prefer.returns == "minimal":
+        return empty_answer(headers)
+    return body_answer(encode(content), headers, status)

@@ -1,0 +1,124 @@
+"""`/v1/catalogs` and `/v1/catalogs/{catalog}`: list, read, set up, delete, touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flask
+from flask import Flask
+
+from gateway.commits.catalog_settings import parse_settings
+from gateway.commits.conditions import ANY, CatalogTag
+from gateway.commits.errors import CatalogNotFound, CommitError, PreconditionFailed
+from gateway.commits.requests import KeyEdit, Put, Touch
+from gateway.commits.service import Gateway
+from gateway.http import media_types, names
+from gateway.http.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.bodies import decode_document, read_body
+from gateway.http.catalog_writes import CatalogAsk, commit, commit_answer, read_catalog_ask
+from gateway.http.commit_shapes import rfc3339
+from gateway.http.conditions import refuse_conditions
+from gateway.http.limits import RequestLimits
+from gateway.http.parameters import CatalogsParameters, IgnoringParameters, parameters
+from gateway.http.tagged_reads import is_not_modified, tag_header
+from gateway.http.writes import NOTHING_SENT, Sent
+from gateway.model import SETTINGS_KEY
+
+_LIST_PARAMETERS = CatalogsParameters()
+_READ_PARAMETERS = IgnoringParameters()
+_RULE = "/v1/catalogs/<segment:catalog>"
+
+
+class CatalogRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        app.add_url_rule("/v1/catalogs", "list_catalogs", self.list, methods=["GET"])
+        app.add_url_rule(_RULE, "read_catalog", self.read, methods=["GET"])
+        app.add_url_rule(_RULE, "put_catalog", self.put, methods=["PUT"])
+        app.add_url_rule(_RULE, "delete_catalog", self.delete, methods=["DELETE"])
+        app.add_url_rule(f"{_RULE}/touch", "touch_catalog", self.touch, methods=["POST"])
+
+    def list(self) -> Answer:
+        """Catalogs by name; deleted ones aren't among them, so a page may hold fewer."""
+        environ = flask.request.environ
+        refuse_conditions(environ)
+        asked = parameters(environ, _LIST_PARAMETERS)
+        heads = self._gateway.listing.catalogs(**asked)
+        content = {
+            "catalogs": [
+                {
+                    "catalog": head.catalog,
+                    "revision": head.revision,
+                    "time": rfc3339(head.time_us),
+                    "floor": head.floor,
+                }
+                for head in heads
+                if not head.deleted
+            ],
+            "next": heads[-1].catalog if len(heads) == asked["limit"] else None,
+        }
+        return body_answer(encode(content), [("Cache-Control", "no-cache")])
+
+    def read(self, catalog: str) -> Answer:
+        """Where the catalog is, and its settings."""
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        parameters(environ, _READ_PARAMETERS)
+        state = self._gateway.catalogs.read(catalog)
+        tag = CatalogTag(state.revision)
+        headers = [
+            tag_header(tag),
+            ("Catalog-Revision", str(state.revision)),
+            ("Cache-Control", "no-cache"),
+        ]
+        if is_not_modified(environ, tag, "the catalog"):
+            return empty_answer(headers, 304)
+        settings = state.settings
+        content = {
+            "catalog": catalog,
+            "revision": state.revision,
+            "time": rfc3339(state.time_us),
+            "floor": state.floor,
+            "settings": None if settings is None else settings.content,
+            "settings_etag": None if settings is None else settings.token,
+        }
+        return body_answer(encode(content), headers)
+
+    def put(self, catalog: str) -> Answer:
+        """Set the catalog's settings, all of them; the catalog is made where there is none."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        value, size_bytes = decode_document(raw, self._limits)
+        parse_settings(value)
+        edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
+        written = commit(self._gateway, ask, edits, Sent(value, media_types.JSON, len(raw)))
+        return commit_answer(ask, written, with_settings=True)
+
+    def delete(self, catalog: str) -> Answer:
+        """Delete every document and the settings in one commit; of no catalog: nothing to do."""
+        ask = self._ask(flask.request.environ, catalog)
+        try:
+            written = commit(self._gateway, ask, (), NOTHING_SENT, self._gateway.catalogs.delete)
+        except CatalogNotFound as error:
+            if ask.is_conditional:
+                raise _nothing_there(error) from error
+            return empty_answer([("Catalog-Revision", str(error.head_revision))])
+        return commit_answer(ask, written)
+
+    def touch(self, catalog: str) -> Answer:
+        """A commit that changes nothing: whoever follows the catalog sees a new revision."""
+        ask = self._ask(flask.request.environ, catalog)
+        written = commit(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+        return commit_answer(ask, written)
+
+    def _ask(self, environ: dict[str, Any], catalog: str) -> CatalogAsk:
+        return read_catalog_ask(environ, names.catalog_name(catalog, self._limits))
+
+
+def _nothing_there(error: CatalogNotFound) -> CommitError:
+    return PreconditionFailed(error.detail, key=None, expected=ANY, current=None)

@@ -1,0 +1,195 @@
+"""A catalog as a whole: its settings, where it is, and deleting it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from tests.http.conftest import Catalog, problem
+
+SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+def put(catalog: Catalog, settings: Any, query: str = "", **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.put(catalog.path + query, json=settings, headers=named)
+
+
+def get(catalog: Catalog, **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.get(catalog.path, headers=named)
+
+
+def delete(catalog: Catalog, query: str = "", **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.delete(catalog.path + query, headers=named)
+
+
+def touch(catalog: Catalog, query: str = "", **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.post(f"{catalog.path}/touch{query}", headers=named)
+
+
+def test_a_catalog_is_made_by_its_first_write(catalog: Catalog) -> None:
+    problem(get(catalog), 404, "catalog_not_found")
+    catalog.put(1)
+    answer = get(catalog)
+    content = answer.get_json()
+    assert (content["revision"], content["floor"], content["settings"]) == (1, 0, None)
+    assert answer.headers["ETag"] == '"@1"'
+    assert get(catalog, If_None_Match='"@1"').status_code == 304
+    assert get(catalog, If_None_Match='"@2"').status_code == 200
+    problem(get(catalog, If_Match='"@2"'), 412, "precondition_failed")
+
+
+def test_settings_are_commits_and_no_documents(catalog: Catalog) -> None:
+    made = put(catalog, {"require_precondition": True})
+    assert made.status_code == 201
+    assert made.get_json()["revision"] == 1
+    again = put(catalog, {"require_precondition": True})
+    assert (again.status_code, again.get_json()["changed"]) == (200, False)
+    content = get(catalog).get_json()
+    assert content["settings"] == {"require_precondition": True}
+    listed = catalog.client.get(f"{catalog.path}/documents").get_json()
+    assert (listed["revision"], listed["documents"]) == (1, [])
+    assert catalog.client.get(f"{catalog.path}/export").get_json()["metadata"] == {}
+
+
+def test_settings_are_compared_by_their_own_tag(catalog: Catalog) -> None:
+    token = put(catalog, {}).get_json()["settings_etag"]
+    catalog.put(1)
+    problem(put(catalog, {}, If_None_Match="*"), 412, "precondition_failed")
+    changed = put(catalog, {"require_precondition": True}, If_Match=f'"{token}"')
+    assert changed.status_code == 200
+    stale = problem(
+        put(catalog, {"require_precondition": False}, If_Match=f'"{token}"'),
+        412,
+        "precondition_failed",
+    )
+    assert stale["current"]["etag"] == changed.get_json()["settings_etag"]
+    problem(put(catalog, {}, If_Match='"@1"'), 412, "precondition_failed")
+    assert put(catalog, {}, If_Match='"@3"').status_code == 200
+    problem(put(catalog, {}, "?resource_version=1"), 412, "precondition_failed")
+
+
+def test_settings_that_mean_nothing_are_refused_where_they_are(catalog: Catalog) -> None:
+    cases: list[tuple[Any, str]] = [
+        ([], ""),
+        ({"require_preconditions": True}, "/require_preconditions"),
+        ({"require_precondition": 1}, "/require_precondition"),
+        ({"retention": {"commits": 0}}, "/retention/commits"),
+        ({"retention": {"commits": True}}, "/retention/commits"),
+        ({"retention": {"days": 1}}, "/retention/days"),
+        ({"schemas": []}, "/schemas"),
+        ({"schemas": {"": {}}}, "/schemas/"),
+        ({"schemas": {"a/*": {"type": "objekt"}}}, "/schemas/a~1*/type"),
+        ({"schemas": {"*": {"$ref": "http://example.com/x"}}}, "/schemas/*"),
+        ({"schemas": {"*": {"pattern": "(?=a)b"}}}, "/schemas/*"),
+    ]
+    for settings, pointer in cases:
+        found = problem(put(catalog, settings), 422, "invalid_settings")
+        assert found["pointer"].startswith(pointer), (settings, found)
+    problem(get(catalog), 404, "catalog_not_found")
+
+
+def test_documents_are_held_to_the_schemas_of_their_keys(catalog: Catalog) -> None:
+    put(catalog, {"schemas": {"tables/*": SCHEMA, "*.draft": True}})
+    assert catalog.put({"name": "t"}, "tables/t").status_code == 201
+    assert catalog.put({"other": 1}, "views/t").status_code == 201
+    found = problem(catalog.put({"name": 1}, "tables/u"), 422, "schema_violation")
+    assert found["errors"] == [{"pointer": "/name", "message": '1 is not of type "string"'}]
+    assert found["key"] == "tables/u"
+    remove = {"op": "remove", "path": "/name"}
+    problem(catalog.patch(remove, key="tables/t"), 422, "schema_violation")
+    assert catalog.get("tables/t").get_json() == {"name": "t"}
+    assert catalog.delete("tables/t").status_code == 204
+
+
+def test_a_key_pattern_takes_no_time_however_its_written(catalog: Catalog) -> None:
+    pattern = "*a" * 200 + "*b"
+    put(catalog, {"schemas": {pattern: False}})
+    assert catalog.put(1, "a" * 1_000).status_code == 201
+    problem(catalog.put(1, "a" * 900 + "b"), 422, "schema_violation")
+
+
+def test_a_catalog_can_require_preconditions(catalog: Catalog) -> None:
+    catalog.put({"n": 1})
+    put(catalog, {"require_precondition": True})
+    replace = {"op": "replace", "path": "/n", "value": 2}
+    problem(catalog.put({"n": 2}), 428, "precondition_required")
+    problem(catalog.patch(replace), 428, "precondition_required")
+    problem(catalog.delete(), 428, "precondition_required")
+    assert catalog.put({"n": 2}, If_Match="*").status_code == 200
+    assert catalog.put({}, "new", If_None_Match="*").status_code == 201
+    assert catalog.patch({"op": "test", "path": "/n", "value": 2}, replace).status_code == 200
+    assert catalog.put({"n": 3}, query="?resource_version=4").status_code == 200
+    assert touch(catalog).status_code == 200
+
+
+def test_a_touch_is_a_commit_without_changes(catalog: Catalog) -> None:
+    catalog.put(1)
+    token = catalog.get().headers["ETag"]
+    answer = touch(catalog)
+    assert answer.get_json()["revision"] == 2
+    assert answer.headers["ETag"] == '"@2"'
+    assert catalog.get().headers["ETag"] == token
+    commits = catalog.client.get(f"{catalog.path}/commits?after=1").get_json()["commits"]
+    assert [commit["changes"] for commit in commits] == [[]]
+    problem(touch(catalog, "?resource_version=1"), 412, "precondition_failed")
+    first = touch(catalog, Idempotency_Key="once")
+    assert touch(catalog, Idempotency_Key="once").get_json() == first.get_json()
+
+
+def test_deleting_a_catalog_is_one_commit(catalog: Catalog) -> None:
+    put(catalog, {"require_precondition": True})
+    for number in range(3):
+        catalog.put(number, f"k{number}", If_None_Match="*")
+    stale = problem(delete(catalog, "?resource_version=1"), 412, "precondition_failed")
+    assert stale["resource_version"] == 4
+    assert delete(catalog, "?resource_version=4").status_code == 204
+    problem(get(catalog), 404, "catalog_not_found")
+    assert catalog.get("k0").status_code == 404
+    assert delete(catalog).status_code == 204
+    problem(delete(catalog, If_Match="*"), 412, "precondition_failed")
+    assert catalog.name not in catalogs(catalog.client)
+    revived = catalog.put("again", "k0")
+    assert revived.get_json()["revision"] == 6
+    assert revived.get_json()["create_revision"] == 6
+    assert get(catalog).get_json()["settings"] is None
+    assert catalog.get("k0", "?revision=4").get_json() == 0
+
+
+def test_a_deletion_sent_twice_under_a_key_is_one(catalog: Catalog) -> None:
+    catalog.put(1)
+    first = delete(catalog, Idempotency_Key="gone")
+    again = delete(catalog, Idempotency_Key="gone")
+    assert (first.status_code, again.status_code) == (204, 204)
+    assert again.headers["Catalog-Revision"] == first.headers["Catalog-Revision"] == "2"
+    assert again.headers["Idempotency-Replayed"] == "true"
+    catalog.put(1)
+    assert delete(catalog, Idempotency_Key="gone").headers["Catalog-Revision"] == "2"
+    assert catalog.get().status_code == 200
+
+
+def catalogs(client: FlaskClient) -> list[str]:
+    found: list[str] = []
+    after = ""
+    while True:
+        page = client.get("/v1/catalogs", query_string={"after": after, "limit": 50}).get_json()
+        found += [each["catalog"] for each in page["catalogs"]]
+        if page["next"] is None:
+            return found
+        after = page["next"]
+
+
+def test_catalogs_are_listed_by_name(client: FlaskClient) -> None:
+    prefix = uuid.uuid4().hex
+    for name in ("b", "a", "a/2"):
+        Catalog(client, prefix + name).put(1)
+    answer = client.get("/v1/catalogs", query_string={"prefix": prefix, "limit": 2}).get_json()
+    assert [each["catalog"] for each in answer["catalogs"]] == [prefix + "a", prefix + "a/2"]
+    assert answer["next"] == prefix + "a/2"
+    rest = client.get("/v1/catalogs", query_string={"prefix": prefix, "after": answer["next"]})
+    assert [each["catalog"] for each in rest.get_json()["catalogs"]] == [prefix + "b"]

@@ -1,0 +1,175 @@
+"""Several documents at one revision: pages, named documents, exports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from flask.testing import FlaskClient
+
+from gateway.commits.requests import Put
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+
+
+def page(catalog: Catalog, query: str = "", **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.get(f"{catalog.path}/documents{query}", headers=named)
+
+
+def export(catalog: Catalog, query: str = "") -> Any:
+    return catalog.client.get(f"{catalog.path}/export{query}")
+
+
+def keys(answer: Any) -> list[str]:
+    return [document["key"] for document in answer.get_json()["documents"]]
+
+
+def test_documents_come_by_key_in_the_order_of_their_bytes(catalog: Catalog) -> None:
+    for key in ("b", "a/2", "a/10", "é", "😀", "Z", "￿"):
+        catalog.put({"name": key}, key)
+    catalog.delete("b")
+    answer = page(catalog)
+    assert keys(answer) == ["Z", "a/10", "a/2", "é", "￿", "😀"]
+    assert answer.get_json()["next"] is None
+    first = answer.get_json()["documents"][0]
+    assert first["value"] == {"name": "Z"}
+    assert f'"{first["etag"]}"' == catalog.get("Z").headers["ETag"]
+
+
+def test_pages_stay_at_the_revision_of_the_first(catalog: Catalog) -> None:
+    for number in range(5):
+        catalog.put({"n": number}, f"k{number}")
+    first = page(catalog, "?limit=2").get_json()
+    assert first["next"] == {"after": "k1", "revision": 5}
+    catalog.put({"n": "changed"}, "k3")
+    catalog.delete("k4")
+    catalog.put({}, "k9")
+    second = page(catalog, "?limit=9&after=k1&revision=5").get_json()
+    assert [(d["key"], d["value"]) for d in second["documents"]] == [
+        ("k2", {"n": 2}),
+        ("k3", {"n": 3}),
+        ("k4", {"n": 4}),
+    ]
+    assert second["revision"] == 5
+    assert second["next"] is None
+
+
+def test_a_prefix_and_after_are_texts_not_patterns(catalog: Catalog) -> None:
+    for key in ("a", "a%", "a%b", "ab", "b"):
+        catalog.put(1, key)
+    assert keys(page(catalog, f"?prefix={quote('a%')}")) == ["a%", "a%b"]
+    assert keys(page(catalog, f"?prefix=a&after={quote('a%')}")) == ["a%b", "ab"]
+    assert keys(page(catalog, f"?prefix={quote('a%')}&after=a")) == ["a%", "a%b"]
+
+
+def test_named_documents_have_one_composite_tag(catalog: Catalog) -> None:
+    catalog.put(1, "a;b")
+    catalog.put(2, "c")
+    answer = page(catalog, f"?key={quote('a;b')}&key=c&key=none")
+    assert [d["etag"] is None for d in answer.get_json()["documents"]] == [False, False, True]
+    tag = answer.headers["ETag"]
+    assert tag.startswith('"a%3Bb=1-')
+    assert tag.endswith(';none=absent"')
+    assert (
+        page(catalog, f"?key={quote('a;b')}&key=c&key=none", If_None_Match=tag).status_code == 304
+    )
+    assert catalog.put(3, "c", If_Match=tag).status_code == 200
+    problem(catalog.put(3, "none", If_Match=tag), 412, "precondition_failed")
+
+
+def test_a_deleted_documents_former_state_is_listed_at_its_revision(catalog: Catalog) -> None:
+    catalog.put({"v": 1}, "a")
+    catalog.patch({"op": "replace", "path": "/v", "value": 2}, key="a")
+    catalog.delete("a")
+    assert page(catalog, "?revision=1").get_json()["documents"][0]["value"] == {"v": 1}
+    assert page(catalog, "?revision=2").get_json()["documents"][0]["value"] == {"v": 2}
+    assert keys(page(catalog, "?revision=3")) == []
+    assert keys(page(catalog)) == []
+
+
+def test_revisions_that_are_not_there_are_told(catalog: Catalog) -> None:
+    problem(page(catalog), 404, "catalog_not_found")
+    problem(export(catalog), 404, "catalog_not_found")
+    catalog.put(1)
+    problem(page(catalog, "?revision=2"), 404, "revision_not_found")
+    problem(page(catalog, "?at=2001-01-01T00:00:00Z"), 404, "revision_not_found")
+    problem(page(catalog, "?revision=1&at=2001-01-01T00:00:00Z"), 400, "invalid_parameter")
+    problem(page(catalog, "?limit=0"), 400, "invalid_parameter")
+    problem(page(catalog, "?limit=1001"), 400, "invalid_parameter")
+    problem(page(catalog, "?key=k&prefix=k"), 400, "invalid_parameter")
+    problem(page(catalog, "?key="), 400, "invalid_name")
+    problem(page(catalog, "?keys=k"), 400, "invalid_parameter")
+    problem(
+        page(catalog, If_Modified_Since="Sun, 06 Nov 1994 08:49:37 GMT"), 400, "invalid_condition"
+    )
+
+
+def test_reads_ignore_the_resource_version(catalog: Catalog) -> None:
+    catalog.put(1)
+    assert export(catalog, "?resource_version=77").status_code == 200
+    assert page(catalog, "?resource_version=77").status_code == 200
+    assert catalog.get("k", "?resource_version=77").status_code == 200
+
+
+def test_an_export_is_the_catalog_at_one_revision(catalog: Catalog) -> None:
+    for number in range(3):
+        catalog.put({"n": number}, f"k{number}")
+    catalog.delete("k1")
+    assert export(catalog).get_json() == {
+        "resource_version": 4,
+        "metadata": {"k0": {"n": 0}, "k2": {"n": 2}},
+    }
+    assert export(catalog, "?revision=2").get_json() == {
+        "resource_version": 2,
+        "metadata": {"k0": {"n": 0}, "k1": {"n": 1}},
+    }
+    assert export(catalog, "?prefix=k2").get_json()["metadata"] == {"k2": {"n": 2}}
+    assert export(catalog).headers["ETag"] == '"@4"'
+
+
+def test_an_export_of_an_empty_catalog_is_empty(catalog: Catalog) -> None:
+    catalog.put(1)
+    catalog.delete()
+    assert export(catalog).get_json() == {"resource_version": 2, "metadata": {}}
+
+
+def big_catalog(documents: int) -> tuple[MemoryStore, FlaskClient]:
+    store = MemoryStore()
+    client = create_app(Gateway(store, ThreadRuntime(), ServiceLimits())).test_client()
+    for number in range(documents):
+        client.put(f"/v1/catalogs/big/documents/k{number:04}", json=number)
+    return store, client
+
+
+def test_an_export_over_pages_isnt_moved_by_writes_between_them() -> None:
+    _, client = big_catalog(1_200)
+    stream = client.get("/v1/catalogs/big/export", buffered=False)
+    assert client.put("/v1/catalogs/big/documents/k1199", json="new").status_code == 200
+    assert client.delete("/v1/catalogs/big/documents/k1198").status_code == 204
+    assert client.put("/v1/catalogs/big/documents/k9999", json="made").status_code == 201
+    exported = json.loads(stream.get_data())
+    assert exported["resource_version"] == 1_200
+    assert exported["metadata"] == {f"k{n:04}": n for n in range(1_200)}
+
+
+def test_an_export_over_pages_holds_its_revision_while_it_runs() -> None:
+    store = MemoryStore()
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    for number in range(600):
+        gateway.write("big", f"k{number:04}", Put(number, 3))
+    export = gateway.listing.export("big")
+    next(export.documents)
+    assert pinned(store) == [600]
+    assert len(list(export.documents)) == 599
+    assert pinned(store) == []
+
+
+def pinned(store: MemoryStore) -> list[int]:
+    retention = store.retention("big")
+    assert retention is not None
+    return [pin.revision for pin in retention.pins]
