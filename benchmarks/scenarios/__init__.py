@@ -7,11 +7,16 @@ from collections.abc import Callable
 from benchmarks.results import Result
 from benchmarks.rig import Rig
 from benchmarks.scenarios import (
+    bulk,
+    compaction,
     hot_document,
     large_document,
     many_documents,
     patch_apply,
     reads,
+    time_travel,
+    transactions,
+    watchers,
     worker_classes,
 )
 
@@ -23,6 +28,11 @@ SCENARIOS: dict[str, Scenario] = {
     "reads": reads.run,
     "large-document": large_document.run,
     "patch-apply": patch_apply.run,
+    "transactions": transactions.run,
+    "time-travel": time_travel.run,
+    "bulk": bulk.run,
+    "watchers": watchers.run,
+    "compaction": compaction.run,
     "worker-classes": worker_classes.run,
 }
 
