@@ -31,8 +31,9 @@ class Extended:
     """A bound of its size as compact JSON, for the next `apply_within` or `apply_extended`."""
 
     effective: list[dict[str, Json]]
-    """The RFC 6902 patch that makes `content` of the document: no tests, indexes for keys, [] where
-    nothing changed. It shares values with `content`; neither may be modified."""
+    """The RFC 6902 patch that makes `content` of the document: no tests, indexes for keys. [] if no
+    operation changed anything; `content` is then the document itself. It shares values with
+    `content`; neither may be modified."""
 
 
 def apply_extended(
@@ -63,8 +64,8 @@ def apply_extended(
     for operation in patch.operations:
         step(lowering, operation)
     size_bytes = lowering.application.checked_bytes(document)
-    content = lowering.root
     effective = lowering.effective
+    content = lowering.root if effective else document
     if len(effective) > limits.operations_max:
         effective = [{"op": "remove", "path": ""}]
         if content is not ABSENT:

@@ -11,9 +11,9 @@ from ._errors import InvalidPatch, LimitExceeded
 from ._json import Json, encoded_bytes, shown
 from ._keyed import UNKEYED, KeyedArrays, parse_keyed
 from ._limits import DEFAULT_LIMITS, Limits
-from ._members import as_json, flag, name_bytes, nested, pointer_of, unknown_operation, value_of
+from ._members import as_json, flag, nested, pointer_of, unknown_operation, value_of
 from ._operations import PARSERS, Add, Copy, Move, Patch, Remove, Replace, Test
-from ._pointer import Tokens
+from ._pointer import Tokens, join_pointer
 from ._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
 
 _MEMBERS: Final = ("patch", "array_primary_keys")
@@ -181,7 +181,7 @@ def _parsed(
 def _check_addresses(operation: ExtendedOperation, keyed: KeyedArrays, position: int) -> None:
     """Refuses what can't be right in any document: composite keys that lack parts, and a value that
     has other keys than its address."""
-    member, pointer = "path", operation.path
+    member, pointer = "path", join_pointer(operation.tokens)
     try:
         for each in operation.apply if isinstance(operation, Predicate) else ():
             _check_addresses(each, keyed, position)
@@ -219,8 +219,7 @@ def _add_to_set(members: dict[str, Any], position: int, limits: Limits) -> AddTo
     value = value_of(members, position)
     levels = nested(value, path, (*tokens, "-"), position, limits)
     create = flag(members, "create_parents", position)
-    size = encoded_bytes(value) + name_bytes(tokens)
-    return AddToSet(path, tokens, value, create, size, levels)
+    return AddToSet(path, tokens, value, create, encoded_bytes(value) + 1, levels)
 
 
 def _pull(members: dict[str, Any], position: int, limits: Limits) -> Pull:

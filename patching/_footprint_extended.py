@@ -37,11 +37,14 @@ def extended_footprint(patch: ExtendedPatch, document: Document) -> Footprint:
             recorder.locator, recorder.root = lowering.locator, lowering.root
         try:
             recorder.record(operation)
-            if lowering:
-                step(lowering, operation)
-        except PatchError:
+        except PatchError:  # two items with one key, or too much to look at
             lowering, recorder.root = None, ABSENT
             recorder.record(operation)
+        if lowering:
+            try:
+                step(lowering, operation)
+            except PatchError:
+                lowering, recorder.root = None, ABSENT
     return Footprint(frozenset(recorder.reads), frozenset(recorder.writes))
 
 
@@ -53,6 +56,8 @@ class _Recorder:
         self.root: Document = ABSENT
         self.reads: set[str] = set()
         self.writes: set[str] = set()
+        # per array, of how many items the keys are among the reads already
+        self.noted: dict[Tokens, int] = {}
 
     def record(self, operation: ExtendedOperation) -> None:
         if isinstance(operation, Predicate):
@@ -63,8 +68,8 @@ class _Recorder:
             if operation.source_tokens == operation.tokens:
                 return
             if isinstance(operation, Move):
-                self.writes.add(self.added_or_removed(operation.source_tokens))
-            self.writes.add(self.added_or_removed(operation.tokens))
+                self.writes.add(self.added_or_removed(operation.source_tokens, replaces=False))
+            self.writes.add(self.added_or_removed(operation.tokens, replaces=True))
         else:
             self.record_change(operation)
 
@@ -94,7 +99,7 @@ class _Recorder:
             return join_pointer(place.tokens)
         return join_pointer((*place.tokens, address[place.known]))
 
-    def added_or_removed(self, address: Tokens, *, replaces: bool = True) -> str:
+    def added_or_removed(self, address: Tokens, *, replaces: bool) -> str:
         """What changes when something is added or removed at `address`: an array as a whole.
         `replaces`: what is there by its key is replaced, not removed."""
         if self.root is ABSENT:
@@ -115,7 +120,7 @@ class _Recorder:
         if self.root is ABSENT:
             first = address[: min(1, self.keyed_position(address))]
             return written(join_pointer(first), first, ABSENT)
-        return self.added_or_removed(address)
+        return self.added_or_removed(address, replaces=True)
 
     def locate(self, address: Tokens) -> Place:
         """The place of `address` in the known state; notes the keys that it was found by."""
@@ -126,13 +131,12 @@ class _Recorder:
                 continue
             array = place.tokens[:position]
             items = self.locator.find(self.root, address[:position])
-            if isinstance(items, list) and len(items) <= _KEYED_ITEMS_MAX:
-                for index in range(len(items)):
-                    self.reads.update(
-                        join_pointer((*array, str(index), *path)) for path in keys.paths
-                    )
-            else:
+            if not isinstance(items, list) or len(items) > _KEYED_ITEMS_MAX:
                 self.reads.add(join_pointer(array))
+                continue
+            for index in range(self.noted.get(array, 0), len(items)):
+                self.reads.update(join_pointer((*array, str(index), *path)) for path in keys.paths)
+            self.noted[array] = max(len(items), self.noted.get(array, 0))
         return place
 
     def unknown(self, address: Tokens) -> str:

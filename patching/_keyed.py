@@ -188,6 +188,7 @@ def _nearest(value: Json, path: Tokens) -> Document:
 
 
 def _with(value: dict[str, Any], path: Tokens, leaf: Json) -> dict[str, Any]:
-    """A copy of `value` with `leaf` at `path`, whose missing parents are made."""
+    """A copy of `value` with `leaf` at `path`, whose missing parents are made; new members first,
+    as people write keys."""
     inner = _with(value.get(path[0], {}), path[1:], leaf) if len(path) > 1 else leaf
-    return {**value, path[0]: inner}
+    return {path[0]: inner} | value | {path[0]: inner}

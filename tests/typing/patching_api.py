@@ -8,6 +8,8 @@ from patching import (
     ABSENT,
     DEFAULT_LIMITS,
     Document,
+    Extended,
+    ExtendedPatch,
     Footprint,
     Json,
     LimitExceeded,
@@ -16,14 +18,18 @@ from patching import (
     PatchError,
     TestFailed,
     apply,
+    apply_extended,
     apply_within,
     diff,
     equal,
     footprint,
+    is_conditional,
     join_pointer,
     merge,
     overlap,
     parse,
+    parse_extended,
+    parse_tests,
     split_pointer,
 )
 
@@ -46,6 +52,18 @@ assert_type(equal(counts, ABSENT), bool)
 assert_type(footprint(patch, counts) | footprint(patch), Footprint)
 assert_type(overlap(Footprint(), Footprint(writes=frozenset({""}))), list[str])
 assert_type(join_pointer(split_pointer("/a")), str)
+
+extended = parse_extended({"patch": []}, limits=limits)
+assert_type(extended, ExtendedPatch)
+assert_type(parse_tests([], limits=limits), ExtendedPatch)
+assert_type(extended.to_json(), dict[str, Json])
+assert_type(is_conditional(extended) or is_conditional(patch), bool)
+assert_type(footprint(extended, counts), Footprint)
+result = apply_extended(counts, extended, limits=limits, document_bytes=7)
+assert_type(result, Extended)
+assert_type(result.content, Document)
+assert_type(result.size_bytes, int)
+assert_type(result.effective, list[dict[str, Json]])
 
 
 def narrowed(document: Document) -> Json:

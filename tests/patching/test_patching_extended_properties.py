@@ -1,0 +1,263 @@
+"""What holds for extended patches whatever the document and the operations are."""
+
+import random
+
+from extended_calls import extended, run, size
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from patch_strategies import (
+    at,
+    containers,
+    documents,
+    locations,
+    look_alike,
+    operations,
+    patched_documents,
+    pointers,
+)
+
+from patching import (
+    ABSENT,
+    PatchError,
+    apply,
+    apply_extended,
+    equal,
+    footprint,
+    join_pointer,
+    overlap,
+    parse_extended,
+    split_pointer,
+)
+
+KEYED = {"/k": ["id"], "/k/*/k": ["id", "n"], "/*/k": ["id"]}
+IDS = ["a", "b", "0", 1, True]
+
+
+@st.composite
+def items(draw, levels=1):
+    item = {"id": draw(st.sampled_from(IDS)), "n": draw(st.integers(0, 2))}
+    item |= draw(st.dictionaries(st.sampled_from(["v", "w"]), documents, max_size=2))
+    if levels and draw(st.booleans()):
+        unique = lambda each: (str(each["id"]), each["n"])  # noqa: E731
+        item["k"] = draw(st.lists(items(levels=0), max_size=3, unique_by=unique))
+    return item
+
+
+keyed_documents = st.fixed_dictionaries(
+    {"k": st.lists(items(), max_size=4, unique_by=lambda each: str(each["id"]))},
+    optional={"o": containers, "l": st.lists(documents, max_size=4), "n": st.integers(-3, 3)},
+)
+
+
+@st.composite
+def addresses(draw, document):
+    """Mostly of items, existing and not, and of what is in them."""
+    if draw(st.integers(0, 2)) == 0:
+        tokens = split_pointer(draw(pointers({**document, "k": {}})))
+        return join_pointer(tokens)
+    tokens = ["k", draw(st.sampled_from(["a", "b", "0", "1", "true", "zz"]))]
+    below = draw(st.sampled_from(["", "", "v", "id", "k", "k"]))
+    tokens += [below] if below else []
+    if below == "k" and draw(st.booleans()):
+        tokens.append(draw(st.sampled_from(["a", "b", "1"])) + "␟" + draw(st.sampled_from("012")))
+        tokens += draw(st.sampled_from([[], ["v"], ["n"]]))
+    return join_pointer(tokens)
+
+
+CHANGES = ["add_to_set", "add_to_set", "pull", "pull", "increment"]
+PREDICATES = ["defined", "undefined", "type", "less"]
+
+
+@st.composite
+def extended_operations(draw, document):
+    name = draw(st.sampled_from(["plain", "add", "add", "remove", *CHANGES, *PREDICATES, "move"]))
+    path = draw(addresses(document))
+    if name == "plain":
+        operation = draw(operations({**document, "k": {}}))
+        if operation["op"] == "remove" and not operation["path"]:
+            return {"op": "undefined", "path": "/nothing"}
+        return operation
+    if name == "move":
+        name = draw(st.sampled_from(["move", "copy"]))
+        return {"op": name, "from": draw(addresses(document)), "path": path}
+    operation = {"op": name, "path": path}
+    if name in ("add_to_set", "pull", "add"):
+        operation["value"] = draw(values(document))
+    if name in ("increment", "less"):
+        operation["value"] = draw(st.sampled_from([1, -1, 0.5, 2**63]))
+    if name == "type":
+        operation["value"] = draw(st.sampled_from(["object", "array", "number", "undefined"]))
+    if name in ("add", "add_to_set", "increment") and draw(st.booleans()):
+        operation["create_parents"] = True
+    if name == "remove" and path:
+        operation["if_exists"] = draw(st.booleans())
+    if name == "remove" and not path:
+        operation["op"] = "defined"
+    return operation
+
+
+@st.composite
+def values(draw, document):
+    if draw(st.booleans()):
+        return {"v": draw(documents)}
+    value = at(document, draw(st.sampled_from(locations(document))))
+    return look_alike(value) if draw(st.booleans()) else value
+
+
+def wrapped(patch):
+    return {"patch": patch, "array_primary_keys": KEYED}
+
+
+def attempt(document, patch):
+    return apply_extended(document, parse_extended(wrapped(patch)), document_bytes=size(document))
+
+
+def outcome(call):
+    try:
+        return call()
+    except PatchError as error:
+        return error
+
+
+@st.composite
+def extended_patches(draw, document, max_size=6):
+    """Operations drawn for the state that those before leave, mostly ones that apply to it."""
+    patch, state = [], document
+    for _ in range(draw(st.integers(1, max_size))):
+        operation = draw(extended_operations(state))
+        try:
+            after = attempt(state, [operation]).content
+        except PatchError:
+            if draw(st.integers(0, 5)):
+                continue
+            after = state
+        if not isinstance(after, dict):
+            continue
+        state = after
+        patch.append(operation)
+    return patch
+
+
+@st.composite
+def cases(draw):
+    document = draw(keyed_documents)
+    return document, draw(extended_patches(document))
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_the_effective_patch_makes_exactly_the_content(case):
+    document, patch = case
+    result = outcome(lambda: run(document, *patch, keyed=KEYED))  # where this and more is checked
+    event(type(result).__name__)
+    if isinstance(result, PatchError):
+        assert result.operation is not None
+
+
+@settings(max_examples=300, deadline=None)
+@given(patched_documents())
+def test_a_plain_patch_does_the_same_as_an_extended_one(case):
+    document, patch = case
+    expected = outcome(lambda: apply(document, patch))
+    result = outcome(lambda: run(document, *patch).content)
+    if isinstance(expected, PatchError):
+        assert (result.code, result.operation) == (expected.code, expected.operation)
+    else:
+        assert equal(result, expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(documents, max_size=5), documents)
+def test_set_operations_are_idempotent(array, value):
+    added = run(array, {"op": "add_to_set", "path": "", "value": value}).content
+    assert any(equal(item, value) for item in added)
+    assert run(added, {"op": "add_to_set", "path": "", "value": value}).content is added
+    pulled = run(added, {"op": "pull", "path": "", "value": value}).content
+    assert not any(equal(item, value) for item in pulled)
+    assert run(pulled, {"op": "pull", "path": "", "value": value}).content is pulled
+
+
+def shuffled(value, seed):
+    return {**value, "k": random.Random(seed).sample(value["k"], len(value["k"]))}
+
+
+def by_key(items):
+    return sorted((repr(each.get("id")), each) for each in items)
+
+
+@settings(max_examples=250, deadline=None)
+@given(keyed_documents, st.data(), st.integers(0, 99))
+def test_addresses_mean_the_same_whatever_the_order(document, data, seed):
+    patch = data.draw(extended_patches(document))
+    patch = [each for each in patch if each["path"].startswith("/k/")]
+    patch = [each for each in patch if each.get("from", "/k/").startswith("/k/")]
+    ordered = outcome(lambda: attempt(document, patch).content)
+    other = outcome(lambda: attempt(shuffled(document, seed), patch).content)
+    event(type(ordered).__name__)
+    if isinstance(ordered, PatchError):
+        assert (type(other), other.operation) == (type(ordered), ordered.operation)
+        return
+    pairs = zip(by_key(ordered["k"]), by_key(other["k"]), strict=True)
+    assert all(one[0] == two[0] and equal(one[1], two[1]) for one, two in pairs)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases(), st.booleans())
+def test_a_patch_changes_nothing_outside_its_writes(case, informed):
+    document, patch = case
+    try:
+        after = attempt(document, patch).content
+    except PatchError:
+        return
+    touched = footprint(parse_extended(wrapped(patch)), document if informed else ABSENT)
+    writes = [split_pointer(each) for each in touched.writes]
+    for tokens in locations(document):
+        if all(tokens[: len(each)] != each and each[: len(tokens)] != tokens for each in writes):
+            assert at(after, tokens) is at(document, tokens)
+
+
+@settings(max_examples=250, deadline=None)
+@given(keyed_documents, st.data(), st.booleans())
+def test_patches_that_do_not_overlap_commute(document, data, informed):
+    one, two = (data.draw(extended_patches(document, max_size=2)) for _ in range(2))
+    try:
+        after_one, after_two = attempt(document, one).content, attempt(document, two).content
+    except PatchError:
+        return
+    known = document if informed else ABSENT
+    feet = [footprint(parse_extended(wrapped(each)), known) for each in (one, two)]
+    if overlap(*feet):
+        event("overlap")
+        return
+    event("independent")
+    both = attempt(after_one, two).content
+    assert equal(both, attempt(after_two, one).content)
+
+
+def test_footprints_of_single_operations():
+    document = {"k": [{"id": "a", "v": 1}, {"id": "b"}], "l": ["x"], "n": 1}
+
+    def fp(operation, known=document):
+        touched = footprint(extended([operation], {"/k": ["id"]}), known)
+        return sorted(touched.reads), sorted(touched.writes)
+
+    keys = ["/k/0/id", "/k/1/id"]
+    assert fp({"op": "less", "path": "/n", "value": 3}) == (["/n"], [])
+    assert fp({"op": "defined", "path": "/z/y"}) == (["/z"], [])
+    inner = [{"op": "defined", "path": "/a"}, {"op": "test", "path": "/b/v", "value": 1}]
+    assert fp({"op": "or", "path": "/k", "apply": inner}) == (["/k/0", *keys, "/k/1/v"], [])
+    assert fp({"op": "defined", "path": "/k/zz"}) == (["/k", *keys], [])
+    assert fp({"op": "replace", "path": "/k/b", "value": {}}) == (keys, ["/k/1"])
+    assert fp({"op": "add", "path": "/k/b", "value": {}}) == (keys, ["/k/1"])
+    assert fp({"op": "add", "path": "/k/zz", "value": {}}) == (keys, ["/k"])
+    assert fp({"op": "remove", "path": "/k/b"}) == (keys, ["/k"])
+    assert fp({"op": "add", "path": "/k/b/w", "value": 1}) == (keys, ["/k/1/w"])
+    assert fp({"op": "add_to_set", "path": "/l", "value": "x"}) == (["/l"], ["/l"])
+    assert fp({"op": "pull", "path": "/l", "value": "y"}) == (["/l"], ["/l"])
+    assert fp({"op": "increment", "path": "/n"}) == (["/n"], ["/n"])
+    assert fp({"op": "remove", "path": "/z", "if_exists": True}) == (["/z"], ["/z"])
+    created = {"op": "add", "path": "/p/q", "value": 1, "create_parents": True}
+    assert fp(created) == (["/p"], ["/p"])
+    assert fp(created, ABSENT) == (["/p"], ["/p"])
+    assert fp({"op": "remove", "path": "/k/b/w"}, ABSENT) == (["/k"], ["/k"])
+    assert fp({"op": "remove", "path": "/l/0"}, ABSENT) == ([], ["/l"])
