@@ -17,7 +17,7 @@ import jsonschema_rs
 
 from gateway.commits.errors import SchemaViolation, SettingsInvalid
 from gateway.model import Document
-from patching import Json, join_pointer
+from patching import Absent, Json, equal, join_pointer
 
 _SCHEMAS_MAX = 100
 _PATTERN_CHARACTERS_MAX = 1_000
@@ -57,19 +57,24 @@ class CatalogSettings:
 
 NO_SETTINGS: Final = CatalogSettings()
 
-_compiled: OrderedDict[str, CatalogSettings] = OrderedDict()
+_compiled: OrderedDict[str, tuple[Json | Absent, CatalogSettings]] = OrderedDict()
 
 
 def settings_of(document: Document | None) -> CatalogSettings:
-    """The settings in the settings document; compiled once for each commit that set them."""
+    """The settings in the settings document; compiled once for each commit that set them.
+
+    The commit's id alone doesn't tell the content: a commit that loses its race is decided again,
+    under the same id, and a patch may then make another content.
+    """
     if document is None or not document.exists:
         return NO_SETTINGS
     known = _compiled.get(document.commit_id)
-    if known is None:
-        known = _compiled[document.commit_id] = parse_settings(document.content)
+    if known is None or not equal(known[0], document.content):
+        known = document.content, parse_settings(document.content)
+        _compiled[document.commit_id] = known
         if len(_compiled) > _COMPILED_MAX:
             _compiled.popitem(last=False)
-    return known
+    return known[1]
 
 
 def parse_settings(value: object) -> CatalogSettings:

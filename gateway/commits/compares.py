@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import patching
-from gateway.commits.errors import FailedCompare
+from gateway.commits.errors import FailedCompare, OverLimit
 from gateway.model import Document
-from patching import ABSENT, ExtendedPatch, Json, PatchError
+from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 
 Look = Callable[[str], Document | None]
 
@@ -49,6 +49,9 @@ class RevisionIs:
     revision: int
 
 
+# What the tests of one request may look through, as bytes of documents, each time counted.
+_TESTED_BYTES_MAX = 128 * 1024 * 1024
+
 Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
 
 
@@ -64,8 +67,12 @@ def speaks_of_content(compare: Compare) -> bool:
 def failed_compares(
     compares: Sequence[Compare], look: Look, revision: int, limits: patching.Limits
 ) -> list[FailedCompare]:
-    """Those that are false, in order; ``revision`` is the catalog's."""
+    """Those that are false, in order; ``revision`` is the catalog's.
+
+    Raises OverLimit where telling takes too long.
+    """
     failed = []
+    tested_bytes = 0
     for index, compare in enumerate(compares):
         if isinstance(compare, RevisionIs):
             if compare.revision != revision:
@@ -74,6 +81,10 @@ def failed_compares(
             continue
         document = look(compare.key)
         live = document if document is not None and document.exists else None
+        if isinstance(compare, Satisfies) and live is not None:
+            tested_bytes += live.size_bytes
+            if tested_bytes > _TESTED_BYTES_MAX:
+                raise _too_much(tested_bytes)
         reason = _why_false(compare, live, limits)
         if reason:
             failed.append(FailedCompare(index, compare.key, reason, live))
@@ -103,6 +114,21 @@ def _why_unsatisfied(tests: ExtendedPatch, live: Document | None, limits: patchi
     size_bytes = live.size_bytes if live else 0
     try:
         patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
+    except LimitExceeded as error:
+        # Neither true nor false: there is no telling.
+        raise OverLimit(
+            error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+        ) from error
     except PatchError as error:
         return str(error)
     return ""
+
+
+def _too_much(actual: int) -> OverLimit:
+    return OverLimit(
+        f"the tests would look through {actual} bytes of documents, more than the"
+        f" {_TESTED_BYTES_MAX} that one transaction may",
+        limit="tested_bytes_max",
+        maximum=_TESTED_BYTES_MAX,
+        actual=actual,
+    )

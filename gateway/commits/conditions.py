@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from gateway.commits.errors import PreconditionFailed
+from gateway.commits.errors import PreconditionFailed, Stale
 from gateway.model import Document, token_revision
 
 ANY: Final = "*"
@@ -68,16 +68,24 @@ class Conditions:
 
         ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
         """
+        self.check_unchanged(key, look, revision)
+        self.check_none_match(key, look, revision)
+
+    def check_unchanged(self, key: str, look: Look, revision: int) -> None:
+        """The first half of ``check``: If-Match, or else If-Unmodified-Since."""
         document = look(key)
-        live = document if document is not None and document.exists else None
         if self.if_match is not None:
-            if not _matches(self.if_match, live, look, revision):
-                raise self._failure("If-Match", self.if_match, key, live)
+            if not _matches(self.if_match, _live(document), look, revision):
+                raise self._failure("If-Match", self.if_match, key, look)
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
-            raise self._failure("If-Unmodified-Since", None, key, live)
-        if self.if_none_match is not None and _matches(self.if_none_match, live, look, revision):
-            raise self._failure("If-None-Match", self.if_none_match, key, live)
+            raise self._failure("If-Unmodified-Since", None, key, look)
+
+    def check_none_match(self, key: str, look: Look, revision: int) -> None:
+        """The other half of ``check``."""
+        tags = self.if_none_match
+        if tags is not None and _matches(tags, _live(look(key)), look, revision):
+            raise self._failure("If-None-Match", tags, key, look)
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
@@ -91,22 +99,27 @@ class Conditions:
         limit = self.if_unmodified_since
         return limit is not None and document.time_us // 1_000_000 > limit
 
-    def _failure(
-        self, name: str, tags: Tags | None, key: str, live: Document | None
-    ) -> PreconditionFailed:
+    def _failure(self, name: str, tags: Tags | None, key: str, look: Look) -> PreconditionFailed:
+        live = _live(look(key))
         if tags is None:
             expected = f"unmodified since {self.if_unmodified_since} s"
         else:
             expected = ", ".join(sorted(map(written, tags)))
         if name == "If-None-Match" and tags == ANY_TAG:
             expected = "absent"
+        stale = _stale_of(tags, look) if name == "If-Match" and tags else []
+        if stale:
+            key, live = stale[0].key, stale[0].document
+        about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags or ())
         found = f"its token is {live.token}" if live else "there is no such document"
+        named = key and not about_catalog
         return PreconditionFailed(
-            f"{name} is false for {key!r}: {found}" if key else f"{name} is false",
-            key=key,
+            f"{name} is false for {key!r}: {found}" if named else f"{name} is false",
+            key=None if about_catalog else key,
             expected=expected,
             current=(live.token, live.revision) if live else None,
-            since_revision=max(_revisions(tags or ()), default=None),
+            since_revision=_since(stale[0]) if stale else max(_revisions(tags or ()), default=None),
+            stale=stale,
         )
 
 
@@ -149,9 +162,28 @@ def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bo
 
 
 def _unchanged(composite: Composite, look: Look) -> bool:
+    return not any(True for _ in _changed(composite, look))
+
+
+def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
     for key, token in composite.tokens:
-        document = look(key)
-        now = document.token if document is not None and document.exists else None
-        if now != token:
-            return False
-    return True
+        live = _live(look(key))
+        if (live.token if live else None) != token:
+            yield Stale(key, token, live)
+
+
+def _stale_of(tags: Tags, look: Look) -> list[Stale]:
+    """What isn't as the only tag says, where that is a composite; of several none is *the* one."""
+    (tag, *more) = tags
+    return list(_changed(tag, look)) if isinstance(tag, Composite) and not more else []
+
+
+def _since(stale: Stale) -> int | None:
+    """The revision from which on the client doesn't know the document."""
+    if stale.token is not None:
+        return token_revision(stale.token)
+    return stale.document.create_revision - 1 if stale.document else None
+
+
+def _live(document: Document | None) -> Document | None:
+    return document if document is not None and document.exists else None

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
-from gateway.commits.catalog_settings import settings_of
+from gateway.commits.catalog_settings import parse_settings, settings_of
 from gateway.commits.compares import failed_compares, speaks_of_content
 from gateway.commits.decision import Bounds, Decision, View
-from gateway.commits.drafts import Drafts, recorded_change
-from gateway.commits.edits import EditLimits
+from gateway.commits.drafts import Drafts, named_keys, recorded_change
+from gateway.commits.edits import Draft, EditLimits
 from gateway.commits.errors import (
     CommitError,
     IdempotencyMismatch,
-    OverLimit,
     PreconditionFailed,
 )
 from gateway.commits.guards import (
@@ -39,13 +37,10 @@ from gateway.commits.requests import (
     Touch,
     Unchanged,
 )
-from gateway.commits.weights import GROWTH_MAX, record_bytes
+from gateway.commits.weights import record_bytes, refuse_heavy, refuse_oversized, value_bytes
 from gateway.model import SETTINGS_KEY, Commit, Document, Idempotency
-from patching import ABSENT, Json
+from patching import ABSENT
 
-# Below this many bytes of JSON no document can exceed what the store holds: the worst growth from
-# JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
-_CERTAINLY_STORABLE_BYTES = 1_200_000
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
 
@@ -128,7 +123,7 @@ class _Deciding:
                 if self._holds_already(request, [each.index for each in failed]):
                     return self._unchanged(request.edits)
                 if request.otherwise is None:
-                    raise compares_failed(failed)
+                    raise compares_failed(request, failed)
                 return self._edit(request, request.otherwise, attempt, succeeded=False)
         return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
 
@@ -143,7 +138,8 @@ class _Deciding:
 
         Only where the false compares speak of the contents of documents that it writes: then they
         are false because the content is there. A token, a revision, or another document's content
-        is a guard that must hold by itself.
+        is a guard that must hold by itself. This goes before ``otherwise``, which is for a state
+        that somebody else wanted. A move holds by no state alone: what was moved isn't known.
         """
         written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
         for index in failed:
@@ -159,13 +155,16 @@ class _Deciding:
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
         drafts = Drafts(request.catalog, self._document, self._edit_limits)
         alone = len(edits) == 1 and not request.compare
-        for index, each in enumerate(edits):
-            try:
-                drafts.perform(each)
-            except CommitError as error:
-                error.action = None if alone else index
-                raise
-        self._work_bytes += drafts.work_bytes
+        try:
+            for index, each in enumerate(edits):
+                try:
+                    drafts.perform(each)
+                except CommitError as error:
+                    error.action = None if alone else index
+                    error.otherwise = edits is request.otherwise
+                    raise
+        finally:  # a refusal may have taken as long
+            self._work_bytes += drafts.work_bytes
         return drafts
 
     def _edit(
@@ -182,29 +181,34 @@ class _Deciding:
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from)
         for key, draft in changed.items():
-            if draft.content is not ABSENT:
-                self._refuse_oversized(draft.content, draft.size_bytes)
-                if draft.action != "attributes" and key != SETTINGS_KEY:
-                    settings_of(self._document(SETTINGS_KEY)).require_valid(key, draft.content)
-        commit, after = self._commit(request, drafts, attempt, succeeded, rebased_from)
+            self._require_fit(key, draft)
+        commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
+        size_bytes = record_bytes(request, edits, commit)
+        refuse_heavy(size_bytes, self._bounds)
+        keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
-                {
-                    each.key: _live(after.get(each.key) or self._document(each.key))
-                    for each in edits
-                },
+                {key: _live(after.get(key) or self._document(key)) for key in keys},
                 self._revision,
                 would_change=True,
                 succeeded=succeeded,
                 changes=commit.changes,
                 rebased_from=rebased_from,
             )
-        size_bytes = record_bytes(request, commit)
         if self.commits and self._bytes + size_bytes > self._bounds.batch_bytes_max:
             return None
-        self._refuse_heavy(size_bytes)
         self._record(request, commit, after, size_bytes)
-        return Applied(commit, {each.key: self._document(each.key) for each in edits})
+        return Applied(commit, {key: self._document(key) for key in keys})
+
+    def _require_fit(self, key: str, draft: Draft) -> None:
+        """Raise OverLimit, SettingsInvalid or SchemaViolation for what the key can't hold."""
+        if draft.content is ABSENT:
+            return
+        refuse_oversized(draft, self._bounds)
+        if key == SETTINGS_KEY:
+            parse_settings(draft.content)
+        elif draft.action != "attributes":
+            settings_of(self._document(SETTINGS_KEY)).require_valid(key, draft.content)
 
     def _unchanged(
         self,
@@ -213,7 +217,7 @@ class _Deciding:
         rebased_from: str | None = None,
     ) -> Outcome:
         return Unchanged(
-            {each.key: _live(self._document(each.key)) for each in edits},
+            {key: _live(self._document(key)) for key in named_keys(edits)},
             self._revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
@@ -222,6 +226,7 @@ class _Deciding:
     def _commit(
         self,
         request: Request,
+        edits: Sequence[KeyEdit],
         drafts: Drafts,
         attempt: int,
         succeeded: bool,
@@ -243,18 +248,37 @@ class _Deciding:
             rebased_from=rebased_from,
             deletes_catalog=request.deletes_catalog,
         )
-        recorded = [
-            recorded_change(drafts, key, commit, partial(self._is_value_due, request))
-            for key in drafts.changed()
-        ]
-        commit = replace(commit, changes=tuple(change for change, _ in recorded))
-        return commit, {change.key: document for change, document in recorded}
+        recorded = {
+            key: recorded_change(drafts, key, commit, with_value=False) for key in drafts.changed()
+        }
+        commit = replace(commit, changes=tuple(change for change, _ in recorded.values()))
+        after = {key: document for key, (_, document) in recorded.items()}
+        due = self._values_due(request, edits, commit, after)
+        if due:
+            recorded |= {key: recorded_change(drafts, key, commit, with_value=True) for key in due}
+            commit = replace(commit, changes=tuple(change for change, _ in recorded.values()))
+            after = {key: document for key, (_, document) in recorded.items()}
+        return commit, after
 
-    def _is_value_due(self, request: Request, size_bytes: int, patches: int) -> bool:
-        """Whether it is a K-th change; one that is too heavy leaves the value to the next."""
-        if patches < self._bounds.full_value_every:
-            return False
-        return GROWTH_MAX * request.size_bytes + size_bytes < self._bounds.stored_bytes_max
+    def _values_due(
+        self,
+        request: Request,
+        edits: Sequence[KeyEdit],
+        commit: Commit,
+        after: Mapping[str, Document],
+    ) -> list[str]:
+        """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
+        every = self._bounds.full_value_every
+        candidates = [document for document in after.values() if document.patches >= every]
+        if not candidates:
+            return []
+        room_bytes = self._bounds.stored_bytes_max - record_bytes(request, edits, commit)
+        due = []
+        for document in candidates:
+            if value_bytes(document) < room_bytes:
+                room_bytes -= value_bytes(document)
+                due.append(document.key)
+        return due
 
     def _record(
         self, request: Request, commit: Commit, after: Mapping[str, Document], size_bytes: int
@@ -264,29 +288,6 @@ class _Deciding:
         self._bytes += size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit
-
-    def _refuse_heavy(self, size_bytes: int) -> None:
-        if size_bytes > self._bounds.stored_bytes_max:
-            raise OverLimit(
-                f"the change would take {size_bytes} bytes in the history, more than the "
-                f"{self._bounds.stored_bytes_max} that fit",
-                limit="stored_bytes_max",
-                maximum=self._bounds.stored_bytes_max,
-                actual=size_bytes,
-            )
-
-    def _refuse_oversized(self, content: Json, size_bytes: int) -> None:
-        if size_bytes <= _CERTAINLY_STORABLE_BYTES:
-            return
-        actual = self._bounds.stored_bytes(content)
-        if actual > self._bounds.stored_bytes_max:
-            raise OverLimit(
-                f"the document would take {actual} bytes in the database, more than the "
-                f"{self._bounds.stored_bytes_max} it can hold",
-                limit="stored_bytes_max",
-                maximum=self._bounds.stored_bytes_max,
-                actual=actual,
-            )
 
 
 def _live(document: Document | None) -> Document | None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import patching
 from gateway.commits.edits import Draft, EditLimits, Subject, draft_of, edited
-from gateway.commits.errors import DocumentNotFound, TargetExists
-from gateway.commits.requests import Get, KeyEdit, Move, Touch
+from gateway.commits.errors import DocumentNotFound, OverLimit, TargetExists
+from gateway.commits.requests import ApplyPatch, Get, KeyEdit, Merge, Move, Touch
 from gateway.model import Change, Commit, Document
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Absent, Json, Patch
+
+# What the patches of one request may work through, as bytes of documents, each time counted.
+_PATCHED_BYTES_MAX = 128 * 1024 * 1024
+# An RFC 6902 patch copies the containers on its way, anything else looks at all of them.
+_PATH_SHARE = 8
+
+
+def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
+    """The keys that ``edits`` name, those that are moved to among them, without repetition."""
+    keys = dict.fromkeys(each.key for each in edits)
+    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, Move))
+    return list(keys)
 
 
 class Drafts:
@@ -24,11 +36,15 @@ class Drafts:
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         self._changed: dict[str, Draft] | None = None
+        self._patched_bytes = 0
         self.forced = False
         self.work_bytes = 0
 
     def perform(self, each: KeyEdit) -> None:
-        """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises."""
+        """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises.
+
+        Raises OverLimit also where all the patches together take too long.
+        """
         edit = each.edit
         if isinstance(edit, Get):
             return
@@ -38,6 +54,8 @@ class Drafts:
             self._move(each.key, edit.to)
         else:
             before = self._draft(each.key)
+            if isinstance(edit, ApplyPatch | Merge):
+                self._count_patch(edit, before.size_bytes)
             subject = Subject(self._catalog, each.key, self._document_of(each.key))
             self._set(each.key, edited(before, edit, subject, self._limits))
 
@@ -64,6 +82,18 @@ class Drafts:
         self._set(key, Draft(ABSENT, None, 0, "delete"))
         self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
 
+    def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
+        along_paths = isinstance(edit, ApplyPatch) and isinstance(edit.patch, Patch)
+        self._patched_bytes += size_bytes // _PATH_SHARE if along_paths else size_bytes
+        if self._patched_bytes > _PATCHED_BYTES_MAX:
+            raise OverLimit(
+                f"the patches would work through {self._patched_bytes} bytes of documents, more"
+                f" than the {_PATCHED_BYTES_MAX} that one transaction may",
+                limit="patched_bytes_max",
+                maximum=_PATCHED_BYTES_MAX,
+                actual=self._patched_bytes,
+            )
+
     def _draft(self, key: str) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
@@ -88,19 +118,18 @@ class Drafts:
 
 
 def recorded_change(
-    drafts: Drafts, key: str, commit: Commit, is_value_due: Callable[[int, int], bool]
+    drafts: Drafts, key: str, commit: Commit, *, with_value: bool
 ) -> tuple[Change, Document]:
     """What ``commit`` records of the draft of ``key``, and the document that it leaves.
 
-    ``is_value_due`` tells, by size and number of patches since the last full value, whether a
-    patch records the full value.
+    ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
     draft = drafts.changed()[key]
     found = drafts.found(key)
     create_revision, patches = commit.revision, 0
     if found is not None:
         create_revision, patches = found.create_revision, found.patches + 1
-    whole = draft.action in ("put", "delete") or is_value_due(draft.size_bytes, patches)
+    whole = draft.action in ("put", "delete") or with_value
     begins = whole or found is None
     attributes = draft.attributes
     if not begins and found is not None:

@@ -67,7 +67,10 @@ def edited(
     if isinstance(edit, EditAttributes):
         return _with_attributes(draft, edit.edit, subject, limits)
     if isinstance(edit, Put):
-        attributes = draft.attributes if edit.attributes is None else edit.attributes or None
+        attributes = draft.attributes
+        if edit.attributes is not None:
+            bytes_max = limits.attributes_bytes_max
+            attributes = checked_attributes(edit.attributes, subject.key, bytes_max) or None
         return Draft(edit.value, attributes, edit.size_bytes, "put")
     if isinstance(edit, Delete):
         return Draft(ABSENT, None, 0, "delete")

@@ -43,7 +43,8 @@ from patching import PatchError
 class CommitError(Exception):
     """Base of the tree. ``detail`` is for people, the other fields are for programs.
 
-    ``action`` is the index of the transaction's action that can't be done, None elsewhere.
+    ``action`` is the index of the transaction's action that can't be done, None elsewhere; of its
+    ``else`` where ``otherwise`` is true.
     """
 
     code: ClassVar[str] = "commit_error"
@@ -54,6 +55,7 @@ class CommitError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.action: int | None = None
+        self.otherwise = False
 
 
 class CatalogNotFound(CommitError):
@@ -115,8 +117,9 @@ class PreconditionFailed(CommitError):
     ``current`` is (version token, revision) of the live document, None where there is none.
     ``since_revision`` is the newest revision named by the tokens the client sent, if any.
     ``key`` None: the condition is about the catalog. ``catalog_revision`` is where the catalog was.
-    ``compares`` are a transaction's false ones; ``overlap`` the pointers that kept a patch from
-    being rebased, and ``not_rebased`` why else it wasn't.
+    ``stale`` are the documents that a composite names and that aren't as it says; the first one is
+    told of as ``key`` and ``current``. ``compares`` are a transaction's false ones; ``overlap`` the
+    pointers that kept a patch from being rebased, and ``not_rebased`` why else it wasn't.
     """
 
     code = "precondition_failed"
@@ -130,7 +133,7 @@ class PreconditionFailed(CommitError):
         current: tuple[str, int] | None,
         since_revision: int | None = None,
         compares: Sequence[FailedCompare] = (),
-        overlap: Sequence[str] = (),
+        stale: Sequence[Stale] = (),
     ) -> None:
         super().__init__(detail)
         self.key = key
@@ -138,7 +141,9 @@ class PreconditionFailed(CommitError):
         self.current = current
         self.since_revision = since_revision
         self.compares = compares
-        self.overlap = overlap
+        self.stale = stale
+        self.overlap: Sequence[str] = ()
+        self.not_rebased: str | None = None
         self.catalog_revision: int | None = None
 
 
@@ -149,6 +154,15 @@ class FailedCompare:
     index: int
     key: str | None
     reason: str
+    document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """``token`` (None: absent) isn't that of the live ``document``."""
+
+    key: str
+    token: str | None
     document: Document | None
 
 

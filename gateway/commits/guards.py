@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gateway.commits.catalog_settings import CatalogSettings
+from gateway.commits.compares import RevisionIs, TokenIs
 from gateway.commits.conditions import NO_CONDITIONS, Look
 from gateway.commits.errors import FailedCompare, PreconditionFailed, PreconditionRequired
 from gateway.commits.rebase import require_rebased
-from gateway.commits.requests import ApplyPatch, Get, KeyEdit, Request, Touch
-from gateway.model import SETTINGS_KEY, Document
+from gateway.commits.requests import ApplyPatch, EditAttributes, Get, KeyEdit, Request, Touch
+from gateway.model import SETTINGS_KEY, Document, token_revision
 from patching import is_conditional
 
 
@@ -17,7 +18,6 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
     """Raise PreconditionRequired where the catalog wants one and the request has none."""
     if (
         settings.require_precondition
-        and request.key != SETTINGS_KEY
         and not request.compare
         and request.resource_version is None
         and request.conditions is NO_CONDITIONS
@@ -27,10 +27,11 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
 
 
 def _is_guarded(each: KeyEdit) -> bool:
-    """Whether an edit carries a precondition of its own, or writes no document."""
-    if isinstance(each.edit, ApplyPatch):
-        return is_conditional(each.edit.patch)
-    return isinstance(each.edit, Get | Touch)
+    """Whether an edit carries a precondition of its own, or writes no document of a client's."""
+    edit = each.edit.edit if isinstance(each.edit, EditAttributes) else each.edit
+    if isinstance(edit, ApplyPatch) and is_conditional(edit.patch):
+        return True
+    return isinstance(edit, Get | Touch) or each.key == SETTINGS_KEY
 
 
 def require_revision(request: Request, revision: int) -> None:
@@ -58,23 +59,31 @@ def checked_conditions(
     conditions = request.conditions
     if conditions is NO_CONDITIONS:
         return None
+    rebased_from = None
     try:
-        conditions.check(request.key, look, revision)
+        conditions.check_unchanged(request.key, look, revision)
     except PreconditionFailed as failed:
         if not request.rebase or conditions.if_match is None:
             raise
-        return require_rebased(
+        rebased_from = require_rebased(
             failed,
             request.edits[0].edit,
             conditions.if_match,
             look(request.key),
             lambda token: base_of(request.key, token),
         )
-    return None
+    conditions.check_none_match(request.key, look, revision)
+    return rebased_from
 
 
-def compares_failed(failed: Sequence[FailedCompare]) -> PreconditionFailed:
+def compares_failed(request: Request, failed: Sequence[FailedCompare]) -> PreconditionFailed:
     first = failed[0]
+    compare = request.compare[first.index]
+    since_revision = None
+    if isinstance(compare, RevisionIs):
+        since_revision = compare.revision
+    elif isinstance(compare, TokenIs):
+        since_revision = token_revision(compare.token)
     about = "the catalog" if first.key is None else f"document {first.key!r}"
     live = first.document
     return PreconditionFailed(
@@ -82,5 +91,6 @@ def compares_failed(failed: Sequence[FailedCompare]) -> PreconditionFailed:
         key=first.key,
         expected=f"compare {first.index}",
         current=(live.token, live.revision) if live else None,
+        since_revision=since_revision,
         compares=failed,
     )

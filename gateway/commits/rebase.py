@@ -9,14 +9,15 @@ meanwhile is another one, also where it was made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import patching
 from gateway.commits.conditions import Tags
 from gateway.commits.errors import PreconditionFailed
-from gateway.commits.requests import ApplyPatch, Edit, Merge
+from gateway.commits.requests import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.model import Document
-from patching import ABSENT, Footprint
+from patching import ABSENT, Footprint, Json
 
 Base = Callable[[str], Document | None]
 
@@ -26,32 +27,62 @@ def require_rebased(
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
-    Raises ``failed``, telling what kept it from being rebased.
+    Raises ``failed``, telling what kept it from being rebased. Of several tokens that the document
+    had, any one that the patch can be rebased from will do.
     """
-    if document is None or not document.exists or not isinstance(edit, ApplyPatch | Merge):
+    delta = edit.edit if isinstance(edit, EditAttributes) else edit
+    if not isinstance(delta, ApplyPatch | Merge):
+        failed.not_rebased = "only a patch can be rebased"
         raise failed
+    if document is None or not document.exists:
+        failed.not_rebased = "the document doesn't exist any more"
+        raise failed
+    failed.not_rebased = "the state that it was made against can't be told"
     for token in sorted(tag for tag in tags if isinstance(tag, str)):
         base = base_of(token)
-        if base is None or base.create_revision != document.create_revision:
+        if base is None:
             continue
-        overlap = overlapping(edit, base, document)
+        if base.create_revision != document.create_revision:
+            failed.not_rebased = "the document was deleted and made again meanwhile"
+            continue
+        of_attributes = isinstance(edit, EditAttributes)
+        overlap = overlapping(delta, _part(base, of_attributes), _part(document, of_attributes))
         if not overlap:
             return token
-        failed.overlap = overlap
+        failed.overlap, failed.not_rebased = (
+            overlap,
+            "what it reads or writes was changed meanwhile",
+        )
     raise failed
 
 
-def overlapping(edit: ApplyPatch | Merge, base: Document, document: Document) -> list[str]:
+def overlapping(edit: ApplyPatch | Merge, base: Json, now: Json) -> list[str]:
     """The pointers that ``edit`` reads or writes and that differ between the two states."""
-    assert base.content is not ABSENT
-    assert document.content is not ABSENT
-    changed = patching.footprint(patching.diff(base.content, document.content), base.content)
+    # Part by part: a replaced whole would seem to change all that is in it.
+    changed = patching.footprint(patching.diff(base, now, compact=False), base)
     return patching.overlap(_footprint(edit, base), changed)
 
 
-def _footprint(edit: ApplyPatch | Merge, base: Document) -> Footprint:
+def _part(document: Document, of_attributes: bool) -> Json:
+    if of_attributes:
+        return cast(Json, document.attributes or {})
+    assert document.content is not ABSENT
+    return document.content
+
+
+def _footprint(edit: ApplyPatch | Merge, base: Json) -> Footprint:
     if isinstance(edit, ApplyPatch):
-        return patching.footprint(edit.patch, base.content)
-    assert base.content is not ABSENT
-    merged = patching.merge(base.content, edit.value)
-    return patching.footprint(patching.diff(base.content, merged), base.content)
+        return patching.footprint(edit.patch, base)
+    return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))
+
+
+def _merged_pointers(value: Json, base: Json) -> Iterator[str]:
+    """What a merge patch speaks of, also where it says what ``base`` has already: that it be so."""
+    waiting: list[tuple[tuple[str, ...], Json, Json]] = [((), value, base)]
+    while waiting:
+        tokens, part, below = waiting.pop()
+        if not isinstance(part, dict) or not part or not isinstance(below, dict):
+            yield patching.join_pointer(tokens)
+            continue
+        for name, member in part.items():
+            waiting.append(((*tokens, name), member, below.get(name)))
