@@ -68,10 +68,12 @@ class Drafts:
         return self._changed
 
     def found(self, key: str) -> Document | None:
-        """The live document that ``key`` goes on from; None where it is a new one."""
+        """The live document that ``key`` goes on from, or deletes; None where it is a new one."""
         document = self._document_of(key)
-        kept = document is not None and document.exists and key not in self._deleted
-        return document if kept else None
+        if document is None or not document.exists:
+            return None
+        anew = key in self._deleted and self._draft(key).content is not ABSENT
+        return None if anew else document
 
     def _move(self, key: str, to: str) -> None:
         draft = self._draft(key)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import pytest
 
-from gateway.commits.conditions import ANY_TOKEN, Conditions
+from gateway.commits.conditions import ANY_TAG, Conditions
 from gateway.commits.observe import Observer, Standing
 from gateway.commits.requests import Delete, Put, Refused, Unchanged
 from gateway.commits.runtime import ThreadRuntime
@@ -62,6 +62,6 @@ def test_a_no_op_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None
 
 
 def test_a_refusal_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None:
-    create_only = Conditions(if_none_match=ANY_TOKEN)
+    create_only = Conditions(if_none_match=ANY_TAG)
     outcome = fallen_back.write("c", "k", Put("new", 5), conditions=create_only).outcome
     assert not isinstance(outcome, Refused)

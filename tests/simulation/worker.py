@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import patching
-from gateway.commits.conditions import ANY_TOKEN, Conditions
+from gateway.commits.conditions import ANY_TAG, Conditions
 from gateway.commits.errors import CommitError
 from gateway.commits.requests import ApplyPatch, Delete, Edit, Merge, Put
 from gateway.commits.service import Gateway, Written
@@ -90,7 +90,7 @@ def serve_call(gateway: Gateway, call: Call) -> None:
 def _write(gateway: Gateway, ask: Ask) -> Written:
     conditions = Conditions(
         if_match=None if ask.if_match is None else frozenset(ask.if_match),
-        if_none_match=ANY_TOKEN if ask.create_only else None,
+        if_none_match=ANY_TAG if ask.create_only else None,
     )
     idempotency = None
     if ask.idempotency_key is not None:
