@@ -1,0 +1,173 @@
+"""Optimistic append: decide on the local copy, commit only if it was the latest state."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from .backoff import Backoff
+from .catalog import TransactionResult
+from .errors import (
+    AppendFailed,
+    Gone,
+    PreconditionFailed,
+    RequestError,
+    WaitTimedOut,
+)
+from .follower import Follower
+from .versions import Snapshot
+
+_T = TypeVar("_T")
+_BACKOFF: Final = Backoff(first_s=0.05, longest_s=2.0)
+
+Actions = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """``revision``: the commit's, or the one that there was nothing to do at (``changed`` False,
+    ``commit_id`` None). ``attempts``: transactions that were sent."""
+
+    revision: int
+    changed: bool
+    commit_id: str | None
+    attempts: int
+
+
+def append(
+    follower: Follower,
+    build: Callable[[Snapshot], Actions | None],
+    *,
+    timeout_s: float = 30.0,
+    message: str | None = None,
+) -> Appended:
+    """Commit the actions that ``build`` makes of the state that they are committed on.
+
+    ``build`` gets a snapshot of the follower's copy and returns a transaction's actions, or None
+    or [] where there is nothing to do. They are committed as one commit at the next revision, if
+    the catalog still is at the snapshot's; else ``build`` is called again on a newer state, until
+    ``timeout_s`` is over. So it may be called any number of times and must do nothing else.
+
+    A follower with a prefix may take ``poll_s`` to learn that the catalog has moved on: append
+    with one that has none where that is too long.
+
+    That there is nothing to do, and whatever ``build`` raises, is final only for the latest state:
+    the gateway is asked whether there is a newer one, and ``build`` called again if so.
+
+    AppendFailed at the deadline; FollowerStopped; every other refusal of the gateway as it is. The
+    answer of a transaction that got lost is asked for again, under the same idempotency key.
+    """
+    return _Append(follower, build, time.monotonic() + timeout_s, message).run()
+
+
+class _Append:
+    def __init__(
+        self,
+        follower: Follower,
+        build: Callable[[Snapshot], Actions | None],
+        deadline: float,
+        message: str | None,
+    ) -> None:
+        self._follower = follower
+        self._build = build
+        self._deadline = deadline
+        self._message = message
+        self._attempts = 0
+        self._head = 0
+        self._last_error: Exception | None = None
+        self._applied = "no"
+
+    def run(self) -> Appended:
+        while True:
+            snapshot = self._follower.current()
+            self._head = max(self._head, snapshot.revision)
+            try:
+                actions = self._build(snapshot)
+            except Exception:
+                if self._is_latest(snapshot):
+                    raise
+                continue
+            if not actions:
+                if self._is_latest(snapshot):
+                    return Appended(snapshot.revision, False, None, self._attempts)
+                continue
+            result = self._send(snapshot, actions)
+            if result is not None:
+                return Appended(result.revision, result.changed, result.commit_id, self._attempts)
+            self._catch_up(max(self._head, snapshot.revision + 1))
+
+    def _send(self, snapshot: Snapshot, actions: Actions) -> TransactionResult | None:
+        """The transaction's result; None where the catalog has moved on."""
+        idempotency_key = uuid.uuid4().hex
+
+        def ask() -> TransactionResult:
+            self._attempts += 1
+            return self._follower.routes.transact(
+                [{"resource_version": snapshot.revision}],
+                actions,
+                message=self._message,
+                idempotency_key=idempotency_key,
+                read_timeout_s=self._left_s(),
+            )
+
+        try:
+            return self._persistently(ask)
+        except PreconditionFailed as error:
+            # Certainly not applied, also where an answer got lost before: under this key the
+            # gateway would have told that one's success.
+            self._last_error = error
+            head = error.problem.get("resource_version")
+            self._head = max(self._head, head if isinstance(head, int) else snapshot.revision + 1)
+            return None
+
+    def _is_latest(self, snapshot: Snapshot) -> bool:
+        """Whether nothing was committed after ``snapshot``; waits for the copy where it was."""
+        routes = self._follower.routes
+        try:
+            page = self._persistently(lambda: routes.commits(snapshot.revision, limit=1))
+            head = page.head_revision
+        except Gone as error:
+            if error.code != "revision_compacted":
+                raise
+            head = snapshot.revision + 1  # or later
+        self._head = max(self._head, head)
+        if head <= snapshot.revision:
+            return True
+        self._catch_up(head)
+        return False
+
+    def _catch_up(self, revision: int) -> None:
+        try:
+            self._follower.wait_for(revision, self._left_s())
+        except WaitTimedOut as error:
+            raise self._failed("the copy didn't catch up in time") from error
+
+    def _persistently(self, ask: Callable[[], _T]) -> _T:
+        """What ``ask`` answers, asked again after every failure that may pass."""
+        failures = 0
+        while True:
+            try:
+                answer = ask()
+            except RequestError as error:
+                if not error.retryable and error.applied == "no":
+                    raise
+                self._last_error, self._applied = error, error.applied
+                failures += 1
+                pause_s = _BACKOFF.pause_s(failures, error)
+                if pause_s > self._left_s():
+                    raise self._failed("the gateway did not answer in time") from error
+                time.sleep(pause_s)
+                continue
+            self._applied = "no"
+            return answer
+
+    def _left_s(self) -> float:
+        return max(0.01, self._deadline - time.monotonic())
+
+    def _failed(self, detail: str) -> AppendFailed:
+        return AppendFailed(
+            detail, attempts=self._attempts, last_head=self._head, applied=self._applied
+        )

@@ -1,0 +1,260 @@
+"""The errors of the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+
+class ClientError(Exception):
+    """Whatever the client can't do.
+
+    ::
+
+        ClientError
+        ├── RequestError             one request and what became of it
+        │   ├── Unreachable          no answer came: refused, broken off, timed out
+        │   ├── UnexpectedAnswer     an answer that no gateway gives
+        │   └── Problem              the gateway refused (problem+json):
+        │       ├── BadRequest            400, 405, 415
+        │       ├── NotAuthorized         401, 403
+        │       ├── NotFound              404
+        │       ├── Conflict              409
+        │       ├── Gone                  410
+        │       ├── PreconditionFailed    412
+        │       ├── OverLimit             413, 414
+        │       ├── Invalid               422
+        │       ├── PreconditionRequired  428
+        │       ├── Busy                  429
+        │       ├── Unavailable           503
+        │       └── OutcomeUnknown        504
+        ├── RevisionTooOld           older than what a follower keeps
+        ├── RevisionUnknown          newer than what a follower has
+        ├── WaitTimedOut             a follower didn't get there in time
+        ├── FollowerStopped          it was not started, was stopped, or failed
+        ├── AppendFailed             an append found no moment to get through
+        └── ListenerStopped          why a listener gets no more commits:
+            ├── ListenerTooSlow      too many commits were waiting for it
+            └── CommitsMissed        commits it has not seen can't be told any more
+    """
+
+
+class RequestError(ClientError):
+    """A request that failed.
+
+    ``code`` is stable and for programs, ``detail`` for people. ``applied`` is ``"no"`` (certainly
+    not) or ``"unknown"``; of a request that only reads it says nothing. ``retryable``: the very
+    same request may succeed later. ``retry_after_s``: not before that, where the gateway said.
+    """
+
+    code: str = "request_error"
+
+    def __init__(
+        self, detail: str, *, applied: str, retryable: bool, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.applied = applied
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(RequestError):
+    """No answer came. ``applied`` is ``"unknown"`` where the request may have been received."""
+
+    code = "unreachable"
+
+    def __init__(self, detail: str, *, applied: str) -> None:
+        super().__init__(detail, applied=applied, retryable=True)
+
+
+class UnexpectedAnswer(RequestError):
+    """What came is not what the contract says: a proxy's page, say, or another service."""
+
+    code = "unexpected_answer"
+
+    def __init__(self, detail: str, *, status: int, applied: str, retryable: bool = False) -> None:
+        super().__init__(detail, applied=applied, retryable=retryable)
+        self.status = status
+
+
+class Problem(RequestError):
+    """A refusal by the gateway. ``problem`` is all of the problem+json body; see the contract's
+    table of codes for the members that each code comes with."""
+
+    def __init__(
+        self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None
+    ) -> None:
+        detail = str(problem.get("detail") or problem.get("title") or "refused")
+        super().__init__(
+            detail,
+            applied=str(problem.get("applied", "unknown")),
+            retryable=problem.get("retryable") is True,
+            retry_after_s=retry_after_s,
+        )
+        self.code = str(problem.get("code", "problem"))
+        self.status = status
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.detail}"
+
+
+class BadRequest(Problem):
+    """Malformed: sending it again won't help."""
+
+
+class NotAuthorized(Problem):
+    """No or bad credentials, or not allowed."""
+
+
+class NotFound(Problem):
+    """No such catalog, document, revision or route."""
+
+
+class Conflict(Problem):
+    """It doesn't fit the state that it met."""
+
+
+class Gone(Problem):
+    """Compacted, or otherwise not there any more."""
+
+
+class PreconditionFailed(Problem):
+    """A condition of the request is false."""
+
+
+class OverLimit(Problem):
+    """Too large."""
+
+
+class Invalid(Problem):
+    """Understood, but it can't be."""
+
+
+class PreconditionRequired(Problem):
+    """The catalog takes no write without a condition."""
+
+
+class Busy(Problem):
+    """Not admitted; nothing was tried."""
+
+
+class Unavailable(Problem):
+    """The service can't at the moment; certainly not applied."""
+
+
+class OutcomeUnknown(Problem):
+    """Whether it was applied could not be found out."""
+
+
+_BY_STATUS: Final[dict[int, type[Problem]]] = {
+    400: BadRequest,
+    401: NotAuthorized,
+    403: NotAuthorized,
+    404: NotFound,
+    405: BadRequest,
+    409: Conflict,
+    410: Gone,
+    412: PreconditionFailed,
+    413: OverLimit,
+    414: OverLimit,
+    415: BadRequest,
+    422: Invalid,
+    428: PreconditionRequired,
+    429: Busy,
+    503: Unavailable,
+    504: OutcomeUnknown,
+}
+
+
+def problem_of(
+    status: int, problem: Mapping[str, Any], retry_after_s: float | None = None
+) -> Problem:
+    """The exception for a problem+json answer; plain ``Problem`` for a status not in the tree."""
+    return _BY_STATUS.get(status, Problem)(status, problem, retry_after_s)
+
+
+class RevisionTooOld(ClientError):
+    """Before the earliest state that is kept, which is at revision ``earliest``."""
+
+    def __init__(self, asked: int | datetime, earliest: int, latest: int) -> None:
+        super().__init__(f"{_moment(asked)} is older than what is kept: {earliest} to {latest}")
+        self.asked = asked
+        self.earliest = earliest
+        self.latest = latest
+
+
+class RevisionUnknown(ClientError):
+    """Beyond what the copy has been told, which goes to revision ``latest``."""
+
+    def __init__(self, asked: int | datetime, earliest: int, latest: int) -> None:
+        super().__init__(f"{_moment(asked)} is beyond what is known: {earliest} to {latest}")
+        self.asked = asked
+        self.earliest = earliest
+        self.latest = latest
+
+
+def _moment(asked: int | datetime) -> str:
+    return f"revision {asked}" if isinstance(asked, int) else f"time {asked.isoformat()}"
+
+
+class WaitTimedOut(ClientError):
+    """The copy is at ``position`` still; ``last_error`` is why, if requests fail."""
+
+    def __init__(self, revision: int, position: int, last_error: Exception | None) -> None:
+        why = "" if last_error is None else f" ({last_error})"
+        super().__init__(
+            f"revision {revision} has not been reached: the copy is at {position}{why}"
+        )
+        self.revision = revision
+        self.position = position
+        self.last_error = last_error
+
+
+class FollowerStopped(ClientError):
+    """The follower doesn't follow: not started yet, stopped, or ended by a defect (the cause)."""
+
+
+class AppendFailed(ClientError):
+    """An append that did not get through before its deadline.
+
+    ``attempts`` transactions were sent. ``last_head`` is the newest revision of the catalog that
+    was heard of. ``applied`` is ``"unknown"`` where the last one's answer got lost. The cause is
+    the last error.
+    """
+
+    def __init__(self, detail: str, *, attempts: int, last_head: int, applied: str) -> None:
+        super().__init__(
+            f"{detail}: {attempts} attempts, the catalog's head was last seen at {last_head},"
+            f" applied: {applied}"
+        )
+        self.attempts = attempts
+        self.last_head = last_head
+        self.applied = applied
+
+
+class ListenerStopped(ClientError):
+    """Why a listener gets no more commits although it did not fail itself."""
+
+
+class ListenerTooSlow(ListenerStopped):
+    """``waiting`` commits were waiting for the listener, more than are held for one."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} commits are waiting for the listener, no more are held")
+        self.waiting = waiting
+
+
+class CommitsMissed(ListenerStopped):
+    """Commits above ``position`` are gone; the next that can be told is above ``revision``.
+
+    Only a listener that came without ``on_reload`` is stopped by this.
+    """
+
+    def __init__(self, position: int, revision: int, reason: str) -> None:
+        super().__init__(f"commits above {position} can't be told, on from {revision}: {reason}")
+        self.position = position
+        self.revision = revision
+        self.reason = reason

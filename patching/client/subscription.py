@@ -1,0 +1,243 @@
+"""One listener: a thread that tells it every commit, in order, each once.
+
+It is either *joined* (the local copy pushes to it, into a bounded queue) or *catching up*: it
+reads what the copy keeps, and what the copy doesn't reach back to from the gateway, until there
+is so little left that it can join. A reload of the copy takes it back to catching up from where it
+is; only what the gateway can't tell any more is missed, and that is said.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .backoff import Backoff
+from .catalog import CatalogRoutes
+from .commits import Commit
+from .errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
+from .local_copy import LocalCopy
+from .versions import Snapshot
+
+Listener = Callable[[Commit], object]
+
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Commits above ``missed_after`` can't be told: begin anew from ``snapshot``. The next commit
+    told is the first above ``snapshot.revision``, which may be lower than ``missed_after`` where
+    the database was set back."""
+
+    reason: str
+    missed_after: int
+    snapshot: Snapshot
+
+
+OnReload = Callable[[Reload], object]
+
+
+class Subscription:
+    """What ``Follower.subscribe`` returns.
+
+    The listener has been told everything up to ``position``: with that as ``after`` it can be
+    resumed, here or in another follower. A commit counts as told when the listener returned.
+    """
+
+    def __init__(
+        self,
+        copy: LocalCopy,
+        routes: CatalogRoutes,
+        listener: Listener,
+        on_reload: OnReload | None,
+        after: int,
+        *,
+        prefix: str,
+        queue_max: int,
+        backoff: Backoff,
+    ) -> None:
+        self._copy = copy
+        self._routes = routes
+        self._listener = listener
+        self._on_reload = on_reload
+        self._prefix = prefix
+        self._queue_max = queue_max
+        self._backoff = backoff
+        self._changed = threading.Condition()
+        self._pending: deque[Commit | int] = deque()  # commits, and bookmarks between them
+        self._is_joined = False
+        self._was_set_back = False
+        self._waiting = 0  # the commits among them
+        self._pushed = after  # what was pushed last; nothing up to it is taken again
+        self._position = after
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="follower-listener", daemon=True)
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no more commits will be told; one may still be in the listener's hands."""
+        return self._stopped.is_set()
+
+    @property
+    def error(self) -> Exception | None:
+        """Why it stopped: what the listener raised, a ListenerStopped, or FollowerStopped where
+        the follower failed. None: it was stopped by ``stop`` (its own or the follower's)."""
+        return self._error
+
+    def start(self) -> None:
+        self._copy.add(self)
+        self._thread.start()
+
+    def stop(self, timeout_s: float | None = 5.0) -> bool:
+        """Tell nothing more. Waits for the listener to return, unless called by the listener;
+        False where it did not in time."""
+        self._copy.remove(self)
+        self.end(None)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until nothing is told any more and the listener has returned; False: not in time."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+            return not self._thread.is_alive()
+        return True
+
+    # The copy's side: never blocks
+
+    def joined(self, position: int) -> None:
+        with self._changed:
+            self._is_joined = True
+            self._pushed = position
+
+    def push(self, commit: Commit) -> None:
+        with self._changed:
+            if commit.revision <= self._pushed or self.stopped:
+                return
+            if self._waiting >= self._queue_max:
+                self._end(ListenerTooSlow(self._waiting))
+                return
+            self._append(commit.revision, commit)
+            self._waiting += 1
+
+    def bookmark(self, revision: int) -> None:
+        with self._changed:
+            if revision <= self._pushed or self.stopped:
+                return
+            if self._pending and isinstance(self._pending[-1], int):
+                self._pending.pop()  # the new one says more
+            self._append(revision, revision)
+
+    def _append(self, revision: int, event: Commit | int) -> None:
+        self._pushed = revision
+        self._pending.append(event)
+        self._changed.notify()
+
+    def reloaded(self, revision: int, *, set_back: bool) -> None:
+        with self._changed:
+            self._is_joined = False
+            if set_back and revision < max(self._pushed, self._position):
+                self._was_set_back = True
+            self._changed.notify()
+
+    def end(self, reason: Exception | None) -> None:
+        with self._changed:
+            self._end(reason)
+
+    def _end(self, reason: Exception | None) -> None:
+        if not self.stopped:
+            self._error = reason
+            self._stopped.set()
+            self._pending.clear()
+            self._waiting = 0
+            self._changed.notify()
+
+    # The listener's thread
+
+    def _run(self) -> None:
+        try:
+            while not self.stopped:
+                for event in self._take():
+                    self._tell(event)
+        except Exception as error:  # noqa: BLE001 - a listener may raise anything: it ends itself
+            self.end(error)
+        finally:
+            self._copy.remove(self)
+
+    def _take(self) -> list[Commit | int]:
+        """What is to be told next; nothing where it was stopped meanwhile."""
+        with self._changed:
+            while not (self._pending or self.stopped or self._must_catch_up()):
+                self._changed.wait()
+            if self._pending:
+                event = self._pending.popleft()
+                self._waiting -= isinstance(event, Commit)
+                return [event]
+        return [] if self.stopped else self._catch_up()
+
+    def _must_catch_up(self) -> bool:
+        return self._was_set_back or not self._is_joined
+
+    def _tell(self, event: Commit | int) -> None:
+        if isinstance(event, int):
+            self._position = max(self._position, event)
+        elif event.revision > self._position and not self.stopped:
+            self._listener(event)
+            self._position = event.revision
+
+    def _catch_up(self) -> list[Commit | int]:
+        """Join, or get some of what has to be told before that."""
+        if self._was_set_back:
+            return self._begin_anew("the catalog was set back")
+        limit = min(_PAGE, self._queue_max)
+        commits = self._copy.join(self, self._position, limit)
+        if commits is None:
+            return self._from_gateway()
+        return list(commits) if len(commits) == limit else []
+
+    def _from_gateway(self) -> list[Commit | int]:
+        """Commits that the copy doesn't keep, up to where the copy is and no further."""
+        until = self._copy.revision
+        failures = 0
+        while not self.stopped:
+            try:
+                page = self._routes.commits(self._position, limit=_PAGE)
+            except Gone as error:
+                return self._begin_anew(str(error))
+            except RequestError as error:
+                failures += 1
+                self._stopped.wait(self._backoff.pause_s(failures, error))
+                continue
+            found = [commit for commit in page.commits if commit.revision <= until]
+            is_last = page.next_after is None or len(found) < len(page.commits)
+            if not self._prefix and not _are_all(found, self._position, until, is_last):
+                return self._begin_anew("the gateway's history has a gap")
+            told: list[Commit | int] = [
+                commit for commit in found if not self._prefix or commit.touches(self._prefix)
+            ]
+            return [*told, until if is_last or page.next_after is None else page.next_after]
+        return []
+
+    def _begin_anew(self, reason: str) -> list[Commit | int]:
+        """Go on from the copy's current state, and say what that misses."""
+        with self._changed:
+            self._was_set_back = False  # before joining: what comes after that counts
+        snapshot = self._copy.join_now(self)
+        if self._on_reload is None:
+            raise CommitsMissed(self._position, snapshot.revision, reason)
+        self._on_reload(Reload(reason, self._position, snapshot))
+        self._position = snapshot.revision
+        return []
+
+
+def _are_all(commits: list[Commit], after: int, until: int, is_last: bool) -> bool:
+    """Whether these are all commits above ``after``, up to ``until`` if they are the last."""
+    revisions = [commit.revision for commit in commits]
+    complete = not is_last or after + len(commits) == until
+    return complete and revisions == list(range(after + 1, after + 1 + len(commits)))

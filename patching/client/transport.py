@@ -1,0 +1,170 @@
+"""One HTTP request: the pool, the timeouts, and what an answer means. No retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlencode
+
+import msgspec
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+
+from .connections import Connections
+from .errors import UnexpectedAnswer, Unreachable, problem_of
+
+_PROBLEM: Final = "application/problem+json"
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_BODY_SHOWN_MAX: Final = 200
+# What proxies say while the gateway behind them restarts.
+_PASSING: Final = (502, 503, 504)
+
+Query = Sequence[tuple[str, str | int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A 2xx or 304 answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body decoded; integers of any size are kept. UnexpectedAnswer if it isn't JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # the request was done: only what came of it can't be read
+            raise UnexpectedAnswer(
+                f"the body of a {self.status} answer is no JSON: {error}",
+                status=self.status,
+                applied="unknown",
+            ) from error
+
+
+class Transport:
+    """HTTP to one gateway. Thread-safe; holds connections until ``close``.
+
+    ``url`` may carry a path, under which the gateway's routes are. ``token`` goes out as a bearer
+    token; a callable is asked for each request, so that it can be renewed. ``read_timeout_s`` is
+    for each read of an answer, and ``request`` can be given another.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | Callable[[], str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        pool_size: int = 10,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 60.0,
+    ) -> None:
+        parsed = urllib3.util.parse_url(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"this is no http or https URL with a host: {url!r}")
+        if parsed.query is not None or parsed.fragment is not None:
+            raise ValueError(f"the URL of a gateway has no query and no fragment: {url!r}")
+        self._base = url.rstrip("/")
+        self._token = token
+        self._headers = {"Accept": "application/json", **(headers or {})}
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._connections = Connections(pool_size)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_timeout_s: float | None = None,
+    ) -> Answer:
+        """Send one request, once. ``path`` is percent-encoded already (see ``segment``).
+
+        ``json`` (unless None) is encoded as the body, ``body`` is sent as it is; ``headers`` win
+        over all others. Raises Unreachable, UnexpectedAnswer and the Problem classes.
+        """
+        sent = self._sent_headers()
+        if json is not None:
+            body = msgspec.json.encode(json)
+            sent["Content-Type"] = "application/json"
+        sent |= headers or {}
+        url = f"{self._base}{path}"
+        if query:
+            url += "?" + urlencode(query, quote_via=quote, safe="")
+        timeout = urllib3.Timeout(
+            connect=self._connect_timeout_s,
+            read=self._read_timeout_s if read_timeout_s is None else read_timeout_s,
+        )
+        try:
+            response = self._connections.pool.request(
+                method, url, body=body, headers=sent, timeout=timeout, redirect=False, retries=False
+            )
+        except (HTTPError, OSError) as error:
+            unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
+            applied = "no" if unsent or method in _READING else "unknown"
+            raise Unreachable(f"{method} {url}: {error}", applied=applied) from error
+        answer = Answer(response.status, response.headers, response.data)
+        if 200 <= answer.status < 300 or answer.status == 304:
+            return answer
+        raise _refusal(method, answer)
+
+    def close(self) -> None:
+        """Requests under way in other threads end with Unreachable, and so do later ones."""
+        self._connections.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _sent_headers(self) -> dict[str, str]:
+        headers = dict(self._headers)
+        if self._token is not None:
+            token = self._token if isinstance(self._token, str) else self._token()
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+def segment(name: str) -> str:
+    """``name`` as one segment of a path, so that nobody rewrites it on the way."""
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if name in (".", "..") else encoded
+
+
+def _refusal(method: str, answer: Answer) -> Exception:
+    """The exception for an answer that is no success."""
+    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media_type == _PROBLEM:
+        try:
+            problem = answer.json()
+        except UnexpectedAnswer:
+            problem = None
+        if isinstance(problem, dict):
+            return problem_of(answer.status, problem, _retry_after_s(answer))
+    shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
+    return UnexpectedAnswer(
+        f"{answer.status} without a problem: {shown!r}",
+        status=answer.status,
+        applied="no" if method in _READING else "unknown",
+        retryable=answer.status in _PASSING,
+    )
+
+
+def _retry_after_s(answer: Answer) -> float | None:
+    """The gateway sends seconds; a date, which a proxy might send, is not read."""
+    value = answer.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() else None
