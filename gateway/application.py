@@ -27,7 +27,7 @@ def create_application(settings: Settings) -> Flask:
         raise ValueError("mongodb_uri is not set")
     store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
     turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, ThreadRuntime(), service_limits(settings), turns)
+    gateway = Gateway(store, ThreadRuntime(), service_limits(settings), turns, store.uploads())
     return create_app(gateway, request_limits(settings))
 
 
@@ -56,6 +56,8 @@ def service_limits(settings: Settings) -> ServiceLimits:
         queue_requests_max=settings.queue_requests_max,
         queue_bytes_max=settings.queue_bytes_max,
         cache_bytes_max=settings.cache_bytes_max,
+        upload_bytes_max=settings.upload_bytes_max,
+        upload_expiry_s=settings.upload_expiry_s,
         deadline_ms=settings.deadline_ms,
         leaders=settings.leaders,
     )
@@ -68,4 +70,6 @@ def request_limits(settings: Settings) -> RequestLimits:
         depth_max=settings.depth_max,
         key_bytes_max=settings.key_bytes_max,
         catalog_name_bytes_max=settings.catalog_name_bytes_max,
+        bulk_line_bytes_max=settings.bulk_line_bytes_max,
+        bulk_answers_bytes_max=settings.bulk_answers_bytes_max,
     )

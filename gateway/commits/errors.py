@@ -9,11 +9,15 @@
     +-- RevisionCompacted      below the history floor
     +-- PatchDoesNotFit        the patch is well formed but not for this state
     +-- PreconditionFailed     a condition of the request is false
+    |   +-- UploadConflict     it was true when the upload was opened
     +-- PreconditionRequired   the catalog takes no write without one
     +-- TargetExists           the new key of a move has a document
     +-- SchemaViolation        the document doesn't satisfy a schema of its catalog
     +-- SettingsInvalid        these can't be the settings of a catalog
     +-- AttributesInvalid      attributes are an object
+    +-- UploadNotFound         no such upload
+    +-- UploadIncomplete       parts of the upload are missing
+    +-- UploadCommitted        the upload takes no more parts
     +-- PinNotFound            no such pin
     +-- PinHolds               a pin keeps compaction below a revision
     +-- SnapshotExists         history is compacted up to that revision already
@@ -155,6 +159,58 @@ class FailedCompare:
     key: str | None
     reason: str
     document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """``token`` (None: absent) isn't that of the live ``document``."""
+
+    key: str
+    token: str | None
+    document: Document | None
+
+
+class UploadConflict(PreconditionFailed):
+    """What an upload was opened under is no longer so: it lost, and stays as it is."""
+
+    code = "upload_conflict"
+
+    @classmethod
+    def of(cls, failed: PreconditionFailed) -> UploadConflict:
+        conflict = cls(
+            f"the document changed since the upload was opened: {failed.detail}",
+            key=failed.key,
+            expected=failed.expected,
+            current=failed.current,
+            since_revision=failed.since_revision,
+        )
+        conflict.catalog_revision = failed.catalog_revision
+        return conflict
+
+
+class UploadNotFound(CommitError):
+    code = "upload_not_found"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
+
+
+class UploadIncomplete(CommitError):
+    """``part`` is the number of the first one missing, None where there is none at all."""
+
+    code = "upload_incomplete"
+
+    def __init__(self, part: int | None) -> None:
+        missing = "it has no parts" if part is None else f"part {part} is missing"
+        super().__init__(f"the upload can't be committed: {missing}")
+        self.part = part
+
+
+class UploadCommitted(CommitError):
+    code = "upload_committed"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,11 @@ from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
 from gateway.commits.turns import Turns
+from gateway.commits.uploads import UploadLimits, Uploads
 from gateway.model import Commit, Document
 from gateway.store.contract import Store
+from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.uploads import UploadStore
 
 _Answer = TypeVar("_Answer")
 
@@ -46,6 +49,8 @@ class ServiceLimits:
     queue_requests_max: int = 4096
     queue_bytes_max: int = 64 * 1024 * 1024
     cache_bytes_max: int = 128 * 1024 * 1024
+    upload_bytes_max: int = 16 * 1024 * 1024
+    upload_expiry_s: int = 3600
     deadline_ms: int = 10_000
     write_out_grace_ms: int = 100
     leaders: int = 2
@@ -63,6 +68,7 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
+    ``uploads`` replaces documents in two phases.
     """
 
     def __init__(
@@ -71,8 +77,12 @@ class Gateway:
         runtime: Runtime,
         limits: ServiceLimits,
         turns: Turns | None = None,
+        uploads: UploadStore | None = None,
     ) -> None:
-        """``turns``: how the workers of this machine make room for each other, if they can."""
+        """``turns``: how the workers of this machine make room for each other, if they can.
+
+        ``uploads``: where parts are staged; None: in this process's memory, for tests.
+        """
         self.limits = limits
         self._store = store
         self._runtime = runtime
@@ -102,6 +112,16 @@ class Gateway:
         )
         parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds)
         self._loop = CommitLoop(parts, limits.leaders)
+        self.uploads = Uploads(
+            uploads or MemoryUploads(),
+            self,
+            runtime,
+            UploadLimits(
+                bytes_max=limits.upload_bytes_max,
+                expiry_s=limits.upload_expiry_s,
+                attributes_bytes_max=limits.attributes_bytes_max,
+            ),
+        )
         self.catalogs = Catalogs(
             settler, self.listing, self.commit, runtime, limits.catalog_deletion_keys_max
         )

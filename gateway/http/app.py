@@ -17,6 +17,7 @@ from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
 from gateway.http.service import ServiceRoutes
+from gateway.http.uploads import UploadRoutes
 
 DEFAULT_LIMITS = RequestLimits()
 
@@ -55,6 +56,7 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     CatalogRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
+    UploadRoutes(gateway, limits).register(app)
     ServiceRoutes(gateway).register(app)
     app.register_error_handler(Exception, _answer_error)
     app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]

@@ -16,3 +16,5 @@ class RequestLimits:
     depth_max: int = 100
     key_bytes_max: int = 1024
     catalog_name_bytes_max: int = 512
+    bulk_line_bytes_max: int = 8 * MIB
+    bulk_answers_bytes_max: int = 256 * MIB

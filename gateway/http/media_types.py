@@ -12,6 +12,8 @@ from gateway.http.refusals import RequestRefused
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+OCTETS: Final = "application/octet-stream"
+LINES: Final = ("application/x-ndjson", "application/jsonl")
 PROBLEM: Final = "application/problem+json"
 
 ACCEPT_PATCH: Final = ("Accept-Patch", f"{JSON_PATCH}, {MERGE_PATCH}")
@@ -22,6 +24,18 @@ def require_json(environ: Environ) -> None:
     """Refuse a body that isn't JSON by its header."""
     if _media_type(environ) != JSON:
         raise _unsupported(environ, JSON, ACCEPT_JSON)
+
+
+def require_bytes(environ: Environ) -> None:
+    """Refuse a body that isn't sent as mere bytes."""
+    if _media_type(environ) != OCTETS:
+        raise _unsupported(environ, OCTETS, ("Accept", OCTETS))
+
+
+def require_lines(environ: Environ) -> None:
+    """Refuse a body that isn't newline-delimited JSON by its header."""
+    if _media_type(environ) not in LINES:
+        raise _unsupported(environ, " or ".join(LINES), ("Accept", ", ".join(LINES)))
 
 
 def patch_type(environ: Environ) -> str:

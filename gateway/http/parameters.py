@@ -137,6 +137,12 @@ class CatalogsParameters(_Strict):
     limit = _WholeNumber(1, 1000, load_default=100)
 
 
+class DryRunParameters(_Strict):
+    """Writes that can be tried out, and whose conditions aren't in the query."""
+
+    dry_run = _Switch(load_default=False)
+
+
 class WriteParameters(_Strict):
     """``resource_version``: the revision that the catalog must be at."""
 

@@ -42,6 +42,7 @@ KINDS: Final[dict[str, Kind]] = {
     "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
     "target_exists": Kind(409, "The key to move to has a document"),
     "upload_conflict": Kind(409, "The document changed since the upload was opened"),
+    "upload_committed": Kind(409, "The upload was committed already"),
     "upload_incomplete": Kind(409, "The upload's parts are not all there"),
     "pin_holds": Kind(409, "A pin holds the history"),
     "snapshot_exists": Kind(409, "History is compacted that far already"),

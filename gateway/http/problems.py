@@ -60,6 +60,16 @@ def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) 
 
 def _answer(problem: Problem, environ: Environ) -> Answer:
     kind = KINDS[problem.code]
+    headers = problem.headers
+    if kind.retry_after_s is not None:
+        headers.append(("Retry-After", str(kind.retry_after_s)))
+    content = problem_content(problem, request_id(environ))
+    return body_answer(encode(content), headers, kind.status, PROBLEM)
+
+
+def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
+    """The problem as a JSON object, ``status`` included; ``request_name`` is its request id."""
+    kind = KINDS[problem.code]
     content = {
         "type": type_uri(problem.code),
         "title": kind.title,
@@ -68,13 +78,10 @@ def _answer(problem: Problem, environ: Environ) -> Answer:
         "code": problem.code,
         "applied": problem.applied,
         "retryable": problem.retryable,
-        "request_id": request_id(environ),
+        "request_id": request_name,
     }
     content |= problem.members
-    headers = problem.headers
-    if kind.retry_after_s is not None:
-        headers.append(("Retry-After", str(kind.retry_after_s)))
-    return body_answer(encode(content), headers, kind.status, PROBLEM)
+    return content
 
 
 def problem_of(error: Exception) -> Problem | None:

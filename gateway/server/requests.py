@@ -13,6 +13,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
+from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import (
     ExpectationFailed,
     LimitRequestHeaders,
@@ -101,6 +102,23 @@ class _CheckedBody:
         if self._missing and (size is None or size < 0):
             raise ClientDisconnected
         return data
+
+    def read1(self, size: int = -1) -> bytes:
+        """At least one byte, unless the body is over, and what came with it, up to ``size``.
+
+        For streams: ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
+        """
+        first = self._take(self._body.readline, 1 if size else 0)
+        reader, staged = self._body.reader, self._body.buf.tell()
+        if staged or not first:
+            read = self._body.read
+        elif isinstance(reader, LengthReader):
+            # Behind the body, the next request may have been read ahead.
+            read, staged = reader.read, min(reader.unreader.buf.tell(), reader.length)
+        else:
+            read, staged = reader.read, reader.buf.tell()
+        wanted = staged if size < 0 else min(staged, size - 1)
+        return first + self._take(read, wanted) if first and wanted else first
 
     def readline(self, size: int | None = -1) -> bytes:
         data = self._take(self._body.readline, size)

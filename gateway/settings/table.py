@@ -163,6 +163,21 @@ class Settings:
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"
     )
+    bulk_line_bytes_max: int = _setting(
+        kinds.size(1024, 64 * MIB), 8 * MIB, "size of one line of a bulk request"
+    )
+    bulk_answers_bytes_max: int = _setting(
+        kinds.size(MIB, 1024 * 1024 * MIB),
+        256 * MIB,
+        "size of a bulk request's answers that wait on disk until the client reads them; where it"
+        " is reached, no more of the request is read until then",
+    )
+    upload_bytes_max: int = _setting(
+        kinds.size(1024, 1024 * MIB), 16 * MIB, "size of an upload's parts together"
+    )
+    upload_expiry_s: int = _setting(
+        kinds.integer(1, 7 * 24 * 3600), 3600, "seconds after which an upload is dropped"
+    )
     # MongoDB documents 100 levels as its limit for a stored document.
     depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
     key_bytes_max: int = _setting(kinds.integer(1, 1024), 1024, "bytes of a document key, as UTF-8")

@@ -43,6 +43,10 @@ class MemoryUploads:
             staged = self._parts.get(_name(upload), {}).get(number)
         return None if staged is None else staged[1]
 
+    def drop_parts(self, upload: Upload) -> None:
+        with self._lock:
+            self._parts.pop(_name(upload), None)
+
     def drop_upload(self, upload: Upload) -> None:
         with self._lock:
             self._uploads.pop(_name(upload), None)

@@ -46,5 +46,8 @@ class UploadStore(Protocol):
 
     def part_content(self, upload: Upload, number: int) -> bytes | None: ...
 
+    def drop_parts(self, upload: Upload) -> None:
+        """Delete its parts and keep the upload."""
+
     def drop_upload(self, upload: Upload) -> None:
         """Delete it with its parts; nothing to do where that was done."""

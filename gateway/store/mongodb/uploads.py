@@ -91,6 +91,10 @@ class MongoUploads(Part):
             record = self._parts.find_one({"_id": _part_id(upload, number)}, session=session)
         return None if record is None else bytes(record["content"])
 
+    def drop_parts(self, upload: Upload) -> None:
+        with self._on.writing() as session:
+            self._parts.delete_many(_all_parts(upload), session=session)
+
     def drop_upload(self, upload: Upload) -> None:
         name = {"_id": _upload_id(upload.catalog, upload.id)}
         with self._on.writing() as session:

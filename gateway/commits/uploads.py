@@ -1,0 +1,347 @@
+"""Replacing a document in two phases: a condition is checked and remembered, parts are staged, and
+one write replaces the document if what was remembered still holds.
+
+Nothing is locked in between. An upload that was opened under any condition is *pinned* to the
+document as it was then: where the document has changed, was deleted, or was deleted and made again,
+the commit is refused, whatever the condition said. One that was opened under none stays so.
+
+A worked example. If-Match ``*`` meets document k with token 7-aa, and the upload remembers 7-aa.
+Somebody deletes k (8) and makes it again (9-bb). Now ``*`` would hold, 7-aa doesn't: the commit is
+refused as a conflict, and k is left as 9 made it.
+
+A commit has the upload for its idempotency key, written so that no client can name it. So it is
+made once, however often it is asked for, and asking again gives the first result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gateway.commits.conditions import (
+    ANY,
+    ANY_TAG,
+    NO_CONDITIONS,
+    CatalogTag,
+    Composite,
+    Conditions,
+    Tag,
+    Tags,
+)
+from gateway.commits.edits import checked_attributes
+from gateway.commits.errors import (
+    CommitError,
+    OutcomeUnknown,
+    OverLimit,
+    PreconditionFailed,
+    UploadCommitted,
+    UploadConflict,
+    UploadIncomplete,
+    UploadNotFound,
+)
+from gateway.commits.reaching import reaching
+from gateway.commits.requests import (
+    Applied,
+    Delete,
+    Edit,
+    Get,
+    Put,
+    Refused,
+    Unchanged,
+    Unknown,
+    Written,
+)
+from gateway.commits.runtime import Runtime
+from gateway.model import Attributes, Commit, Document, Idempotency
+from gateway.store.uploads import Part, Upload, UploadStore
+from patching import Json
+
+_log = logging.getLogger(__name__)
+
+PART_NUMBER_MAX = 10_000
+_COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """``bytes_max`` bounds the parts of an upload together."""
+
+    bytes_max: int
+    expiry_s: int
+    attributes_bytes_max: int
+
+
+class Writes(Protocol):
+    """What uploads need of the gateway: see ``gateway.commits.service.Gateway``."""
+
+    def write(self, catalog: str, key: str, edit: Edit, **asked: Any) -> Written: ...
+
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload and the parts that are staged. ``attributes``: those to be set, None keeps them.
+
+    ``conditions`` are what its commit requires. ``committed`` is the revision it was committed at,
+    as far as is known.
+    """
+
+    upload: Upload
+    parts: tuple[Part, ...]
+    conditions: Conditions
+    attributes: Attributes | None
+    committed: int | None
+
+
+class Uploads:
+    """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
+
+    def __init__(
+        self, store: UploadStore, writes: Writes, runtime: Runtime, limits: UploadLimits
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._runtime = runtime
+        self._limits = limits
+
+    def open(
+        self,
+        catalog: str,
+        key: str,
+        principal: str,
+        conditions: Conditions,
+        attributes: Attributes | None,
+    ) -> OpenUpload:
+        """Check that a write under ``conditions`` would be let through now, and remember them.
+
+        Raises what such a write would be refused with, OverLimit for the attributes included.
+        """
+        if attributes is not None:
+            checked_attributes(attributes, key, self._limits.attributes_bytes_max)
+        document = self._checked(catalog, key, conditions)
+        conditions = pinned(conditions, key, document)
+        now_us = self._runtime.now_us()
+        upload = Upload(
+            id=self._runtime.new_id(),
+            catalog=catalog,
+            key=key,
+            principal=principal,
+            terms=_terms(conditions, attributes),
+            created_us=now_us,
+            expires_us=now_us + self._limits.expiry_s * 1_000_000,
+        )
+        with reaching():
+            self._store.create_upload(upload)
+        return OpenUpload(upload, (), conditions, attributes, None)
+
+    def find(self, catalog: str, upload_id: str, principal: str) -> OpenUpload:
+        """Only whoever opened it finds it."""
+        with reaching():
+            upload = self._store.upload(catalog, upload_id)
+            if (
+                upload is None
+                or upload.principal != principal
+                or upload.expires_us <= self._runtime.now_us()
+            ):
+                raise UploadNotFound(upload_id)
+            parts = tuple(self._store.parts(upload))
+        conditions, attributes = _from_terms(upload.terms)
+        return OpenUpload(upload, parts, conditions, attributes, upload.terms.get(_COMMITTED))
+
+    def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
+        """Stage a part, or replace it. Raises OverLimit and UploadCommitted."""
+        if opened.committed is not None:
+            raise UploadCommitted(opened.upload.id)
+        others = sum(part.size_bytes for part in opened.parts if part.number != number)
+        self._require_size(others + len(content))
+        with reaching():
+            return self._store.put_part(opened.upload, number, content)
+
+    def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
+        """The parts with these numbers (None: all of them), in ascending order, as one.
+
+        Raises UploadIncomplete and OverLimit.
+        """
+        sizes = {part.number: part.size_bytes for part in opened.parts}
+        wanted = sorted(sizes if numbers is None else set(numbers))
+        if not wanted:
+            raise UploadIncomplete(None)
+        for number in wanted:
+            if number not in sizes:
+                raise UploadIncomplete(number)
+        self._require_size(sum(sizes[number] for number in wanted))
+        contents = []
+        for number in wanted:
+            with reaching():
+                content = self._store.part_content(opened.upload, number)
+            if content is None:
+                raise UploadIncomplete(number)
+            contents.append(content)
+        return b"".join(contents)
+
+    def earlier(self, opened: OpenUpload) -> Written | None:
+        """The result of an earlier commit of the upload, None where there is none so far."""
+        name = _idempotency(opened.upload)
+        commit = self._writes.reply(opened.upload.catalog, name.principal, name.key)
+        if commit is None:
+            return None
+        return Written(Applied(commit, {}, replayed=True), commit.id, commit.attempts)
+
+    def commit(
+        self,
+        opened: OpenUpload,
+        value: Json,
+        size_bytes: int,
+        *,
+        sent_bytes: int,
+        message: str | None = None,
+        wait_s: float | None = None,
+        dry_run: bool = False,
+    ) -> Written:
+        """Replace the document by ``value``; the outcome is Applied or Unchanged.
+
+        Raises UploadConflict where what was remembered is no longer so, and what else the write was
+        refused with. The parts are dropped once the document is replaced, and not before.
+        """
+        upload = opened.upload
+        done = self._writes.write(
+            upload.catalog,
+            upload.key,
+            Put(value, size_bytes, opened.attributes),
+            conditions=opened.conditions,
+            size_bytes=sent_bytes,
+            author=upload.principal,
+            message=message,
+            idempotency=_idempotency(upload),
+            wait_s=wait_s,
+            dry_run=dry_run,
+        )
+        outcome = done.outcome
+        if isinstance(outcome, Unknown):
+            raise OutcomeUnknown(outcome.commit_id)
+        if isinstance(outcome, Refused):
+            if isinstance(outcome.error, PreconditionFailed):
+                raise UploadConflict.of(outcome.error) from outcome.error
+            raise outcome.error
+        if isinstance(outcome, Applied):
+            self._end(upload, outcome.commit.revision)
+        return done
+
+    def drop(self, catalog: str, upload_id: str, principal: str) -> None:
+        """Nothing to do where there is no such upload."""
+        try:
+            opened = self.find(catalog, upload_id, principal)
+        except UploadNotFound:
+            return
+        with reaching():
+            self._store.drop_upload(opened.upload)
+
+    def _checked(self, catalog: str, key: str, conditions: Conditions) -> Document | None:
+        """The live document that the conditions were true of; no write, and nothing is written."""
+        conditional = conditions is not NO_CONDITIONS
+        # A read is let through also where the catalog takes no write without a condition.
+        edit: Edit = Get() if conditional else Delete()
+        done = self._writes.write(catalog, key, edit, conditions=conditions, dry_run=True)
+        outcome = done.outcome
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        if not isinstance(outcome, Unchanged):
+            raise OutcomeUnknown(done.commit_id)
+        document = outcome.documents.get(key)
+        return document if document is not None and document.exists else None
+
+    def _require_size(self, size_bytes: int) -> None:
+        maximum = self._limits.bytes_max
+        if size_bytes > maximum:
+            raise OverLimit(
+                f"the upload's parts take {size_bytes} bytes, {maximum} are allowed",
+                limit="upload_bytes_max",
+                maximum=maximum,
+                actual=size_bytes,
+            )
+
+    def _end(self, upload: Upload, revision: int) -> None:
+        """Only to make room: the commit is made, and the parts expire in any case."""
+        try:
+            with reaching():
+                ended = replace(upload, terms={**upload.terms, _COMMITTED: revision})
+                self._store.create_upload(ended)
+                self._store.drop_parts(upload)
+        except CommitError as error:
+            _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)
+
+
+def pinned(conditions: Conditions, key: str, document: Document | None) -> Conditions:
+    """Those that hold of ``key`` only while they hold and ``document`` is what is live there.
+
+    ``conditions`` are true of it now. None of them: none then either.
+    """
+    if conditions is NO_CONDITIONS:
+        return conditions
+    token = None if document is None else document.token
+    match, none_match = conditions.if_match, conditions.if_none_match
+    if match is None and token is None:
+        return Conditions(if_none_match=ANY_TAG | (none_match or frozenset()))
+    if match is None or ANY in match:
+        match = frozenset({token}) if token is not None else None
+    else:
+        match = frozenset(_pinned_tags(match, key, token))
+    return Conditions(if_match=match, if_none_match=none_match)
+
+
+def _pinned_tags(tags: Tags, key: str, token: str | None) -> list[Tag]:
+    """Those that can be true of ``key`` while it has ``token``; None: no document."""
+    kept: list[Tag] = []
+    for tag in tags:
+        if isinstance(tag, Composite):
+            kept.append(Composite((*tag.tokens, (key, token))))
+        elif isinstance(tag, CatalogTag) or tag == token:
+            # A catalog that is at its revision still has not changed a document.
+            kept.append(tag)
+    return kept
+
+
+def _idempotency(upload: Upload) -> Idempotency:
+    # With a space, which no Idempotency-Key has.
+    return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
+
+
+def _terms(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
+    return {
+        "if_match": _tags_to_json(conditions.if_match),
+        "if_none_match": _tags_to_json(conditions.if_none_match),
+        "attributes": attributes,
+    }
+
+
+def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
+    match, none_match = terms["if_match"], terms["if_none_match"]
+    if match is none_match is None:
+        return NO_CONDITIONS, terms["attributes"]
+    conditions = Conditions(
+        if_match=_tags_from_json(match), if_none_match=_tags_from_json(none_match)
+    )
+    return conditions, terms["attributes"]
+
+
+def _tags_to_json(tags: Tags | None) -> list[Any] | None:
+    return None if tags is None else [_tag_to_json(tag) for tag in tags]
+
+
+def _tag_to_json(tag: Tag) -> Any:
+    if isinstance(tag, Composite):
+        return [list(pair) for pair in tag.tokens]
+    return tag.revision if isinstance(tag, CatalogTag) else tag
+
+
+def _tags_from_json(tags: list[Any] | None) -> Tags | None:
+    return None if tags is None else frozenset(map(_tag_from_json, tags))
+
+
+def _tag_from_json(tag: Any) -> Tag:
+    if isinstance(tag, list):
+        return Composite(tuple((key, token) for key, token in tag))
+    return CatalogTag(tag) if isinstance(tag, int) else str(tag)

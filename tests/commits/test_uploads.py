@@ -1,0 +1,312 @@
+"""What an upload remembers: the document as it was, however its condition put it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.commits.conditions import (
+    ANY_TAG,
+    NO_CONDITIONS,
+    CatalogTag,
+    Composite,
+    Conditions,
+)
+from gateway.commits.errors import (
+    OverLimit,
+    PreconditionFailed,
+    PreconditionRequired,
+    UploadCommitted,
+    UploadConflict,
+    UploadIncomplete,
+    UploadNotFound,
+)
+from gateway.commits.requests import Applied, Delete, EditAttributes, Put, Unchanged
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.commits.uploads import OpenUpload, pinned
+from gateway.model import SETTINGS_KEY, Attributes, Document
+from gateway.store.memory import MemoryStore
+from gateway.store.memory_uploads import MemoryUploads
+from tests.commits.conftest import document, put
+
+ME = "me"
+
+
+class Clock(ThreadRuntime):
+    ahead_us = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self.ahead_us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def staged() -> MemoryUploads:
+    return MemoryUploads()
+
+
+@pytest.fixture
+def gateway(clock: Clock, staged: MemoryUploads) -> Gateway:
+    limits = ServiceLimits(upload_bytes_max=20, upload_expiry_s=60)
+    return Gateway(MemoryStore(), clock, limits, uploads=staged)
+
+
+def opened(
+    gateway: Gateway,
+    conditions: Conditions = NO_CONDITIONS,
+    attributes: Attributes | None = None,
+    content: bytes = b"2",
+) -> OpenUpload:
+    """An upload with one part."""
+    upload = gateway.uploads.open("c", "k", ME, conditions, attributes).upload
+    gateway.uploads.put_part(gateway.uploads.find("c", upload.id, ME), 1, content)
+    return gateway.uploads.find("c", upload.id, ME)
+
+
+def write(gateway: Gateway, value: int) -> str:
+    outcome = gateway.write("c", "k", put(value)).outcome
+    assert isinstance(outcome, Applied)
+    assert outcome.document is not None
+    return outcome.document.token
+
+
+def now(gateway: Gateway) -> Document | None:
+    return gateway.read("c", "k").document
+
+
+def commit(gateway: Gateway, upload: OpenUpload, value: int = 2) -> object:
+    return gateway.uploads.commit(upload, value, 1, sent_bytes=1).outcome
+
+
+def matching(*tags: str) -> Conditions:
+    return Conditions(if_match=frozenset(tags))
+
+
+ANY = Conditions(if_match=ANY_TAG)
+ABSENT = Conditions(if_none_match=ANY_TAG)
+
+
+def _again(gateway: Gateway) -> None:
+    gateway.write("c", "k", Delete())
+    write(gateway, 1)
+
+
+MEANWHILE: dict[str, Callable[[Gateway], object]] = {
+    "changed": lambda g: write(g, 5),
+    "deleted": lambda g: g.write("c", "k", Delete()),
+    "deleted and made again": _again,
+    "attributes changed": lambda g: g.write("c", "k", EditAttributes(put({"a": 1}))),
+}
+OPENED_UNDER: dict[str, Callable[[str], Conditions]] = {
+    "a token": matching,
+    "*": lambda _: ANY,
+    "a list": lambda token: matching("0-x", token),
+    "another's token": lambda _: Conditions(
+        if_match=frozenset({Composite((("other", None),))}),
+    ),
+    "none of these tokens": lambda _: Conditions(if_none_match=frozenset({"0-x"})),
+    "the catalog's revision": lambda token: Conditions(
+        if_match=frozenset({CatalogTag(int(token.partition("-")[0], 16))}),
+    ),
+}
+
+
+@pytest.mark.parametrize("condition", OPENED_UNDER)
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_an_upload_opened_under_a_condition_never_replaces_another_state(
+    gateway: Gateway, condition: str, meanwhile: str
+) -> None:
+    upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
+    MEANWHILE[meanwhile](gateway)
+    before = now(gateway)
+    with pytest.raises(UploadConflict) as caught:
+        commit(gateway, upload)
+    assert now(gateway) == before
+    if before is not None and before.exists:
+        assert caught.value.current == (before.token, before.revision)
+    assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
+
+
+@pytest.mark.parametrize("condition", OPENED_UNDER)
+def test_an_upload_whose_condition_still_holds_replaces(gateway: Gateway, condition: str) -> None:
+    upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
+    assert isinstance(commit(gateway, upload), Applied)
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_an_upload_opened_under_none_replaces_whatever_is_there(
+    gateway: Gateway, meanwhile: str
+) -> None:
+    write(gateway, 1)
+    upload = opened(gateway)
+    MEANWHILE[meanwhile](gateway)
+    assert isinstance(commit(gateway, upload), Applied)
+
+
+def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> None:
+    upload = opened(gateway, ABSENT)
+    write(gateway, 1)
+    with pytest.raises(UploadConflict):
+        commit(gateway, upload)
+    gateway.write("c", "k", Delete())
+    assert isinstance(commit(gateway, upload), Applied)
+
+
+@pytest.mark.parametrize("conditions", [matching("0-x"), ABSENT])
+def test_a_condition_that_is_false_at_opening_opens_nothing(
+    gateway: Gateway, conditions: Conditions
+) -> None:
+    write(gateway, 1)
+    with pytest.raises(PreconditionFailed) as caught:
+        opened(gateway, conditions)
+    assert not isinstance(caught.value, UploadConflict)
+
+
+def test_pinned_conditions_hold_of_that_document_alone() -> None:
+    then = document({}, revision=5)
+    other = Composite((("other", "3-a"),))
+    tags = frozenset({"0-x", then.token, other, CatalogTag(7)})
+    assert pinned(Conditions(if_match=tags), "k", then).if_match == {
+        then.token,
+        Composite((("other", "3-a"), ("k", then.token))),
+        CatalogTag(7),
+    }
+    none_match = frozenset({other})
+    kept = pinned(Conditions(if_none_match=none_match), "k", None)
+    assert kept == Conditions(if_none_match=none_match | ANY_TAG)
+
+
+def test_what_was_remembered_outlives_the_process(gateway: Gateway) -> None:
+    token = write(gateway, 1)
+    revision = int(token.partition("-")[0], 16)
+    tags = frozenset({token, Composite((("a", None), ("b", "3-x"))), CatalogTag(revision)})
+    asked = Conditions(if_match=tags, if_none_match=frozenset({"9-x"}))
+    upload = gateway.uploads.open("c", "k", ME, asked, {"a": 1})
+    found = gateway.uploads.find("c", upload.upload.id, ME)
+    assert (found.conditions, found.attributes) == (upload.conditions, {"a": 1})
+
+
+@pytest.mark.parametrize(("asked", "left"), [(None, {"a": 1}), ({}, None), ({"b": 2}, {"b": 2})])
+def test_attributes_are_kept_cleared_or_replaced(
+    gateway: Gateway, asked: Attributes | None, left: Attributes | None
+) -> None:
+    gateway.write("c", "k", Put(1, 1, {"a": 1}))
+    commit(gateway, opened(gateway, ANY, asked))
+    after = now(gateway)
+    assert after is not None
+    assert (after.content, after.attributes) == (2, left)
+
+
+def test_attributes_that_are_too_large_open_nothing(gateway: Gateway) -> None:
+    with pytest.raises(OverLimit, match="attributes"):
+        opened(gateway, attributes={"a": "x" * 70_000})
+
+
+def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(gateway: Gateway) -> None:
+    upload = opened(gateway, ANY if now(gateway) else NO_CONDITIONS)
+    first = commit(gateway, upload)
+    assert isinstance(first, Applied)
+    write(gateway, 7)
+    earlier = gateway.uploads.earlier(upload)
+    assert earlier is not None
+    assert isinstance(earlier.outcome, Applied)
+    assert (earlier.outcome.commit, earlier.outcome.replayed) == (first.commit, True)
+    again = commit(gateway, upload, 3)  # one that passed the look above, and met the first
+    assert isinstance(again, Applied)
+    assert again.replayed
+    after = now(gateway)
+    assert after is not None
+    assert after.content == 7
+
+
+def test_a_committed_upload_has_no_parts_and_takes_none(gateway: Gateway) -> None:
+    upload = opened(gateway)
+    outcome = commit(gateway, upload)
+    assert isinstance(outcome, Applied)
+    found = gateway.uploads.find("c", upload.upload.id, ME)
+    assert (found.parts, found.committed) == ((), outcome.commit.revision)
+    with pytest.raises(UploadCommitted):
+        gateway.uploads.put_part(found, 1, b"1")
+
+
+def test_a_commit_that_changes_nothing_or_is_a_dry_run_keeps_the_parts(gateway: Gateway) -> None:
+    write(gateway, 2)
+    upload = opened(gateway)
+    assert isinstance(commit(gateway, upload), Unchanged)
+    tried = gateway.uploads.commit(upload, 3, 1, sent_bytes=1, dry_run=True).outcome
+    assert isinstance(tried, Unchanged)
+    assert tried.would_change
+    assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
+
+
+def test_a_commit_refused_by_the_catalog_keeps_the_parts(gateway: Gateway) -> None:
+    upload = opened(gateway)
+    gateway.write("c", SETTINGS_KEY, put({"require_precondition": True}))
+    with pytest.raises(PreconditionRequired):
+        commit(gateway, upload)
+    assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
+    with pytest.raises(PreconditionRequired):
+        gateway.uploads.open("c", "k", ME, NO_CONDITIONS, None)
+    assert opened(gateway, ABSENT).parts
+
+
+def test_parts_are_put_together_by_number(gateway: Gateway) -> None:
+    upload = opened(gateway, content=b"bb")
+    for number, content in ((10, b"d"), (2, b"c"), (1, b"a")):
+        upload = gateway.uploads.find("c", upload.upload.id, ME)
+        gateway.uploads.put_part(upload, number, content)
+    upload = gateway.uploads.find("c", upload.upload.id, ME)
+    assert gateway.uploads.content(upload, None) == b"acd"
+    assert gateway.uploads.content(upload, [10, 1]) == b"ad"
+    with pytest.raises(UploadIncomplete, match="part 3"):
+        gateway.uploads.content(upload, [1, 3])
+
+
+def test_an_upload_without_parts_is_incomplete(gateway: Gateway) -> None:
+    with pytest.raises(UploadIncomplete, match="no parts"):
+        gateway.uploads.content(gateway.uploads.open("c", "k", ME, NO_CONDITIONS, None), None)
+
+
+def test_parts_are_bounded_together(gateway: Gateway) -> None:
+    upload = opened(gateway, content=b"x" * 15)
+    with pytest.raises(OverLimit) as caught:
+        gateway.uploads.put_part(upload, 2, b"x" * 6)
+    assert (caught.value.limit, caught.value.actual) == ("upload_bytes_max", 21)
+    gateway.uploads.put_part(upload, 1, b"x" * 20)  # replaced, not added
+    gateway.uploads.put_part(upload, 2, b"x")  # as one that raced with it
+    with pytest.raises(OverLimit):
+        gateway.uploads.content(gateway.uploads.find("c", upload.upload.id, ME), None)
+
+
+def test_an_upload_ends_with_its_time(gateway: Gateway, clock: Clock) -> None:
+    upload = opened(gateway)
+    clock.ahead_us = 59_000_000
+    gateway.uploads.find("c", upload.upload.id, ME)
+    clock.ahead_us = 60_000_000
+    with pytest.raises(UploadNotFound):
+        gateway.uploads.find("c", upload.upload.id, ME)
+
+
+def test_only_whoever_opened_it_finds_it(gateway: Gateway) -> None:
+    upload = opened(gateway)
+    for catalog, principal in (("c", "other"), ("other", ME)):
+        gateway.uploads.drop(catalog, upload.upload.id, principal)
+        with pytest.raises(UploadNotFound):
+            gateway.uploads.find(catalog, upload.upload.id, principal)
+    gateway.uploads.find("c", upload.upload.id, ME)
+    gateway.uploads.drop("c", upload.upload.id, ME)
+    gateway.uploads.drop("c", upload.upload.id, ME)
+    with pytest.raises(UploadNotFound):
+        gateway.uploads.find("c", upload.upload.id, ME)
+
+
+def test_nobody_waits_for_an_upload(gateway: Gateway) -> None:
+    write(gateway, 1)
+    opened(gateway, ANY)
+    assert write(gateway, 2)

@@ -1,0 +1,312 @@
+"""Two-phase replace over HTTP; the rows O1 to O10 as a client meets them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+from tests.http.served import Server, serving
+
+
+class Uploads:
+    """The routes of one catalog's uploads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._client = catalog.client
+        self.path = f"{catalog.path}/uploads"
+
+    def open(self, key: str = "k", headers: Any = None, **members: Any) -> TestResponse:
+        return self._client.post(self.path, json={"key": key, **members}, headers=headers)
+
+    def opened(self, key: str = "k", content: bytes = b"2", **members: Any) -> str:
+        """The id of an upload with one part."""
+        answer = self.open(key, **members)
+        assert answer.status_code == 201, answer.json
+        assert answer.headers["Location"].endswith(answer.json["upload"])
+        upload = str(answer.json["upload"])
+        assert self.part(upload, 1, content).status_code == 200
+        return upload
+
+    def part(
+        self, upload: str, number: Any, content: bytes, kind: str = "application/octet-stream"
+    ) -> TestResponse:
+        return self._client.put(
+            f"{self.path}/{upload}/parts/{number}", data=content, content_type=kind
+        )
+
+    def commit(
+        self, upload: str, body: Any = None, query: str = "", **headers: str
+    ) -> TestResponse:
+        sent: dict[str, Any] = {} if body is None else {"json": body}
+        return self._client.post(f"{self.path}/{upload}/commit{query}", headers=headers, **sent)
+
+    def get(self, upload: str) -> TestResponse:
+        return self._client.get(f"{self.path}/{upload}")
+
+    def drop(self, upload: str) -> TestResponse:
+        return self._client.delete(f"{self.path}/{upload}")
+
+
+@pytest.fixture
+def uploads(catalog: Catalog) -> Uploads:
+    return Uploads(catalog)
+
+
+def token(catalog: Catalog, key: str = "k") -> str:
+    return str(catalog.get(key).headers["ETag"].strip('"'))
+
+
+def test_an_upload_replaces_the_document_and_is_answered_like_a_put(
+    catalog: Catalog, uploads: Uploads
+) -> None:
+    created = catalog.put({"a": 1}).json
+    upload = uploads.opened(if_match=created["etag"], content=b'{"a": [1')
+    part = uploads.part(upload, 2, b", 2]}").json
+    assert part == {
+        "number": 2,
+        "size_bytes": 5,
+        "sha256": hashlib.sha256(b", 2]}").hexdigest(),
+    }
+    shown = uploads.get(upload).json
+    assert shown["if_match"] == [created["etag"]]
+    assert [each["number"] for each in shown["parts"]] == [1, 2]
+    assert shown["attributes"] == {"mode": "keep"}
+    answer = uploads.commit(upload)
+    assert answer.status_code == 200
+    assert answer.json == {
+        "catalog": catalog.name,
+        "key": "k",
+        "etag": token(catalog),
+        "revision": 2,
+        "create_revision": 1,
+        "changed": True,
+        "attempts": 1,
+        "rebased_from": None,
+    }
+    assert answer.headers["ETag"] == f'"{answer.json["etag"]}"'
+    assert answer.headers["Catalog-Revision"] == "2"
+    assert catalog.get().json == {"a": [1, 2]}
+
+
+def test_a_commit_sent_again_gives_the_first_result(catalog: Catalog, uploads: Uploads) -> None:
+    upload = uploads.opened(if_none_match="*")
+    first = uploads.commit(upload)
+    assert (first.status_code, first.headers["Location"]) == (201, catalog.document("k"))
+    catalog.put(9)
+    again = uploads.commit(upload)
+    assert (again.status_code, again.json) == (201, first.json)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert catalog.get().json == 9
+    assert uploads.get(upload).json["committed"] == 1
+    problem(uploads.part(upload, 1, b"1"), 409, "upload_committed")
+
+
+def test_the_parts_listed_are_committed_alone(catalog: Catalog, uploads: Uploads) -> None:
+    upload = uploads.opened(content=b"[")
+    uploads.part(upload, 3, b"7]")
+    uploads.part(upload, 2, b"oops")
+    assert uploads.commit(upload, {"parts": [3, 1]}).status_code == 201
+    assert catalog.get().json == [7]
+
+
+def test_a_stale_condition_is_refused_at_opening(catalog: Catalog, uploads: Uploads) -> None:
+    old = catalog.put(1).json["etag"]
+    new = catalog.put(2).json["etag"]
+    refused = problem(uploads.open(if_match=old), 412, "precondition_failed")
+    assert refused["current"] == {"etag": new, "revision": 2}
+    assert [each["revision"] for each in refused["changes_since"]] == [2]
+    problem(uploads.open(if_none_match="*"), 412, "precondition_failed")
+    problem(uploads.open("absent", if_match="*"), 412, "precondition_failed")
+    assert uploads.open(if_match=[old, new]).status_code == 201
+
+
+def test_a_lost_race_is_a_conflict_of_its_own(catalog: Catalog, uploads: Uploads) -> None:
+    upload = uploads.opened(if_match=catalog.put(1).json["etag"])
+    new = catalog.put(5).json["etag"]
+    before = catalog.get()
+    lost = problem(uploads.commit(upload), 409, "upload_conflict")
+    assert (lost["applied"], lost["retryable"]) == ("no", False)
+    assert lost["current"] == {"etag": new, "revision": 2}
+    assert [each["revision"] for each in lost["changes_since"]] == [2]
+    after = catalog.get()
+    assert (after.json, after.headers["ETag"]) == (5, before.headers["ETag"])
+    assert after.headers["Last-Modified"] == before.headers["Last-Modified"]
+    assert len(uploads.get(upload).json["parts"]) == 1
+
+
+def test_a_document_made_again_is_not_the_one_that_star_met(
+    catalog: Catalog, uploads: Uploads
+) -> None:
+    catalog.put(1)
+    upload = uploads.opened(if_match="*")
+    catalog.delete()
+    problem(uploads.commit(upload), 409, "upload_conflict")
+    catalog.put(1)
+    problem(uploads.commit(upload), 409, "upload_conflict")
+    assert catalog.head_revision() == 3
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"2**64", b"18446744073709551616"])
+def test_what_is_no_document_leaves_the_parts(
+    catalog: Catalog, uploads: Uploads, content: bytes
+) -> None:
+    upload = uploads.opened()
+    uploads.part(upload, 1, content or b" ")
+    assert uploads.commit(upload).status_code in (400, 422)
+    uploads.part(upload, 1, b"3")
+    assert uploads.commit(upload).status_code == 201
+    assert catalog.get().json == 3
+
+
+def test_parts_that_are_missing_are_named(uploads: Uploads) -> None:
+    upload = uploads.open().json["upload"]
+    problem(uploads.commit(upload), 409, "upload_incomplete")
+    uploads.part(upload, 1, b"1")
+    assert (
+        "part 2"
+        in problem(uploads.commit(upload, {"parts": [1, 2]}), 409, "upload_incomplete")["detail"]
+    )
+
+
+def test_a_dropped_upload_is_gone_and_drops_again(uploads: Uploads) -> None:
+    upload = uploads.opened()
+    assert uploads.drop(upload).status_code == 204
+    assert uploads.drop(upload).status_code == 204
+    for answer in (uploads.get(upload), uploads.commit(upload), uploads.part(upload, 1, b"1")):
+        problem(answer, 404, "upload_not_found")
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "pointer"),
+    [
+        ({"if_match": []}, "invalid_condition", "/if_match"),
+        ({"if_match": ""}, "invalid_condition", "/if_match"),
+        ({"if_match": None}, "invalid_condition", "/if_match"),
+        ({"if_match": ["1-a", 3]}, "invalid_condition", "/if_match/1"),
+        ({"if_match": ["*", "1-a"]}, "invalid_condition", "/if_match/0"),
+        ({"if_match": '"1-a"'}, "invalid_condition", "/if_match"),
+        ({"if_match": "a b"}, "invalid_condition", "/if_match"),
+        ({"if_match": "*", "if_none_match": "*"}, "invalid_condition", "/if_none_match"),
+        ({"if_match": "1-a", "if_none_match": ["1-a"]}, "invalid_condition", "/if_none_match"),
+        ({"ifmatch": "*"}, "invalid_body", "/ifmatch"),
+        ({"key": 1}, "invalid_body", "/key"),
+        ({"attributes": None}, "invalid_body", "/attributes"),
+        ({"attributes": {}}, "invalid_body", "/attributes/mode"),
+        ({"attributes": {"mode": "drop"}}, "invalid_body", "/attributes/mode"),
+        ({"attributes": {"mode": ["keep"]}}, "invalid_body", "/attributes/mode"),
+        ({"attributes": {"mode": "keep", "value": {}}}, "invalid_body", "/attributes/value"),
+        ({"attributes": {"mode": "replace"}}, "invalid_body", "/attributes/value"),
+        ({"attributes": {"mode": "replace", "value": None}}, "invalid_body", "/attributes/value"),
+        ({"attributes": {"mode": "clear", "x": 1}}, "invalid_body", "/attributes/x"),
+    ],
+)
+def test_an_opening_that_is_not_well_formed_is_refused_by_pointer(
+    uploads: Uploads, members: dict[str, Any], code: str, pointer: str
+) -> None:
+    assert problem(uploads.open(**{"key": "k", **members}), 400, code)["pointer"] == pointer
+
+
+@pytest.mark.parametrize("body", [{"parts": []}, {"parts": [0]}, {"parts": [1, 1]}, {"x": 1}, []])
+def test_a_list_of_parts_that_is_not_well_formed_is_refused(uploads: Uploads, body: Any) -> None:
+    problem(uploads.commit(uploads.opened(), body), 400, "invalid_body")
+
+
+@pytest.mark.parametrize("number", ["0", "10001", "x", "-1"])
+def test_part_numbers_go_from_1_to_10000(uploads: Uploads, number: str) -> None:
+    problem(uploads.part(uploads.opened(), number, b"1"), 400, "invalid_parameter")
+
+
+def test_headers_that_have_no_meaning_here_are_refused(uploads: Uploads) -> None:
+    upload = uploads.opened()
+    problem(uploads.open(headers={"If-Match": "*"}), 400, "invalid_condition")
+    problem(uploads.open(headers={"Idempotency-Key": "x"}), 400, "invalid_header")
+    problem(uploads.commit(upload, **{"If-Match": "*"}), 400, "invalid_condition")
+    problem(uploads.commit(upload, **{"Idempotency-Key": "x"}), 400, "invalid_header")
+    problem(uploads.commit(upload, query="?x=1"), 400, "invalid_parameter")
+    problem(uploads.part(upload, 1, b"1", "application/json"), 415, "unsupported_media_type")
+
+
+def test_a_dry_run_says_what_a_commit_would_do(catalog: Catalog, uploads: Uploads) -> None:
+    catalog.put(1)
+    upload = uploads.opened()
+    tried = uploads.commit(upload, query="?dry_run=true")
+    assert (tried.status_code, tried.json["changed"], tried.json["dry_run"]) == (200, True, True)
+    assert catalog.get().json == 1
+    assert uploads.commit(upload).json["changed"] is True
+    assert catalog.get().json == 2
+
+
+def test_parts_over_the_bound_are_refused_naming_it() -> None:
+    limits = ServiceLimits(upload_bytes_max=10)
+    client = create_app(Gateway(MemoryStore(), ThreadRuntime(), limits)).test_client()
+    uploads = Uploads(Catalog(client, "c"))
+    upload = uploads.opened(content=b"12345678")
+    refused = problem(uploads.part(upload, 2, b"123"), 413, "over_limit")
+    assert (refused["limit"], refused["maximum"]) == ("upload_bytes_max", 10)
+
+
+# On a real database, over the wire, through two workers.
+
+
+@pytest.fixture
+def server(mongodb_uri: str, database_name: str) -> Iterator[Server]:
+    with serving(mongodb_uri, database_name) as running:
+        yield running
+
+
+def _sent(server: Server, method: str, path: str, body: Any = None, kind: str = "") -> Any:
+    raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    headers = [("Content-Type", kind or "application/json")] if raw is not None else []
+    return server.send(method, path, raw, headers)
+
+
+def test_an_upload_on_mongodb_replaces_once_and_drops_its_parts(
+    server: Server, mongodb_uri: str, database_name: str
+) -> None:
+    from pymongo import MongoClient
+
+    catalog = f"/v1/catalogs/{uuid.uuid4().hex}"
+    etag = _sent(server, "PUT", f"{catalog}/documents/k", {"a": 1}).json()["etag"]
+    opened = _sent(server, "POST", f"{catalog}/uploads", {"key": "k", "if_match": etag})
+    assert opened.status == 201
+    place = opened.headers["Location"]
+    half = 3_000_000
+    content = b'{"a": "' + b"x" * half + b'"}'
+    for number, part in ((2, content[half:]), (1, content[:half])):
+        answer = _sent(server, "PUT", f"{place}/parts/{number}", part, "application/octet-stream")
+        assert answer.json()["sha256"] == hashlib.sha256(part).hexdigest()
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        assert client[database_name]["upload_parts"].count_documents({}) == 2
+        first = _sent(server, "POST", f"{place}/commit")
+        assert (first.status, first.json()["changed"]) == (200, True)
+        assert client[database_name]["upload_parts"].count_documents({}) == 0
+    for _ in range(4):  # by either worker
+        assert _sent(server, "POST", f"{place}/commit").json() == first.json()
+    assert _sent(server, "GET", f"{catalog}/documents/k").body == content.replace(b": ", b":")
+
+
+def test_a_lost_race_on_mongodb_leaves_document_and_parts(server: Server) -> None:
+    catalog = f"/v1/catalogs/{uuid.uuid4().hex}"
+    etag = _sent(server, "PUT", f"{catalog}/documents/k", 1).json()["etag"]
+    place = _sent(server, "POST", f"{catalog}/uploads", {"key": "k", "if_match": etag}).headers[
+        "Location"
+    ]
+    _sent(server, "PUT", f"{place}/parts/1", b"2", "application/octet-stream")
+    _sent(server, "PUT", f"{catalog}/documents/k", 3)
+    lost = _sent(server, "POST", f"{place}/commit")
+    assert (lost.status, lost.json()["code"]) == (409, "upload_conflict")
+    assert _sent(server, "GET", f"{catalog}/documents/k").json() == 3
+    assert len(_sent(server, "GET", place).json()["parts"]) == 1
+    assert _sent(server, "DELETE", place).status == 204
+    assert _sent(server, "GET", place).status == 404
