@@ -9,6 +9,7 @@ from flask import Flask
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.commits.turns import Turns
+from gateway.commits.watch_values import WatchBounds
 from gateway.http import RequestLimits, create_app
 from gateway.machine_turns import MachineTurns, turns_path
 from gateway.settings import Settings
@@ -60,6 +61,10 @@ def service_limits(settings: Settings) -> ServiceLimits:
         upload_expiry_s=settings.upload_expiry_s,
         deadline_ms=settings.deadline_ms,
         leaders=settings.leaders,
+        watch=WatchBounds(
+            watchers_max=settings.watchers_max,
+            lag_max=settings.watch_lag_max,
+        ),
     )
 
 
@@ -70,6 +75,8 @@ def request_limits(settings: Settings) -> RequestLimits:
         depth_max=settings.depth_max,
         key_bytes_max=settings.key_bytes_max,
         catalog_name_bytes_max=settings.catalog_name_bytes_max,
+        watch_bookmark_s=settings.watch_bookmark_s,
+        watch_stall_s=settings.watch_stall_s,
         bulk_line_bytes_max=settings.bulk_line_bytes_max,
         bulk_answers_bytes_max=settings.bulk_answers_bytes_max,
     )

@@ -25,6 +25,7 @@
     +-- OverLimit              larger than a setting allows
     +-- IdempotencyMismatch    the key was used before with another payload
     +-- QueueFull              admission refused, nothing was tried
+    +-- TooManyWatchers        the process has as many watchers as it may
     +-- DeadlineExceeded       the retry budget is spent, certainly not applied
     +-- StoreUnavailable       MongoDB is out of reach, certainly not applied
     +-- OutcomeUnknown         the connection broke around the commit
@@ -347,6 +348,16 @@ class QueueFull(CommitError):
 
     code = "queue_full"
     retryable = True
+
+
+class TooManyWatchers(CommitError):
+    """Another process, or this one a little later, may have room for one more."""
+
+    code = "too_many_watchers"
+    retryable = True
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(f"this process has {maximum} watchers, which is as many as it may have")
 
 
 class DeadlineExceeded(CommitError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import patching
@@ -23,6 +23,8 @@ from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
 from gateway.commits.turns import Turns
 from gateway.commits.uploads import UploadLimits, Uploads
+from gateway.commits.watch import Feed
+from gateway.commits.watch_values import Encode, WatchBounds
 from gateway.model import Commit, Document
 from gateway.store.contract import Store
 from gateway.store.memory_uploads import MemoryUploads
@@ -54,6 +56,7 @@ class ServiceLimits:
     deadline_ms: int = 10_000
     write_out_grace_ms: int = 100
     leaders: int = 2
+    watch: WatchBounds = field(default_factory=WatchBounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class Gateway:
         observer = Observer(store, self._cache)
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
         self._shared = SharedReads(observer.observe, runtime)
+        self._settler = settler
         self._history = History(store, settler)
         self.listing = Listing(store, settler, runtime)
         queue = Queue(
@@ -205,6 +209,10 @@ class Gateway:
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
         """The commit made under an idempotency key; None proves that there is none so far."""
         return _reaching(lambda: self._history.reply(catalog, principal, idempotency_key))
+
+    def feed(self, encode: Encode) -> Feed:
+        """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
+        return Feed(self._store, self._settler, self._runtime, self.limits.watch, encode)
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers."""

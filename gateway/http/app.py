@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
@@ -9,6 +11,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
 from gateway.http.catalogs import CatalogRoutes
+from gateway.http.changes import ChangesRoutes
 from gateway.http.documents import DocumentRoutes
 from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
@@ -36,7 +39,12 @@ class _Rest(BaseConverter):
 
 
 class _Application(Flask):
-    """Flask, which routes by the path alone: neither hosts nor schemes play a part here."""
+    """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
+
+    ``begin_stop`` is what the server calls when it stops: answers that wait for something end.
+    """
+
+    begin_stop: Callable[[], None]
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is None:
@@ -57,6 +65,9 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
     UploadRoutes(gateway, limits).register(app)
+    changes = ChangesRoutes(gateway, limits)
+    changes.register(app)
+    app.begin_stop = changes.stop
     ServiceRoutes(gateway).register(app)
     app.register_error_handler(Exception, _answer_error)
     app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]

@@ -9,12 +9,17 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What is checked before a request reaches ``gateway.commits``. Sizes are in bytes."""
+    """What is checked before a request reaches ``gateway.commits``. Sizes are in bytes.
+
+    ``watch_bookmark_s`` and ``watch_stall_s`` are about event streams.
+    """
 
     body_bytes_max: int = 8 * MIB
     document_bytes_max: int = 4 * MIB
     depth_max: int = 100
     key_bytes_max: int = 1024
     catalog_name_bytes_max: int = 512
+    watch_bookmark_s: int = 10
+    watch_stall_s: int = 30
     bulk_line_bytes_max: int = 8 * MIB
     bulk_answers_bytes_max: int = 256 * MIB

@@ -158,6 +158,21 @@ class PageParameters(_Strict):
     key = fields.String(load_default=None)
 
 
+class StreamParameters(_Strict):
+    """Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``."""
+
+    after = _WholeNumber(load_default=0)
+    key = fields.List(fields.String(), load_default=())
+    prefix = fields.String(load_default="")
+
+
+class PollParameters(StreamParameters):
+    """As many of them as ``limit``; where there are none, wait for ``timeout`` seconds."""
+
+    timeout = _WholeNumber(0, 60, load_default=30)
+    limit = _WholeNumber(1, 1000, load_default=100)
+
+
 def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
     """The query's parameters as ``schema`` loads them; a list may be given as often as wanted."""
     lists = {name for name, field in schema.fields.items() if isinstance(field, fields.List)}

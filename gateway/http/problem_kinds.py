@@ -26,6 +26,7 @@ KINDS: Final[dict[str, Kind]] = {
     "invalid_patch": Kind(400, "Invalid patch"),
     "invalid_pointer": Kind(400, "Invalid JSON Pointer"),
     "unknown_operation": Kind(400, "Unknown patch operation"),
+    "request_timeout": Kind(408, "The body stopped coming"),
     # What it names
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),
@@ -62,6 +63,7 @@ KINDS: Final[dict[str, Kind]] = {
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service
     "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
+    "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
     "internal_error": Kind(500, "Internal error"),
     "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
     "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),

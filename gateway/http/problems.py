@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from werkzeug.exceptions import (
+    HTTPException,
+    MethodNotAllowed,
+    NotFound,
+    RequestTimeout,
+    TooManyRequests,
+)
 
 from gateway.commits import errors
 from gateway.http.answers import Answer, body_answer, encode
@@ -195,7 +201,12 @@ def _of_http_exception(error: HTTPException) -> Problem:
         return Problem(
             "method_not_allowed", f"this route has {allowed}", headers=[("Allow", allowed)]
         )
-    return Problem("malformed_request", error.description or error.name)
+    detail = error.description or error.name
+    if isinstance(error, RequestTimeout):
+        return Problem("request_timeout", detail, retryable=True)
+    if isinstance(error, TooManyRequests):
+        return Problem("queue_full", detail, retryable=True)
+    return Problem("malformed_request", detail)
 
 
 def _over_limit(detail: str, limit: str, maximum: int, actual: int) -> Problem:

@@ -41,6 +41,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
+        gevent.spawn(self.begin_stop)
         gevent.spawn_later(LINGER_S, self._end_idle)
 
     def _end_idle(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
+from gateway.server.bodies import BodyBounds
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
@@ -173,7 +174,9 @@ class _Server(BaseApplication):
 
     def load(self) -> Any:
         module, _, function = self._application.partition(":")
-        return CheckedBodies(getattr(import_module(module), function)(self._settings))
+        settings = self._settings
+        bounds = BodyBounds(settings.body_timeout_s, settings.bodies_bytes_max)
+        return CheckedBodies(getattr(import_module(module), function)(settings), bounds)
 
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """Called in each worker right after the fork."""

@@ -8,6 +8,7 @@ ended early as if it were whole.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
@@ -24,6 +25,8 @@ from gunicorn.http.errors import (
 from gunicorn.util import write_nonblock
 from gunicorn.workers.base import Worker
 from werkzeug.exceptions import BadRequest, ClientDisconnected
+
+from gateway.server.bodies import BodiesUnderWay, BodyBounds
 
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -71,33 +74,63 @@ class RefusingWorker(Worker):
             with suppress(OSError):  # the client may be gone
                 write_nonblock(client, answer)
 
+    def begin_stop(self) -> None:
+        """The worker stops: what waits in the application is told so."""
+        if isinstance(self.wsgi, CheckedBodies):  # it may not be loaded yet
+            self.wsgi.begin_stop()
+
+    def handle_request(self, *request: Any) -> Any:
+        """A client that takes nothing of its answer for as long as it may is cut off.
+
+        Sending raises TimeoutError where the application has bound it, as feeds do.
+        """
+        try:
+            return super().handle_request(*request)  # type: ignore[misc]
+        except TimeoutError as error:
+            self.log.warning("cut off a client that takes nothing of its answer: %s", error)
+            raise StopIteration from error  # which makes gunicorn close the connection
+
 
 class CheckedBodies:
     """A WSGI application whose request bodies are whole, or raise when they are read.
 
     Reading raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
     `ClientDisconnected`, also a bad request, for one that ended before its `Content-Length`.
+    `bounds` are those of all bodies that this process receives at a time.
     """
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, bounds: BodyBounds) -> None:
         self._application = application
+        self._under_way = BodiesUnderWay(bounds)
+
+    def begin_stop(self) -> None:
+        """The worker stops: the application ends those of its answers that wait for something."""
+        begin_stop = getattr(self._application, "begin_stop", None)
+        if begin_stop is not None:
+            begin_stop()
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH")
         expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-        environ["wsgi.input"] = _CheckedBody(environ["wsgi.input"], expected)
+        environ["wsgi.input"] = _CheckedBody(
+            environ["wsgi.input"], expected, self._under_way, environ["gunicorn.socket"]
+        )
         return self._application(environ, start_response)
 
 
 class _CheckedBody:
     """`wsgi.input` as PEP 3333 has it."""
 
-    def __init__(self, body: Any, expected: int | None) -> None:
+    def __init__(
+        self, body: Any, expected: int | None, under_way: BodiesUnderWay, connection: Any
+    ) -> None:
         self._body = body
         self._missing = expected
+        self._under_way = under_way
+        self._connection = connection
 
     def read(self, size: int | None = -1) -> bytes:
-        data = self._take(self._body.read, size)
+        data = self._take(self._read_counted, size)
         # Asked for everything, the server gives what came until the connection ended.
         if self._missing and (size is None or size < 0):
             raise ClientDisconnected
@@ -133,9 +166,14 @@ class _CheckedBody:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
 
+    def _read_counted(self, size: int | None) -> bytes:
+        whole = size is None or size < 0
+        return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0)
+
     def _take(self, read: Callable[[int | None], bytes], size: int | None) -> bytes:
         try:
-            data = read(size)
+            with self._under_way.patience(self._connection):
+                data = read(size)
         except NoMoreData as error:
             raise ClientDisconnected from error
         except ParseException as error:

@@ -144,7 +144,42 @@ class Settings:
         "changes of a document after which history stores it whole, not as a patch",
     )
 
+    # Feeds
+    watchers_max: int = _setting(
+        kinds.integer(1, 65536),
+        2000,
+        "feeds and long polls in a worker; more are refused with 429",
+    )
+    watch_lag_max: int = _setting(
+        kinds.integer(1, 1_000_000_000),
+        10_000,
+        "commits that a feed may fall back by, further than it was when it was nearest to the head;"
+        " then it is ended",
+    )
+    watch_stall_s: int = _setting(
+        kinds.integer(1, 3600),
+        30,
+        "seconds that a client may leave a piece of its feed (64 KiB at most) untaken; then its"
+        " connection is closed",
+    )
+    watch_bookmark_s: int = _setting(
+        kinds.integer(1, 3600),
+        10,
+        "seconds without a commit after which an event stream tells how far it has come",
+    )
+
     # Limits of one request
+    body_timeout_s: int = _setting(
+        kinds.integer(1, 3600),
+        30,
+        "seconds to wait for the next bytes of a request body; then the request is refused with"
+        " 408",
+    )
+    bodies_bytes_max: int = _setting(
+        kinds.size(MIB, 16 * 1024 * MIB),
+        256 * MIB,
+        "size of the request bodies that a worker is receiving; more are refused with 429",
+    )
     body_bytes_max: int = _setting(
         kinds.size(1024, 1024 * MIB), 8 * MIB, "size of a request body that is not a stream"
     )

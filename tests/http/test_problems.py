@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from werkzeug.exceptions import ClientDisconnected
+from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
 from gateway.commits import errors
@@ -49,6 +49,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
     (errors.QueueFull("x"), "queue_full", 429),
+    (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
     (errors.OutcomeUnknown("id"), "outcome_unknown", 504),
@@ -151,6 +152,7 @@ def _reused(catalog: Catalog) -> TestResponse:
 # How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
 PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] = {
     "malformed_request": _by_error(ClientDisconnected()),
+    "request_timeout": _by_error(RequestTimeout()),
     "malformed_json": _by(lambda c: c.send("PUT", b"{", "application/json")),
     "invalid_name": _by(lambda c: c.client.get("/v1/catalogs//documents/k")),
     "invalid_parameter": _by(lambda c: c.get(query="?x=1")),
@@ -180,6 +182,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "unstorable_value": _by(lambda c: c.put(2**64)),
     "idempotency_key_reused": _by(_reused),
     "queue_full": _by_error(errors.QueueFull("x")),
+    "too_many_watchers": _by_error(errors.TooManyWatchers(5)),
     "internal_error": _by_error(RuntimeError("a defect")),
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
     "store_unavailable": _by_error(errors.StoreUnavailable("x")),
@@ -203,14 +206,17 @@ def test_every_code_has_its_status_and_members(
     assert content["detail"]
     unknown = code in ("internal_error", "outcome_unknown")
     assert content["applied"] == ("unknown" if unknown else "no")
-    assert content["retryable"] is (KINDS[code].status in (429, 503))
+    assert content["retryable"] is (KINDS[code].status in (408, 429, 503))
     assert ("Retry-After" in answer.headers) == (KINDS[code].status in (429, 503))
+
+
+ALLOWED_STATUSES = {400, 404, 405, 408, 409, 410, 412, 413, 414, 415, 422, 428, 429, 500, 503, 504}
 
 
 def test_codes_are_words_and_statuses_are_those_of_the_contract() -> None:
     for code, kind in KINDS.items():
         assert re.fullmatch("[a-z]+(_[a-z]+)*", code)
-        assert kind.status in {400, 404, 405, 409, 410, 412, 413, 414, 415, 422, 429, 500, 503, 504}
+        assert kind.status in ALLOWED_STATUSES
         assert (kind.status == 500) == (code == "internal_error")
 
 

@@ -1,0 +1,251 @@
+"""One hub per process reads the logs of watched catalogs, once for all who watch them.
+
+Worked example. Ten watchers of catalog c stand at revision 7, its channel too. Commits 8 and 9 are
+written out; the signals tell "c: 8", then "c: 9". Both are only hints: the hub reads c's log from 7
+on, finds 8 and 9, has each encoded once, puts them into the channel's ring and wakes the ten. Each
+takes what is above its own position from the ring. Had both signals been lost, the next look at the
+heads would have shown 9 within a second; had the writer died before it wrote 9 out, the same look
+would have had it written out. So nothing is told twice, and nothing is lost, whatever signals do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from gateway.commits.errors import TooManyWatchers
+from gateway.commits.observe import Settler, Standing
+from gateway.commits.runtime import Runtime
+from gateway.commits.watch_channel import Channel, Waiting
+from gateway.commits.watch_log import Onward, WatchLog
+from gateway.commits.watch_signals import SignalListener
+from gateway.commits.watch_values import Encode, WatchBounds, WatchEnded
+from gateway.model import Head
+from gateway.store.contract import Store, Unreachable
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+# A head whose batch isn't written out: its writer is at it, or has died.
+_LOOK_AGAIN_S = 0.15
+_RETRY_S = 0.5
+# A channel, and so the hub, outlives its last watcher: long polls come back.
+_LINGER_S = 15.0
+# Waking a watcher costs about this much of a processor. A busy catalog with many watchers is read
+# less often, so that they take some share of the process, and no more; a quiet one at once.
+_SHARE_S = 0.0004
+_SHARE_MAX_S = 0.25
+# How far back a channel begins, so that watchers who come back together share one read.
+_BEGIN_BEHIND_MAX = 1000
+
+
+class Hub:
+    """Thread-safe. Two background threads run while there are watchers, and a little longer."""
+
+    def __init__(
+        self, store: Store, settler: Settler, runtime: Runtime, bounds: WatchBounds, encode: Encode
+    ) -> None:
+        self.bounds = bounds
+        self.runtime = runtime
+        self.log = WatchLog(store, encode)
+        self._store = store
+        self._settler = settler
+        self.lock = runtime.lock()
+        self._channels: dict[str, Channel] = {}
+        self._pending: set[str] = set()
+        self._watchers = 0
+        self._runs = 0  # counts the times it was started; a thread of an earlier one ends
+        self._is_running = False
+        self._is_stopping = False
+        self._look_due = 0.0
+        self._retry_due = 0.0
+        self._wake = runtime.event()
+
+    # For watchers
+
+    def admit(self) -> None:
+        """Count a watcher in, or raise TooManyWatchers."""
+        with self.lock:
+            if self._watchers >= self.bounds.watchers_max:
+                raise TooManyWatchers(self.bounds.watchers_max)
+            self._watchers += 1
+
+    def dismiss(self, channel: Channel | None) -> None:
+        """Count a watcher out that was admitted."""
+        with self.lock:
+            self._watchers -= 1
+            if channel is not None:
+                channel.watchers -= 1
+                if not channel.watchers:
+                    channel.left_at = self.runtime.monotonic()
+
+    def settle(self, catalog: str) -> Standing:
+        """Where the catalog stands now; everything up to there is written out."""
+        return self._settler.settle(catalog)
+
+    def join(self, standing: Standing, catalog: str, after: int) -> Channel:
+        """The channel of the catalog, which is being read from now on."""
+        with self.lock:
+            channel = self._channels.get(catalog)
+            if channel is None:
+                begin = max(after, standing.revision - _BEGIN_BEHIND_MAX, standing.floor)
+                channel = Channel(catalog, begin, standing.revision)
+                self._channels[catalog] = channel
+                # What was committed since the head was read has had its signal already.
+                self._pending.add(catalog)
+            channel.watchers += 1
+            channel.left_at = None
+            if standing.revision > channel.position:
+                channel.known_head = max(channel.known_head, standing.revision)
+                self._pending.add(catalog)
+            self._start()
+        self._wake.set()
+        return channel
+
+    def require_open(self) -> None:
+        if self._is_stopping:
+            raise WatchEnded("shutting_down", "the gateway stops; connect again")
+
+    def stop(self) -> None:
+        """Every watch ends, at once where it waits; new ones end as they begin."""
+        with self.lock:
+            self._is_stopping = True
+            released = [
+                each for channel in self._channels.values() for each in channel.release_all()
+            ]
+        _wake(released)
+        self._wake.set()
+
+    # The background
+
+    def _start(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        self._runs += 1
+        run = self._runs
+        self._look_due = self.runtime.monotonic() + _LOOK_EVERY_S
+        listener = SignalListener(
+            self._store, self.runtime, self.hear, lambda: self._is_current(run)
+        )
+        self.runtime.spawn(lambda: self._run(run), "watch")
+        self.runtime.spawn(listener.run, "watch-signals")
+
+    def _is_current(self, run: int) -> bool:
+        return self._is_running and self._runs == run and not self._is_stopping
+
+    def hear(self, told: Mapping[str, int]) -> None:
+        """Of new commits, by catalog the newest; {}: there may be some of any."""
+        with self.lock:
+            if not told:
+                self._look_due = self.runtime.monotonic()
+            for catalog, revision in told.items():
+                channel = self._channels.get(catalog)
+                if channel is not None and revision > channel.position:
+                    channel.known_head = max(channel.known_head, revision)
+                    self._pending.add(catalog)
+            awaited = not told or not self._pending.isdisjoint(told)
+        if awaited:
+            self._wake.set()
+
+    def _run(self, run: int) -> None:
+        while self._is_current(run):
+            self._wake.wait(self._idle_s())
+            self._wake.clear()
+            self.step()
+
+    def _idle_s(self) -> float:
+        with self.lock:
+            dues = [self._channels[catalog].due for catalog in self._pending]
+        due = max(min([self._look_due, *dues]), self._retry_due)
+        return max(0.0, due - self.runtime.monotonic())
+
+    def step(self) -> None:
+        """Look at the heads, and read what is due; what fails is tried again a little later."""
+        now = self.runtime.monotonic()
+        if now < self._retry_due:
+            return
+        try:
+            if now >= self._look_due:
+                self._look(now)
+            self._read(now)
+        except Unreachable as error:
+            _log.info("watched catalogs can't be read: %s", error)
+            self._retry_due = now + _RETRY_S
+            self._look_due = now
+        except Exception:  # noqa: BLE001 - a defect must not silence all watchers for good
+            _log.exception("watched catalogs can't be read")
+            self._retry_due = now + _LOOK_EVERY_S
+
+    def _look(self, now: float) -> None:
+        """At the heads of all channels; those that nobody watches any more are given up."""
+        with self.lock:
+            self._give_up(now)
+            names = tuple(self._channels)
+            if not names:
+                self._is_running = False
+                return
+        heads = self._store.heads(names)
+        with self.lock:
+            self._look_due = now + _LOOK_EVERY_S
+            for catalog, head in heads.items():
+                channel = self._channels.get(catalog)
+                if channel is not None and head.revision > channel.position:
+                    channel.known_head = max(channel.known_head, head.revision)
+                    self._pending.add(catalog)
+
+    def _give_up(self, now: float) -> None:
+        for catalog, channel in tuple(self._channels.items()):
+            if channel.left_at is not None and now - channel.left_at > _LINGER_S:
+                del self._channels[catalog]
+                self._pending.discard(catalog)
+        spare = sum(channel.bytes for channel in self._channels.values())
+        for channel in self._channels.values():
+            if spare <= self.bounds.rings_bytes_max:
+                break
+            spare -= channel.bytes
+            channel.clear()
+
+    def _read(self, now: float) -> None:
+        """Onward, of those who wait for it and whose turn it is; one read for all of them."""
+        with self.lock:
+            due = [c for c in self._pending if self._channels[c].due <= now]
+            positions = {catalog: self._channels[catalog].position for catalog in due}
+        if not positions:
+            return
+        for catalog, onward in self.log.onward(positions).items():
+            self._advance(catalog, onward, now)
+
+    def _advance(self, catalog: str, onward: Onward, now: float) -> None:
+        with self.lock:
+            channel = self._channels[catalog]
+            channel.known_head = max(channel.known_head, onward.head.revision)
+            released: Collection[Waiting] = ()
+            before = channel.position
+            if onward.told:
+                channel.append(onward.told, self.bounds)
+                released = channel.release(onward.told, self.bounds.bookmark_commits)
+            elif onward.head.floor > channel.position:
+                channel.skip_to(onward.head.floor)
+                released = channel.release_all()
+            channel.due = now + min(_SHARE_S * len(released), _SHARE_MAX_S)
+            if channel.position >= channel.known_head:
+                self._pending.discard(catalog)
+            stands_still = channel.position == before
+        _wake(released)
+        if stands_still:
+            self._finish(catalog, channel, onward.head, now)
+
+    def _finish(self, catalog: str, channel: Channel, head: Head, now: float) -> None:
+        """Nothing new could be read: a batch may be left unfinished by a writer that died."""
+        if head.revision > channel.position and self._settler.take_over(catalog, head.revision):
+            return  # it is still pending, and can be read now
+        with self.lock:
+            self._pending.discard(catalog)
+            if channel.known_head > channel.position:
+                self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
+
+
+def _wake(released: Collection[Waiting]) -> None:
+    for watcher in released:
+        watcher.wake()

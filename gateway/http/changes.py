@@ -1,0 +1,191 @@
+"""`/v1/catalogs/{catalog}/changes`: commits as they are made, by long poll or as an event stream.
+
+Both tell every commit above a revision that touches what was asked for, whole, once and in order,
+and how far the client has come by that: it goes on from there, at any gateway. A commit is encoded
+once, as an event; all streams send the same bytes, and a long poll takes its ``data`` out of them.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import flask
+from flask import Flask
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header
+
+from gateway.commits.errors import CommitError
+from gateway.commits.service import Gateway
+from gateway.commits.watch import Watcher
+from gateway.commits.watch_values import Selection, Taken, Told, WatchEnded
+from gateway.http import names
+from gateway.http.answers import Answer, body_answer, encode
+from gateway.http.commit_shapes import commit_shape
+from gateway.http.conditions import refuse_conditions
+from gateway.http.limits import RequestLimits
+from gateway.http.media_types import JSON
+from gateway.http.parameters import PollParameters, StreamParameters, parameters, whole_number
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from gateway.http.streams import Stream, StreamAnswer, in_pieces
+from gateway.model import Commit
+
+EVENT_STREAM: Final = "text/event-stream"
+_STREAM_PARAMETERS = StreamParameters()
+_POLL_PARAMETERS = PollParameters()
+# How long a browser waits before it connects again.
+_PREAMBLE = b"retry: 1000\n\n"
+_PIECE_BYTES = 64 * 1024
+_NO_STORE = ("Cache-Control", "no-store")
+
+
+class ChangesRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._feed = gateway.feed(commit_event)
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        path = "/v1/catalogs/<segment:catalog>/changes"
+        app.add_url_rule(path, "changes", self.changes, methods=["GET"])
+
+    def stop(self) -> None:
+        """The server stops: streams end, long polls answer."""
+        self._feed.stop()
+
+    def changes(self, catalog: str) -> Answer:
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(environ)
+        as_stream = _wants_stream(environ)
+        asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
+        if "" in asked["key"]:
+            detail = "parameter 'key': no document has an empty key"
+            raise RequestRefused("invalid_parameter", detail, parameter="key")
+        after = _last_event_id(environ)
+        watcher = self._feed.watch(
+            catalog,
+            after=asked["after"] if after is None else after,
+            selection=Selection(frozenset(asked["key"]), asked["prefix"]),
+        )
+        if as_stream:
+            return self._stream(watcher, environ)
+        with watcher:
+            return _polled(_take(watcher, asked["timeout"], asked["limit"]))
+
+    def _stream(self, watcher: Watcher, environ: Environ) -> Answer:
+        give_back = _bound_sending(environ.get("gunicorn.socket"), self._limits.watch_stall_s)
+
+        def close() -> None:
+            watcher.close()
+            give_back()
+
+        headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
+        events = _events(watcher, self._limits.watch_bookmark_s)
+        return StreamAnswer(Stream(events, close), 200, headers)
+
+
+def _wants_stream(environ: Environ) -> bool:
+    """Whether Accept prefers an event stream; JSON where it has no preference."""
+    accept = environ.get("HTTP_ACCEPT", "")
+    if EVENT_STREAM not in accept.lower():
+        return False
+    accepted = parse_accept_header(accept, MIMEAccept)
+    return accepted.best_match([JSON, EVENT_STREAM]) == EVENT_STREAM
+
+
+def _last_event_id(environ: Environ) -> int | None:
+    """What a client sends that connects again: it has come further than its URL says."""
+    given = environ.get("HTTP_LAST_EVENT_ID")
+    if given is None:
+        return None
+    try:
+        return whole_number(given)
+    except ValueError as error:
+        raise RequestRefused(
+            "invalid_header", f"Last-Event-ID: {error}", header="Last-Event-ID"
+        ) from error
+
+
+def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
+    try:
+        return watcher.take(timeout_s, limit=limit, patient=True)
+    except WatchEnded:
+        # There is nothing so far, and whoever asks again asks another process.
+        return Taken((), watcher.position)
+
+
+def _polled(taken: Taken) -> Answer:
+    commits = b",".join(_data(each) for each in taken.told)
+    body = b'{"commits":[%b],"revision":%d}' % (commits, taken.revision)
+    return body_answer(body, [_NO_STORE])
+
+
+def _events(watcher: Watcher, bookmark_s: float) -> Iterator[bytes]:
+    """The pieces of an event stream; the first comes at once, so that a client knows it is on."""
+    timeout_s = 0.0
+    parts: list[bytes] = [_PREAMBLE]
+    while True:
+        try:
+            taken = watcher.take(timeout_s, patient=False)
+        except (WatchEnded, CommitError) as error:
+            # For errors too: the client goes on from the last event that it was sent.
+            parts.append(_end_event(error.code, error.detail, watcher.bookmarked))
+            yield b"".join(parts)
+            return
+        parts += [told.encoded for told in taken.told] or [bookmark_event(taken.revision)]
+        yield from in_pieces(parts, _PIECE_BYTES)
+        parts = []
+        timeout_s = bookmark_s
+
+
+def commit_event(commit: Commit) -> bytes:
+    return _event("commit", commit_shape(commit), commit.revision)
+
+
+def bookmark_event(revision: int) -> bytes:
+    """Everything that was asked for up to here has been told."""
+    return _event("bookmark", {"revision": revision}, revision)
+
+
+def _end_event(code: str, detail: str, revision: int) -> bytes:
+    return _event("end", {"code": code, "detail": detail, "revision": revision}, None)
+
+
+def _event(name: str, data: dict[str, Any], revision: int | None) -> bytes:
+    """Three lines: encoded JSON holds no line end."""
+    place = b"" if revision is None else b"id: %d\n" % revision
+    return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), encode(data))
+
+
+def _data(told: Told) -> bytes:
+    return told.encoded.split(b"\ndata: ", 1)[1][:-2]
+
+
+def _bound_sending(connection: Any, stall_s: int) -> Callable[[], None]:
+    """A client that takes nothing for so long is cut off; returns what puts that back.
+
+    Sending raises TimeoutError then, also where the client's machine is gone: the kernel is told
+    to give up earlier than after its quarter of an hour.
+    """
+    if connection is None:  # not behind our own server
+        return lambda: None
+    before = connection.gettimeout()
+    connection.settimeout(stall_s)
+    _set_user_timeout(connection, stall_s * 1000)
+
+    def give_back() -> None:
+        with suppress(OSError):  # it may be closed
+            connection.settimeout(before)
+        _set_user_timeout(connection, 0)
+
+    return give_back
+
+
+def _set_user_timeout(connection: Any, milliseconds: int) -> None:
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+    if option is not None:
+        with suppress(OSError):  # closed, or no TCP
+            connection.setsockopt(socket.IPPROTO_TCP, option, milliseconds)
