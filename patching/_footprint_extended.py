@@ -65,9 +65,9 @@ class _Recorder:
                 self.reads.add(self.value_at(each.tokens))
         elif isinstance(operation, Move | Copy):
             self.reads.add(self.value_at(operation.source_tokens))
-            if operation.source_tokens == operation.tokens:
-                return
             if isinstance(operation, Move):
+                if operation.source_tokens == operation.tokens:
+                    return
                 self.writes.add(self.added_or_removed(operation.source_tokens, replaces=False))
             self.writes.add(self.added_or_removed(operation.tokens, replaces=True))
         else:

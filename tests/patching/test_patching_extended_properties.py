@@ -256,6 +256,9 @@ def test_footprints_of_single_operations():
     assert fp({"op": "pull", "path": "/l", "value": "y"}) == (["/l"], ["/l"])
     assert fp({"op": "increment", "path": "/n"}) == (["/n"], ["/n"])
     assert fp({"op": "remove", "path": "/z", "if_exists": True}) == (["/z"], ["/z"])
+    assert fp({"op": "copy", "from": "/l/0", "path": "/l/0"}) == (["/l/0"], ["/l"])
+    assert fp({"op": "move", "from": "/l/0", "path": "/l/0"}) == (["/l/0"], [])
+    assert fp({"op": "move", "from": "/k/a", "path": "/k/b"})[1] == ["/k", "/k/1"]
     created = {"op": "add", "path": "/p/q", "value": 1, "create_parents": True}
     assert fp(created) == (["/p"], ["/p"])
     assert fp(created, ABSENT) == (["/p"], ["/p"])

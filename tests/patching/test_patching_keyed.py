@@ -260,3 +260,40 @@ def test_addresses_are_looked_up_in_the_state_the_operations_before_left():
     fields = content(D, *changes, keyed=KEYED)["fields"]
     assert fields == [*D["fields"][1:], {"path": "k", "n": 9}, {"path": "id"}]
     assert len(effective(D, *changes, keyed=KEYED)) == 4
+
+
+def test_what_was_looked_up_before_items_moved_is_looked_up_again():
+    tags = [[{"t": key, "n": key * 2} for key in keys] for keys in ("ab", "ba", "acb")]
+    document = {"fields": [{"path": str(n), "tags": each} for n, each in enumerate(tags)]}
+    keyed = {"/fields": ["path"], "/fields/*/tags": ["t"]}
+    look = [op("test", f"{F}/{n}/tags/a/n", value="aa") for n in (1, 2)]
+    patch = [*look, op("remove", f"{F}/0"), *look]
+    assert len(content(document, *patch, keyed=keyed)["fields"]) == 2
+
+
+def test_an_item_that_is_replaced_by_its_index_meanwhile_is_looked_up_again():
+    document = {"fields": [{"path": "id", "tags": [{"t": "a"}]}]}
+    keyed = {"/fields": ["path"], "/fields/id/tags": ["t"]}
+    patch = [
+        op("defined", f"{F}/id/tags/a"),
+        moving("move", f"{F}/id", f"{F}/x"),
+        op("replace", f"{F}/x/tags/0", value={"t": "b"}),  # no rule for /fields/x/tags
+        moving("move", f"{F}/x", f"{F}/id"),
+        op("undefined", f"{F}/id/tags/a"),
+        op("defined", f"{F}/id/tags/b"),
+    ]
+    assert content(document, *patch, keyed=keyed) == {
+        "fields": [{"path": "id", "tags": [{"t": "b"}]}]
+    }
+
+
+def test_a_limit_names_the_address_as_given():
+    change = add(f"{F}/user.name/deep", [[[]]])
+    error = refused(
+        LimitExceeded, D, op("defined", ""), change, keyed=KEYED, limits=Limits(depth_max=6)
+    )
+    assert (error.operation, error.pointer) == (1, f"{F}/user.name/deep")
+    copying = moving("copy", f"{F}/user.name", "/copy")
+    limits = Limits(copy_growth_bytes_max=9)
+    error = refused(LimitExceeded, D, copying, keyed=KEYED, limits=limits)
+    assert error.pointer == f"{F}/user.name"
