@@ -21,6 +21,8 @@ from .follower import Follower
 from .versions import Snapshot
 
 _T = TypeVar("_T")
+# A transaction that is sent gets this long at least: breaking it off leaves its outcome unknown.
+_ANSWER_GRACE_S: Final = 2.0
 _BACKOFF: Final = Backoff(first_s=0.05, longest_s=2.0)
 
 Actions = Sequence[Mapping[str, Any]]
@@ -57,8 +59,9 @@ def append(
     That there is nothing to do, and whatever ``build`` raises, is final only for the latest state:
     the gateway is asked whether there is a newer one, and ``build`` called again if so.
 
-    AppendFailed at the deadline; FollowerStopped; every other refusal of the gateway as it is. The
-    answer of a transaction that got lost is asked for again, under the same idempotency key.
+    AppendFailed at the deadline or, where an answer is waited for, up to 2 s later;
+    FollowerStopped; every other refusal of the gateway as it is. The answer of a transaction that
+    got lost is asked for again, under the same idempotency key.
     """
     return _Append(follower, build, time.monotonic() + timeout_s, message).run()
 
@@ -97,6 +100,8 @@ class _Append:
             result = self._send(snapshot, actions)
             if result is not None:
                 return Appended(result.revision, result.changed, result.commit_id, self._attempts)
+            if not self._left_s():
+                raise self._failed("others were first each time") from self._last_error
             self._catch_up(max(self._head, snapshot.revision + 1))
 
     def _send(self, snapshot: Snapshot, actions: Actions) -> TransactionResult | None:
@@ -110,7 +115,7 @@ class _Append:
                 actions,
                 message=self._message,
                 idempotency_key=idempotency_key,
-                read_timeout_s=self._left_s(),
+                read_timeout_s=self._left_s() + _ANSWER_GRACE_S,
             )
 
         try:
@@ -165,7 +170,7 @@ class _Append:
             return answer
 
     def _left_s(self) -> float:
-        return max(0.01, self._deadline - time.monotonic())
+        return max(0.0, self._deadline - time.monotonic())
 
     def _failed(self, detail: str) -> AppendFailed:
         return AppendFailed(

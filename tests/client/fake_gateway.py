@@ -1,0 +1,271 @@
+"""A gateway of one catalog in this process, which can be made to misbehave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import patching
+
+EPOCH = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+
+
+class Refused(Exception):
+    def __init__(self, status: int, code: str, **members: Any) -> None:
+        self.status = status
+        self.problem = {"status": status, "code": code, "detail": code, "applied": "no", **members}
+
+
+class FakeGateway:
+    """Commit n is made at EPOCH + n seconds. Everything is guarded by ``changed``."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.commits: list[dict[str, Any]] = []
+        self.states: list[dict[str | None, Any]] = [{}]
+        self.floor = 0
+        self.replies: dict[str, dict[str, Any]] = {}
+        self.requests: list[str] = []
+        self.hidden: set[int] = set()  # revisions that the feed leaves out
+        # Called with (method, route) of each request; it may raise, Refused among others.
+        self.before: Callable[[str, str], object] = lambda *_: None
+        # Called after a transaction was done and before it is answered.
+        self.before_answer: Callable[[], object] = lambda: None
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def head(self) -> int:
+        return len(self.commits)
+
+    def put(self, **documents: Any) -> int:
+        return self.commit(dict(documents))
+
+    def commit(self, after: dict[Any, Any], author: str = "me") -> int:
+        """One commit that gives these keys these values, ABSENT deleting; {} is a touch."""
+        with self.changed:
+            state = dict(self.states[-1])
+            revision = self.head + 1
+            changes = []
+            for key, value in after.items():
+                before = state.get(key, patching.ABSENT)
+                patch = patching.diff(before, value)
+                action = "delete" if value is patching.ABSENT else "patch"
+                if key is None:
+                    action = "settings"
+                changes.append(
+                    {
+                        "key": key,
+                        "action": action,
+                        "create_revision": revision,
+                        "patch": patch,
+                        "attributes": None,
+                    }
+                )
+                state.pop(key, None)
+                if value is not patching.ABSENT:
+                    state[key] = value
+            self.append(changes, author)
+            self.states.append(state)
+            self.changed.notify_all()
+            return revision
+
+    def append(self, changes: list[dict[str, Any]], author: str = "me") -> None:
+        revision = self.head + 1
+        self.commits.append(
+            {
+                "revision": revision,
+                "time": (EPOCH + timedelta(seconds=revision)).isoformat(),
+                "commit_id": f"id-{revision}",
+                "author": author,
+                "message": None,
+                "idempotency_key": None,
+                "attempts": 1,
+                "changes": changes,
+            }
+        )
+
+    def documents(self, revision: int | None = None, prefix: str = "") -> dict[str, Any]:
+        state = self.states[self.head if revision is None else revision]
+        return {key: value for key, value in state.items() if key and key.startswith(prefix)}
+
+    def compact(self, revision: int) -> None:
+        with self.changed:
+            self.floor = revision
+            self.changed.notify_all()
+
+    def set_back(self, revision: int) -> None:
+        with self.changed:
+            del self.commits[revision:], self.states[revision + 1 :]
+            self.changed.notify_all()
+
+    # HTTP
+
+    def start(self) -> Self:
+        self._server = _Server(("127.0.0.1", self._port), _handler(self))
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        """Connections that are open stay so until they are used."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            with self.changed:
+                self._server = None
+                self.changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def answer(self, method: str, url: str, key: str | None, body: Any) -> Any:
+        parts = urlsplit(url)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        route = parts.path.removeprefix("/v1/catalogs/c").strip("/")
+        with self.changed:
+            self.requests.append(f"{method} {route}?{parts.query}")
+        self.before(method, route)
+        if method == "POST":
+            answer = self._transact(key, body)
+            self.before_answer()
+            return answer
+        routes = {"": self._read, "export": self._export, "changes": self._changes}
+        return (routes | {"commits": self._commits})[route](query)
+
+    def _read(self, _: dict[str, str]) -> Any:
+        with self.changed:
+            self._require_written()
+            time = self.commits[-1]["time"]
+            settings = self.states[-1].get(None)
+            return {"revision": self.head, "time": time, "settings": settings}
+
+    def _export(self, query: dict[str, str]) -> Any:
+        with self.changed:
+            self._require_written()
+            revision = int(query.get("revision", self.head))
+            self._require_retained(revision)
+            documents = self.documents(revision, query.get("prefix", ""))
+            return {"resource_version": revision, "metadata": documents}
+
+    def _changes(self, query: dict[str, str]) -> Any:
+        after, prefix = int(query["after"]), query.get("prefix", "")
+        with self.changed:
+            found = []
+            server = self._server
+            for _ in range(2):
+                self._require_retained(after)
+                if after > self.head:
+                    raise Refused(404, "revision_not_found")
+                found = [
+                    commit
+                    for commit in self.commits[after:]
+                    if commit["revision"] not in self.hidden and _touches(commit, prefix)
+                ]
+                if found:
+                    break
+                self.changed.wait(int(query["timeout"]))
+                if self._server is not server:
+                    raise ConnectionResetError
+            return {"commits": found, "revision": self.head if found or prefix else after}
+
+    def _commits(self, query: dict[str, str]) -> Any:
+        after, limit = int(query["after"]), int(query["limit"])
+        with self.changed:
+            self._require_retained(after)
+            page = self.commits[after : after + limit]
+            more = page and page[-1]["revision"] < self.head
+            return {"commits": page, "next": page[-1]["revision"] if more else None}
+
+    def _transact(self, key: str | None, body: Any) -> Any:
+        with self.changed:
+            if key in self.replies:
+                return self.replies[key or ""]
+            if body["compare"][0]["resource_version"] != self.head:
+                raise Refused(412, "precondition_failed", resource_version=self.head)
+            after = {each["key"]: each["value"] for each in body["then"]}
+            changed = any(self.states[-1].get(k) != v for k, v in after.items())
+            if changed:
+                self.commit(after)
+            reply: dict[str, Any] = {
+                "revision": self.head,
+                "succeeded": True,
+                "changed": changed,
+                "commit_id": f"id-{self.head}" if changed else None,
+                "attempts": 1,
+                "results": [],
+            }
+            self.replies[key or ""] = reply
+            return reply
+
+    def _require_written(self) -> None:
+        if not self.head:
+            raise Refused(404, "catalog_not_found")
+
+    def _require_retained(self, revision: int) -> None:
+        if revision < self.floor:
+            raise Refused(410, "revision_compacted", oldest_revision=self.floor)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that went away is no news."""
+
+
+def _touches(commit: dict[str, Any], prefix: str) -> bool:
+    return not prefix or any((c["key"] or "").startswith(prefix) for c in commit["changes"])
+
+
+def _handler(gateway: FakeGateway) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(length)) if length else None
+            key = self.headers.get("Idempotency-Key")
+            try:
+                answer = gateway.answer(self.command, self.path, key, body)
+                self._send(200, "application/json", answer)
+            except Refused as refused:
+                self._send(refused.status, "application/problem+json", refused.problem)
+            except ConnectionError:
+                self.close_connection = True  # without an answer
+
+        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+        def _send(self, status: int, media_type: str, content: Any) -> None:
+            raw = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", media_type)
+            self.send_header("Content-Length", str(len(raw)))
+            self.send_header("Catalog-Revision", str(gateway.head))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_: Any) -> None:
+            """Tests are quiet."""
+
+    return Handler

@@ -1,0 +1,157 @@
+"""Validate on the local copy, commit by compare-and-set on its revision, re-validate (I1 to I3)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from patching.client import Appended, AppendFailed, Conflict, FollowerStopped, Snapshot, append
+from tests.client.conftest import Follow
+from tests.client.fake_gateway import FakeGateway, Refused
+
+Actions = list[dict[str, Any]]
+
+
+def count_up(now: Snapshot) -> Actions:
+    return [{"action": "put", "key": "n", "value": now.documents.get("n", 0) + 1}]  # type: ignore[operator]
+
+
+def test_it_commits_what_was_decided_on_the_copy(gateway: FakeGateway, follow: Follow) -> None:
+    follower = follow()
+    assert append(follower, count_up) == Appended(1, True, "id-1", 1)
+    follower.wait_for(1, 5)
+    assert append(follower, count_up).revision == 2
+    assert gateway.documents() == {"n": 2}
+
+
+def test_eight_who_race_lose_nothing(gateway: FakeGateway, follow: Follow) -> None:
+    follower = follow()
+    with ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(append, follower, count_up) for _ in range(40)]
+        revisions = sorted(each.result().revision for each in done)
+    assert revisions == list(range(1, 41))
+    assert gateway.documents() == {"n": 40}
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_nothing_to_do_appends_nothing_and_tells_the_latest_revision(
+    gateway: FakeGateway, follow: Follow, nothing: Actions | None
+) -> None:
+    gateway.put(n=1)
+    follower = follow()
+    assert append(follower, lambda _: nothing) == Appended(1, False, None, 0)
+
+
+def test_nothing_to_do_is_final_for_the_latest_state_alone(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    """The copy is behind: on what it has there is nothing to do, on the latest state there is."""
+    gateway.put(n=0)
+    follower = follow()
+    seen: list[int] = []
+
+    def build(now: Snapshot) -> Actions | None:
+        seen.append(now.revision)
+        if len(seen) == 1:
+            gateway.put(n=7)
+            return None
+        return count_up(now)
+
+    assert append(follower, build).revision == 3
+    assert (seen, gateway.documents()) == ([1, 2], {"n": 8})
+
+
+def test_a_refusal_is_final_for_the_latest_state_alone(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    gateway.put(n=0)
+    follower = follow()
+    calls: list[int] = []
+
+    def build(now: Snapshot) -> Actions:
+        calls.append(now.revision)
+        if len(calls) == 1:
+            gateway.put(n=7)
+        if now.documents["n"] == 0 or len(calls) > 5:
+            raise ValueError("there is no column n")
+        return count_up(now)
+
+    assert append(follower, build).revision == 3
+    calls[:] = [0] * 5
+    with pytest.raises(ValueError, match="no column"):
+        append(follower, build)
+    assert gateway.head == 3
+
+
+def test_a_lost_answer_is_asked_for_again(gateway: FakeGateway, follow: Follow) -> None:
+    follower = follow()
+    losses = iter([True, True])
+
+    def lose() -> None:
+        if next(losses, False):
+            raise ConnectionResetError
+
+    gateway.before_answer = lose
+    assert append(follower, count_up) == Appended(1, True, "id-1", 3)
+    assert gateway.documents() == {"n": 1}
+
+
+def test_the_deadline_says_what_happened(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(n=1)
+    follower = follow()
+
+    def hold_up(method: str, _: str) -> None:
+        if method == "POST":
+            gateway.put(n=5)
+
+    gateway.before = hold_up
+    with pytest.raises(AppendFailed) as failed:
+        append(follower, count_up, timeout_s=0.3)
+    assert failed.value.attempts >= 1
+    assert failed.value.last_head > 1
+    assert failed.value.applied == "no"
+    assert failed.value.__cause__ is not None
+
+
+def test_the_deadline_says_that_the_outcome_is_unknown(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    follower = follow()
+
+    def lose() -> None:
+        raise ConnectionResetError
+
+    gateway.before_answer = lose
+    with pytest.raises(AppendFailed) as failed:
+        append(follower, count_up, timeout_s=0.3)
+    assert failed.value.applied == "unknown"
+
+
+def test_other_refusals_are_told_as_they_are(gateway: FakeGateway, follow: Follow) -> None:
+    follower = follow()
+
+    def refuse(method: str, _: str) -> None:
+        if method == "POST":
+            raise Refused(409, "path_missing", retryable=False)
+
+    gateway.before = refuse
+    with pytest.raises(Conflict) as refused:
+        append(follower, count_up)
+    assert (refused.value.code, refused.value.applied) == ("path_missing", "no")
+
+
+def test_a_stopped_follower_appends_no_more_after_a_lost_race(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    follower = follow()
+
+    def stop_and_lose(now: Snapshot) -> Actions:
+        follower.stop()
+        gateway.put(n=1)
+        return count_up(now)
+
+    with pytest.raises(FollowerStopped):
+        append(follower, stop_and_lose)
+    assert gateway.head == 1

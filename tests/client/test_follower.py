@@ -1,0 +1,308 @@
+"""A follower at revision v holds exactly the export at v, whatever happens in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from patching import ABSENT
+from patching.client import (
+    Follower,
+    FollowerStopped,
+    History,
+    RevisionTooOld,
+    RevisionUnknown,
+    Unreachable,
+    WaitTimedOut,
+)
+from tests.client.conftest import QUICK, Follow
+from tests.client.fake_gateway import EPOCH, FakeGateway, Refused
+
+Eventually = Callable[..., Any]
+
+
+def at(seconds: float) -> datetime:
+    return EPOCH + timedelta(seconds=seconds)
+
+
+def test_it_starts_from_the_export_and_applies_what_follows(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    gateway.put(a={"n": 1}, b=[1, 2])
+    follower = follow()
+    assert dict(follower.current().documents) == {"a": {"n": 1}, "b": [1, 2]}
+    gateway.put(a={"n": 2}, c="new")
+    gateway.commit({"b": ABSENT})
+    gateway.commit({})  # a touch
+    follower.wait_for(4, 5)
+    snapshot = follower.current()
+    assert (snapshot.revision, snapshot.time) == (4, at(4))
+    assert snapshot.documents == gateway.documents(4)
+    assert snapshot.documents == {"a": {"n": 2}, "c": "new"}
+
+
+def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    follower = follow()
+    assert (follower.position, dict(follower.current().documents)) == (0, {})
+    assert follower.current().time is None
+    gateway.put(a=1)
+    follower.wait_for(1, 5)
+    assert follower.current().documents == {"a": 1}
+
+
+def test_settings_are_no_document(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.commit({None: {"require_precondition": True}, "a": 1})
+    follower = follow()
+    assert follower.current().settings == {"require_precondition": True}
+    gateway.commit({None: {"require_precondition": False}})
+    gateway.commit({None: ABSENT})
+    follower.wait_for(3, 5)
+    assert dict(follower.current().documents) == {"a": 1}
+    assert follower.at_revision(2).settings == {"require_precondition": False}
+    assert follower.current().settings is None
+
+
+def test_a_prefix_leaves_out_other_documents_of_the_same_commit(
+    gateway: FakeGateway, follow: Follow
+) -> None:
+    gateway.put(aa=1, b=1)
+    follower = follow(prefix="a", poll_s=1)
+    gateway.commit({"aa": 2, "b": 2, "ab": 1})
+    gateway.put(b=3)  # of which it learns by a bookmark
+    follower.wait_for(3, 5)
+    assert follower.current().documents == gateway.documents(3, "a") == {"aa": 2, "ab": 1}
+    assert follower.at_revision(2).documents == {"aa": 2, "ab": 1}
+
+
+def test_lookups_by_revision_and_by_time(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=1)
+    follower = follow(now=lambda: at(100))
+    for n in range(2, 6):
+        gateway.put(a=n, **{f"k{n}": n})
+    follower.wait_for(5, 5)
+    for n in range(1, 6):
+        assert follower.at_revision(n).documents == gateway.documents(n)
+        assert follower.at_time(at(n)).revision == n
+        assert follower.at_time(at(n + 0.9)).revision == n
+    assert follower.at_time(at(100)).revision == 5
+    with pytest.raises(RevisionTooOld) as old:
+        follower.at_time(at(0.9))
+    assert (old.value.earliest, old.value.latest) == (1, 5)
+    with pytest.raises(RevisionTooOld):
+        follower.at_revision(0)
+    with pytest.raises(RevisionUnknown) as unknown:
+        follower.at_revision(6)
+    assert (unknown.value.earliest, unknown.value.latest) == (1, 5)
+    with pytest.raises(RevisionUnknown):
+        follower.at_time(at(100.1))
+    with pytest.raises(ValueError, match="offset"):
+        follower.at_time(datetime(2026, 11, 21))
+
+
+def test_times_since_the_gateway_was_lost_are_unknown(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    clock = [at(10)]
+    gateway.put(a=1)
+    follower = follow(now=lambda: clock[0])
+    assert follower.at_time(at(9)).revision == 1
+    gateway.stop()
+    eventually(lambda: follower.last_error is not None)
+    clock[0] = at(20)
+    assert follower.at_time(at(9)).revision == 1
+    with pytest.raises(RevisionUnknown):
+        follower.at_time(at(15))
+
+
+def test_history_is_bounded_by_commits(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=0)
+    follower = follow(history=History(commits=2))
+    for n in range(1, 7):
+        gateway.commit({"a": n, "gone": n if n < 4 else ABSENT})
+    follower.wait_for(7, 5)
+    assert [follower.at_revision(n).documents["a"] for n in (5, 6, 7)] == [4, 5, 6]
+    assert "gone" not in follower.at_revision(5).documents
+    with pytest.raises(RevisionTooOld):
+        follower.at_revision(4)
+    assert follower.at_time(at(5)).revision == 5
+    with pytest.raises(RevisionTooOld):
+        follower.at_time(at(4.9))
+
+
+def test_history_is_bounded_by_age(gateway: FakeGateway, follow: Follow) -> None:
+    clock = [at(5)]
+    gateway.put(a=1)
+    follower = follow(history=History(seconds=2.5), now=lambda: clock[0])
+    for n in (2, 3, 4, 5):
+        gateway.put(a=n)
+    follower.wait_for(5, 5)
+    # What was current 2.5 seconds ago was made 3 seconds ago.
+    assert follower.at_time(at(2.5)).documents["a"] == 2
+    with pytest.raises(RevisionTooOld):
+        follower.at_revision(1)
+
+
+def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=1, b=1)
+    follower = follow(history=History(commits=1))
+    held = follower.current()
+    for n in (2, 3, 4):
+        gateway.put(a=n)
+    gateway.commit({"b": ABSENT})
+    follower.wait_for(5, 5)
+    assert dict(held.documents) == {"a": 1, "b": 1}
+    gateway.hidden = {6}
+    gateway.put(a=6)
+    gateway.put(a=7)
+    follower.wait_for(7, 5)
+    follower.stop()
+    assert dict(held.documents) == {"a": 1, "b": 1}
+    assert follower.current().documents == {"a": 7}
+
+
+def test_it_goes_on_where_it_was_after_a_restart(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    gateway.stop()
+    eventually(lambda: follower.last_error is not None)
+    gateway.put(a=2)
+    gateway.start()
+    follower.wait_for(2, 5)
+    eventually(lambda: follower.last_error is None)
+    assert sum("export" in each for each in gateway.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_a_refusal_is_waited_out(gateway: FakeGateway, follow: Follow, status: int) -> None:
+    gateway.put(a=1)
+    refusals = iter([True, True, True])
+
+    def refuse(_: str, route: str) -> None:
+        if route == "changes" and next(refusals, False):
+            raise Refused(status, "whatever")
+
+    gateway.before = refuse
+    follower = follow()
+    gateway.put(a=2)
+    follower.wait_for(2, 5)
+    assert sum("export" in each for each in gateway.requests) == 1
+
+
+def test_it_loads_anew_where_history_was_compacted(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    gateway.stop()
+    eventually(lambda: follower.last_error is not None)
+    for n in (2, 3, 4):
+        gateway.put(a=n)
+    gateway.compact(3)
+    gateway.start()
+    follower.wait_for(4, 5)
+    assert follower.current().documents == {"a": 4}
+    with pytest.raises(RevisionTooOld):
+        follower.at_revision(1)
+
+
+def test_a_gap_in_the_feed_is_no_state(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=1, b=1)
+    follower = follow()
+    gateway.hidden = {2}
+    with gateway.changed:
+        gateway.put(a=2)
+        gateway.put(b=2)
+    follower.wait_for(3, 5)
+    assert follower.current().documents == {"a": 2, "b": 2}
+
+
+def test_a_patch_that_does_not_fit_is_no_state(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=1, b=1)
+    follower = follow()
+    with gateway.changed:
+        wrong = [{"op": "remove", "path": "/nowhere"}]
+        good = [{"op": "add", "path": "", "value": 2}]
+        gateway.append(
+            [
+                {"key": "b", "action": "patch", "create_revision": 1, "patch": good},
+                {"key": "a", "action": "patch", "create_revision": 1, "patch": wrong},
+            ]
+        )
+        gateway.states.append({"a": 7, "b": 2})
+        gateway.changed.notify_all()
+    follower.wait_for(2, 5)
+    assert follower.current().documents == {"a": 7, "b": 2}
+
+
+def test_a_catalog_that_was_set_back_is_loaded_anew(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    follower = follow(poll_s=1)
+    gateway.set_back(1)
+    eventually(lambda: follower.position == 1)
+    assert follower.current().documents == {"a": 1}
+
+
+def test_commits_that_are_told_again_change_nothing(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=[])
+    follower = follow()
+    told: list[int] = []
+    follower.subscribe(lambda commit: told.append(commit.revision))
+    gateway.put(a=[1])
+    follower.wait_for(2, 5)
+    follower._apply(follower._routes.changes(1, timeout_s=0))
+    gateway.put(a=[1, 2])
+    follower.wait_for(3, 5)
+    assert follower.current().documents == {"a": [1, 2]}
+    assert eventually(lambda: len(told) == 2 and told) == [2, 3]
+
+
+def test_waiting_ends_in_time_and_with_the_follower(gateway: FakeGateway, follow: Follow) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    follower.wait_for(1, 0)
+    with pytest.raises(WaitTimedOut) as late:
+        follower.wait_for(2, 0.01)
+    assert (late.value.revision, late.value.position) == (2, 1)
+    stopper = threading.Timer(0.05, follower.stop)
+    stopper.start()
+    with pytest.raises(FollowerStopped):
+        follower.wait_for(2, 30)
+    stopper.join()
+
+
+def test_stop_breaks_off_a_long_poll(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow(poll_s=60)
+    eventually(lambda: any("changes" in each for each in gateway.requests))
+    thread = follower._thread
+    follower.stop(timeout_s=5)
+    assert not thread.is_alive()
+    assert follower.current().documents == {"a": 1}
+
+
+def test_start_says_that_there_is_no_gateway_and_can_be_tried_again(gateway: FakeGateway) -> None:
+    gateway.put(a=1)
+    gateway.stop()
+    follower = Follower(gateway.url, "c", backoff=QUICK)
+    with pytest.raises(FollowerStopped):
+        follower.current()
+    with pytest.raises(Unreachable):
+        follower.start()
+    gateway.start()
+    with follower:
+        assert follower.current().documents == {"a": 1}

@@ -1,0 +1,286 @@
+"""A listener gets every commit in order, each once; its failure is its own (I8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from patching.client import (
+    Commit,
+    CommitsMissed,
+    Gone,
+    History,
+    ListenerTooSlow,
+    Reload,
+)
+from tests.client.conftest import Follow
+from tests.client.fake_gateway import FakeGateway, Refused
+
+Eventually = Callable[..., Any]
+
+
+def told_to(told: list[int]) -> Callable[[Commit], None]:
+    return lambda commit: told.append(commit.revision)
+
+
+def test_it_gets_every_commit_in_order_when_the_copy_has_it(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    told: list[tuple[int, bool]] = []
+
+    def listen(commit: Commit) -> None:
+        told.append((commit.revision, follower.position >= commit.revision))
+
+    subscription = follower.subscribe(listen)
+    for n in range(2, 12):
+        gateway.put(a=n)
+    gateway.commit({})
+    eventually(lambda: subscription.position == 12)
+    assert told == [(n, True) for n in range(2, 13)]
+    assert not subscription.stopped
+
+
+def test_one_that_raises_stops_itself_alone_and_can_resume(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    told: list[int] = []
+    others: list[int] = []
+
+    def fail_at_3(commit: Commit) -> None:
+        if commit.revision == 3:
+            raise LookupError("3")
+        told.append(commit.revision)
+
+    failing = follower.subscribe(fail_at_3)
+    follower.subscribe(told_to(others))
+    for n in (2, 3, 4):
+        gateway.put(a=n)
+    eventually(lambda: failing.stopped)
+    assert isinstance(failing.error, LookupError)
+    assert failing.position == 2
+    eventually(lambda: others == [2, 3, 4])
+    resumed = follower.subscribe(told_to(told), after=failing.position)
+    gateway.put(a=5)
+    eventually(lambda: resumed.position == 5)
+    assert told == [2, 3, 4, 5]
+
+
+def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    for n in range(1, 251):
+        gateway.put(a=n)
+    follower = follow(history=History(commits=2))
+    for n in range(251, 260):
+        gateway.put(a=n)
+    follower.wait_for(259, 5)
+    told: list[int] = []
+    subscription = follower.subscribe(told_to(told), after=0)
+    gateway.put(a=260)
+    eventually(lambda: subscription.position == 260)
+    assert told == list(range(1, 261))
+    assert sum("commits" in each for each in gateway.requests) == 3
+
+
+def test_the_gateway_being_away_delays_a_resumption(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    gateway.put(a=2)
+    follower = follow()
+    refusals = iter([True, True])
+
+    def refuse(_: str, route: str) -> None:
+        if route == "commits" and next(refusals, False):
+            raise Refused(503, "store_unavailable")
+
+    gateway.before = refuse
+    told: list[int] = []
+    subscription = follower.subscribe(told_to(told), after=0)
+    eventually(lambda: subscription.position == 2)
+    assert told == [1, 2]
+
+
+def test_a_slow_one_holds_nobody_up_and_is_stopped(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow(listener_queue_max=3)
+    release = threading.Event()
+    told: list[int] = []
+
+    def dawdle(commit: Commit) -> None:
+        release.wait(30)
+        told.append(commit.revision)
+
+    slow = follower.subscribe(dawdle)
+    quick: list[int] = []
+    follower.subscribe(told_to(quick))
+    for n in range(2, 8):
+        gateway.put(a=n)
+        eventually(lambda n=n: quick == list(range(2, n + 1)))
+    eventually(lambda: slow.stopped)
+    assert isinstance(slow.error, ListenerTooSlow)
+    release.set()
+    assert slow.wait(5)
+    assert (told, slow.position) == ([2], 2)
+    follower.subscribe(told_to(told), after=slow.position)
+    eventually(lambda: told == list(range(2, 8)))
+
+
+def lose_commits(gateway: FakeGateway, last_error: Callable[[], object], wait: Eventually) -> None:
+    gateway.stop()
+    wait(last_error)
+    for n in (2, 3, 4):
+        gateway.put(a=n)
+    gateway.compact(3)
+    gateway.start()
+
+
+def test_missed_commits_are_told_as_a_reload(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    events: list[int | Reload] = []
+    subscription = follower.subscribe(
+        lambda commit: events.append(commit.revision), on_reload=events.append
+    )
+    lose_commits(gateway, lambda: follower.last_error, eventually)
+    eventually(lambda: subscription.position == 4)
+    gateway.put(a=5)
+    eventually(lambda: subscription.position == 5)
+    reload, commit = events
+    assert isinstance(reload, Reload)
+    assert (reload.missed_after, reload.snapshot.revision) == (1, 4)
+    assert reload.snapshot.documents == {"a": 4}
+    assert commit == 5
+
+
+def test_missed_commits_stop_one_that_could_not_be_told(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    subscription = follower.subscribe(lambda _: None)
+    lose_commits(gateway, lambda: follower.last_error, eventually)
+    eventually(lambda: subscription.stopped)
+    assert isinstance(subscription.error, CommitsMissed)
+    assert (subscription.error.position, subscription.position) == (1, 1)
+
+
+def test_a_reload_that_misses_nothing_is_no_news(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    """The copy began anew, but the gateway still has every commit."""
+    gateway.put(a=1)
+    follower = follow()
+    told: list[int] = []
+    follower.subscribe(told_to(told))
+    gateway.hidden = {2}
+    with gateway.changed:
+        gateway.put(a=2)
+        gateway.put(a=3)
+    follower.wait_for(3, 5)
+    gateway.put(a=4)
+    eventually(lambda: len(told) == 3)
+    assert told == [2, 3, 4]
+
+
+def test_a_catalog_that_was_set_back_is_a_reload(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    follower = follow(poll_s=1)
+    events: list[int | Reload] = []
+    follower.subscribe(lambda commit: events.append(commit.revision), on_reload=events.append)
+    gateway.set_back(1)
+    eventually(lambda: events)
+    gateway.put(a="other")
+    eventually(lambda: len(events) == 2)
+    reload, commit = events
+    assert isinstance(reload, Reload)
+    assert (reload.missed_after, reload.snapshot.revision, commit) == (3, 1, 2)
+
+
+def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    gateway.put(b=1)
+    gateway.commit({"a": 2, "b": 2})
+    gateway.put(b=3)
+    follower = follow(prefix="a", poll_s=1)
+    told: list[int] = []
+    subscription = follower.subscribe(told_to(told), after=0)
+    eventually(lambda: subscription.position == 4)
+    gateway.put(b=4)
+    gateway.put(a=3)
+    gateway.put(b=5)
+    eventually(lambda: subscription.position == 7)
+    assert told == [1, 3, 6]
+
+
+def test_stopping_waits_for_the_listener_and_tells_no_more(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    told: list[int] = []
+
+    def stop_itself(commit: Commit) -> None:
+        told.append(commit.revision)
+        subscription.stop()
+
+    subscription = follower.subscribe(stop_itself)
+    other = follower.subscribe(lambda _: None)
+    gateway.put(a=2)
+    assert subscription.wait(5)
+    gateway.put(a=3)
+    eventually(lambda: other.position == 3)
+    follower.stop()
+    assert (told, subscription.error, other.error) == ([2], None, None)
+    assert other.stopped
+
+
+@pytest.mark.parametrize("kept", [0, 3, 1000])
+def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually, kept: int
+) -> None:
+    gateway.put(a=0)
+    follower = follow(history=History(commits=kept))
+    writer = threading.Thread(target=lambda: [gateway.put(a=n) for n in range(1, 400)])
+    writer.start()
+    heard: list[list[int]] = []
+    after: list[int] = []
+    for _ in range(20):
+        position = follower.position
+        heard.append([])
+        after.append(max(0, position - 5))
+        follower.subscribe(told_to(heard[-1]), after=after[-1])
+    writer.join()
+    for told, start in zip(heard, after, strict=True):
+        eventually(lambda told=told: told and told[-1] == 400)
+        assert told == list(range(start + 1, 401))
+
+
+def test_a_refusal_because_of_compaction_is_the_reason(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    gateway.compact(2)
+    follower = follow()
+    subscription = follower.subscribe(lambda _: None, after=1)
+    eventually(lambda: subscription.stopped)
+    assert "compacted" in str(subscription.error)
+    with pytest.raises(Gone):
+        follower.routes.commits(1)

@@ -1,0 +1,210 @@
+"""One request: what goes out, and which exception says what came back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from patching.client import (
+    BadRequest,
+    Busy,
+    Conflict,
+    Gone,
+    Invalid,
+    NotAuthorized,
+    NotFound,
+    OutcomeUnknown,
+    OverLimit,
+    PreconditionFailed,
+    PreconditionRequired,
+    Problem,
+    Transport,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from patching.client.transport import segment
+
+
+class Server:
+    """Answers everything with ``answer``; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.asked.append((self.command, self.path, dict(self.headers), body))
+                server.hold.wait(30)
+                status, headers, content = server.answer
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+            def log_message(self, *_: Any) -> None:
+                """Tests are quiet."""
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    threading.Thread(target=server.http.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.hold.set()
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.fixture
+def transport(server: Server) -> Iterator[Transport]:
+    with Transport(server.url) as transport:
+        yield transport
+
+
+PROBLEM = {"Content-Type": "application/problem+json; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequest),
+        (401, NotAuthorized),
+        (403, NotAuthorized),
+        (404, NotFound),
+        (405, BadRequest),
+        (409, Conflict),
+        (410, Gone),
+        (412, PreconditionFailed),
+        (413, OverLimit),
+        (414, OverLimit),
+        (415, BadRequest),
+        (422, Invalid),
+        (428, PreconditionRequired),
+        (429, Busy),
+        (500, Problem),
+        (503, Unavailable),
+        (504, OutcomeUnknown),
+    ],
+)
+def test_a_problem_is_the_exception_of_its_status(
+    server: Server, transport: Transport, status: int, kind: type[Problem]
+) -> None:
+    body = b'{"code":"some_code","detail":"why","applied":"no","retryable":true,"pointer":"/a"}'
+    server.answer = (status, PROBLEM | {"Retry-After": "3"}, body)
+    with pytest.raises(Problem) as raised:
+        transport.request("POST", "/x", json={})
+    error = raised.value
+    assert type(error) is kind
+    assert (error.status, error.code, error.detail) == (status, "some_code", "why")
+    assert (error.applied, error.retryable, error.retry_after_s) == ("no", True, 3.0)
+    assert error.problem["pointer"] == "/a"
+
+
+@pytest.mark.parametrize("status", [302, 400, 500, 502])
+def test_an_answer_without_a_problem_leaves_a_write_unknown(
+    server: Server, transport: Transport, status: int
+) -> None:
+    server.answer = (status, {"Content-Type": "text/html", "Location": "/y"}, b"<p>proxy</p>")
+    with pytest.raises(UnexpectedAnswer, match="proxy") as raised:
+        transport.request("POST", "/x", json={})
+    assert (raised.value.status, raised.value.applied) == (status, "unknown")
+    assert raised.value.retryable == (status == 502)
+    with pytest.raises(UnexpectedAnswer) as raised:
+        transport.request("GET", "/x")
+    assert raised.value.applied == "no"
+    assert len(server.asked) == 2
+
+
+def test_a_body_that_is_no_json_is_unexpected(server: Server, transport: Transport) -> None:
+    server.answer = (200, {}, b'{"a": ')
+    with pytest.raises(UnexpectedAnswer):
+        transport.request("GET", "/x").json()
+    server.answer = (503, PROBLEM, b"[]")
+    with pytest.raises(UnexpectedAnswer):
+        transport.request("GET", "/x")
+
+
+def test_integers_of_any_size_are_kept(server: Server, transport: Transport) -> None:
+    server.answer = (200, {}, b"[9223372036854775807, 123456789012345678901234567890]")
+    assert transport.request("GET", "/x").json() == [2**63 - 1, 123456789012345678901234567890]
+
+
+def test_what_was_not_sent_was_not_applied(server: Server) -> None:
+    server.http.server_close()
+    with Transport(server.url) as transport, pytest.raises(Unreachable) as raised:
+        transport.request("POST", "/x", json={})
+    assert (raised.value.applied, raised.value.retryable) == ("no", True)
+
+
+def test_what_was_not_answered_in_time_is_unknown(server: Server, transport: Transport) -> None:
+    server.hold.clear()
+    with pytest.raises(Unreachable) as raised:
+        transport.request("POST", "/x", json={}, read_timeout_s=0.1)
+    assert raised.value.applied == "unknown"
+
+
+def test_closing_breaks_off_what_waits(
+    server: Server, transport: Transport, eventually: Callable[..., Any]
+) -> None:
+    server.hold.clear()
+    ended: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            transport.request("GET", "/x")
+        except Unreachable as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    eventually(lambda: server.asked)
+    transport.close()
+    thread.join(5)
+    assert len(ended) == 1
+    with pytest.raises(Unreachable):
+        transport.request("GET", "/x")
+
+
+def test_a_token_is_asked_for_each_request(server: Server) -> None:
+    tokens = iter(["one", "two"])
+    with Transport(server.url, token=lambda: next(tokens)) as transport:
+        transport.request("GET", "/x")
+        transport.request("GET", "/x")
+    sent = [headers["Authorization"] for _, _, headers, _ in server.asked]
+    assert sent == ["Bearer one", "Bearer two"]
+
+
+def test_names_arrive_as_they_are(server: Server, transport: Transport) -> None:
+    for name, path in (("a/b", "a%2Fb"), ("..", "%2E%2E"), (".", "%2E"), ("é;=", "%C3%A9%3B%3D")):
+        transport.request("GET", f"/v1/{segment(name)}/x", query=[("key", "a b&+"), ("n", 1)])
+        assert server.asked[-1][1] == f"/v1/{path}/x?key=a%20b%26%2B&n=1"
+
+
+def test_the_gateway_may_be_below_a_path(server: Server) -> None:
+    with Transport(server.url + "/below/") as transport:
+        transport.request("GET", "/x")
+    assert server.asked[-1][1] == "/below/x"
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "h:80", "http://", "http://h?q=1", "http://h#f"])
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        Transport(url)
