@@ -27,7 +27,8 @@ class CommitPage:
 class History:
     """Every answer covers all commits up to a head read after the question came.
 
-    All methods raise Unreachable.
+    The floor is looked at last: what compaction has overtaken isn't answered, for what was read
+    of it may have had gaps. All methods raise Unreachable.
     """
 
     def __init__(self, store: Store, settler: Settler) -> None:
@@ -53,6 +54,7 @@ class History:
         except HistoryIncomplete:
             self._require_retained(catalog, revision)
             raise
+        self._require_retained(catalog, revision)
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document
@@ -62,8 +64,7 @@ class History:
         standing = self._settler.settle(catalog)
         commit = self._store.commit_at(catalog, time_us)
         if commit is None:
-            if standing.floor > 0:
-                raise RevisionCompacted(0, standing.floor)
+            self._require_retained(catalog, 0)
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
         return self.document_at_revision(catalog, key, commit.revision), commit.revision
 
@@ -79,6 +80,7 @@ class History:
         page = self._store.list_commits(catalog, after, head, limit, key, _PAGE_BYTES_MAX)
         last = page[-1].revision if page else head
         more = last < head and self._store.list_commits(catalog, last, head, 1, key, 1)
+        self._require_retained(catalog, after)
         return CommitPage(page, head, last if more else None)
 
     def commit(self, catalog: str, revision: int) -> Commit:
@@ -87,6 +89,9 @@ class History:
         if 0 < revision <= standing.floor:
             raise RevisionCompacted(revision, standing.floor)
         found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
+        floor = self._floor(catalog)
+        if 0 < revision <= floor:
+            raise RevisionCompacted(revision, floor)
         if not found:
             raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
         return found[0]
@@ -99,6 +104,10 @@ class History:
 
     def _require_retained(self, catalog: str, revision: int) -> None:
         """Raise RevisionCompacted where the floor has passed the revision meanwhile."""
+        floor = self._floor(catalog)
+        if revision < floor:
+            raise RevisionCompacted(revision, floor)
+
+    def _floor(self, catalog: str) -> int:
         head = self._store.heads([catalog]).get(catalog)
-        if head is not None and revision < head.floor:
-            raise RevisionCompacted(revision, head.floor)
+        return 0 if head is None else head.floor

@@ -13,10 +13,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.commits.cache import Cache
+from gateway.commits.late import moment
 from gateway.commits.runtime import Runtime
 from gateway.commits.write_out import write_out_for
 from gateway.model import Commit, Head
 from gateway.store.contract import Store
+from patching import PatchError
 
 # Catching up over more commits than this costs more than reading the documents again.
 _CATCH_UP_COMMITS_MAX = 1_000
@@ -151,7 +153,7 @@ class Settler:
         self._store = store
         self._observer = observer
         self._runtime = runtime
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._first_seen: dict[str, tuple[int, float]] = {}
 
     def settle(self, catalog: str) -> Standing:
@@ -176,13 +178,19 @@ class Settler:
         seen, since = self._first_seen.get(catalog, (revision, now))
         if seen != revision:
             since = now
-        if now - since < self._grace_s:
+        if now - since < self.grace_s:
             if len(self._first_seen) > _FIRST_SEEN_MAX:
                 self._first_seen.clear()
             self._first_seen[catalog] = (revision, since)
             return False
+        read_at = moment(self._runtime)
         batch = self._observer.last_batch(catalog, revision)
-        if batch is not None:
-            write_out_for(self._store, catalog, batch)
+        try:
+            if batch is not None:
+                write_out_for(self._store, self._runtime, catalog, batch, read_at)
+        except PatchError:
+            # Where the head has moved on, what it was to be applied to may be gone by now.
+            if self._observer.last_batch(catalog, revision) is not None:
+                raise
         self._first_seen.pop(catalog, None)
         return True

@@ -36,9 +36,10 @@ def move_until_known(
         try:
             moved = store.move_heads(list(left.values()))
             for catalog, result in moved.items():
-                if result is Moved.LOST and broken:
-                    result = _whose(store, left[catalog])
-                known[catalog] = result
+                doubtful = result is Moved.LOST and broken
+                truth = _whose(store, left[catalog]) if doubtful else result
+                if truth is not None:
+                    known[catalog] = truth
                 del left[catalog]
         except Unreachable:
             broken = True
@@ -49,8 +50,11 @@ def move_until_known(
     return known
 
 
-def _whose(store: Store, move: Move) -> Moved:
-    """Whether the batch above the move's base is this one: looked up by its first commit's id."""
+def _whose(store: Store, move: Move) -> Moved | None:
+    """Whether the batch above the move's base is this one: looked up by its first commit's id.
+
+    None where that can't be told any more: history was compacted beyond it meanwhile.
+    """
     assert move.to.batch
     ours = move.to.batch[0]
     head = store.head_with_batch(move.to.catalog)
@@ -59,4 +63,8 @@ def _whose(store: Store, move: Move) -> Moved:
         return Moved.WON
     span = {ours.catalog: (ours.revision - 1, ours.revision)}
     written = store.commits(span).get(ours.catalog, ())
-    return Moved.WON if any(commit.id == ours.id for commit in written) else Moved.LOST
+    if written:
+        return Moved.WON if written[0].id == ours.id else Moved.LOST
+    # Read again: the floor may have risen after the head was read.
+    floor = max((each.floor for each in store.heads([ours.catalog]).values()), default=0)
+    return None if floor >= ours.revision else Moved.LOST

@@ -28,6 +28,7 @@ from gateway.commits.cache import Cache
 from gateway.commits.decide import decide
 from gateway.commits.decision import Bounds, Decision
 from gateway.commits.errors import StoreUnavailable
+from gateway.commits.late import GuardedWrites, Moment, moment
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Pending, Queue
 from gateway.commits.requests import Applied, Refused, Unknown
@@ -180,6 +181,7 @@ class Round:
         """Move the heads, write out what won, answer; what lost goes back."""
         moves = [Move(_head_after(decision)) for decision in decisions.values()]
         self._moving = True
+        since = moment(self._parts.runtime)
         moved = move_until_known(
             self._parts.store, self._parts.runtime, moves, self._latest_deadline
         )
@@ -195,21 +197,25 @@ class Round:
                 self._parts.cache.forget(catalog)
                 self._end(catalog, _in_doubt(batch, decisions[catalog]))
         if won:
-            self._write_out(won)
+            self._write_out(won, since)
         for catalog, decision in won.items():
             self._answer(catalog, decision, race=Moved.WON)
 
-    def _write_out(self, won: Mapping[str, Decision]) -> None:
-        """Write out the batches that are in their heads now.
+    def _write_out(self, won: Mapping[str, Decision], since: Moment) -> None:
+        """Write out the batches that are in their heads, since a moment after ``since``.
 
         They are committed whatever happens here: where the database can't be reached any more,
         the next one who reads such a head writes its batch out.
         """
         batches = {catalog: decision.commits for catalog, decision in won.items()}
         documents = {c: list(decision.documents.values()) for c, decision in won.items()}
+        store, runtime = self._parts.store, self._parts.runtime
+        alone_s = self._parts.settler.grace_s
+        writes = GuardedWrites(store, runtime, batches, since, alone_s)
         for _ in range(_WRITE_OUT_TRIES):
             try:
-                write_out(self._parts.store, batches, documents)
+                write_out(writes, batches, documents)
+                writes.finish()
             except Unreachable as error:
                 _log.warning("writing out was broken off: %s", error)
                 self._parts.runtime.sleep(_PAUSE_UNREACHABLE_S)

@@ -18,6 +18,7 @@ from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Queue, QueueBounds
 from gateway.commits.reaching import reaching
 from gateway.commits.requests import Edit, KeyEdit, Request, Written
+from gateway.commits.retention import HistoryRetention, RetentionLimits
 from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
 from gateway.commits.shared_reads import SharedReads
@@ -57,6 +58,7 @@ class ServiceLimits:
     write_out_grace_ms: int = 100
     leaders: int = 2
     watch: WatchBounds = field(default_factory=WatchBounds)
+    retention: RetentionLimits = field(default_factory=RetentionLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
-    ``uploads`` replaces documents in two phases.
+    ``uploads`` replaces documents in two phases. ``retention`` pins and compacts history; its
+    ``compactor`` does so in the background, once it is started.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Gateway:
         self._settler = settler
         self._history = History(store, settler)
         self.listing = Listing(store, settler, runtime)
+        self.retention = HistoryRetention(store, settler, runtime, limits.retention)
         queue = Queue(
             runtime,
             QueueBounds(

@@ -1,20 +1,23 @@
 """Writing out a batch: documents first, commits last, and only then does anybody act on it.
 
 The head alone decides what is committed; writing out copies its last batch to where it is read
-and kept. It may be done twice, by two workers at once, or an hour late: each document is guarded
-by "the stored one is older", each commit is inserted once, so the order doesn't matter and
-nothing is undone. A commit's presence proves that its batch's documents are all written.
+and kept. It may be done twice, or by two workers at once: each document is guarded by "the stored
+one is older", each commit is inserted once, so the order doesn't matter and nothing is undone. A
+commit's presence proves that its batch's documents are all written. What if it is done an hour
+late, when history was compacted meanwhile: see ``late``.
 """
 
 from collections.abc import Mapping, Sequence
 
 from gateway.commits.advance import advance_all
+from gateway.commits.late import GuardedWrites, Moment, Writes
+from gateway.commits.runtime import Runtime
 from gateway.model import Commit, Document
 from gateway.store.contract import Store
 
 
 def write_out(
-    store: Store,
+    store: Writes,
     batches: Mapping[str, Sequence[Commit]],
     documents: Mapping[str, Sequence[Document]],
 ) -> None:
@@ -23,11 +26,14 @@ def write_out(
     store.write_commits([commit for batch in batches.values() for commit in batch])
 
 
-def write_out_for(store: Store, catalog: str, batch: Sequence[Commit]) -> None:
+def write_out_for(
+    store: Store, runtime: Runtime, catalog: str, batch: Sequence[Commit], since: Moment
+) -> None:
     """Write out a batch that another worker put into the head and did not finish.
 
-    The batch says what changed, the stored documents what it changed: each of them is either as
-    it was before the whole batch, or already as the batch (or something later) left it.
+    It was the head's last one at some time after ``since``. The batch says what changed, the
+    stored documents what it changed: each of them is either as it was before the whole batch, or
+    already as the batch (or something later) left it.
     """
     keys = {change.key for commit in batch for change in commit.changes}
     stored = store.documents({catalog: keys})
@@ -37,4 +43,6 @@ def write_out_for(store: Store, catalog: str, batch: Sequence[Commit]) -> None:
         after = advance_all(before, key, batch)
         if after is not None and after is not before:
             changed.append(after)
-    write_out(store, {catalog: batch}, {catalog: changed})
+    writes = GuardedWrites(store, runtime, {catalog: batch}, since, alone_s=0.0)
+    write_out(writes, {catalog: batch}, {catalog: changed})
+    writes.finish()

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from gateway.application import create_application, request_limits, service_limits
+from gateway.commits.retention import RetentionLimits
 from gateway.commits.service import ServiceLimits
 from gateway.http import RequestLimits
 from gateway.http.problem_kinds import KINDS
@@ -19,6 +20,15 @@ RENAMED = {
     "result_bytes_max": "document_bytes_max",
     "batch_requests_max": "batch_operations_max",
 }
+RETENTION_RENAMED = {
+    "age_s": "retention_age_s",
+    "commits": "retention_commits",
+    "idempotency_s": "idempotency_retention_s",
+    "interval_s": "compaction_interval_s",
+    "pause_ms": "compaction_pause_ms",
+}
+# Groups of limits.
+GROUPS = {"patch", "watch", "retention"}
 # What no setting is about.
 FIXED = {"stored_bytes_max", "write_out_grace_ms"}
 
@@ -35,9 +45,15 @@ def test_every_limit_of_a_request_is_a_setting(limit: str) -> None:
 
 @pytest.mark.parametrize("limit", [f.name for f in fields(ServiceLimits)])
 def test_every_limit_of_the_commit_loop_is_a_setting(limit: str) -> None:
-    if limit not in FIXED | {"patch"}:
+    if limit not in FIXED | GROUPS:
         settings = replace(Settings(), **{setting(limit): 7})
         assert getattr(service_limits(settings), limit) == 7
+
+
+@pytest.mark.parametrize("limit", [f.name for f in fields(RetentionLimits)])
+def test_every_limit_of_retention_is_a_setting(limit: str) -> None:
+    settings = replace(Settings(), **{RETENTION_RENAMED.get(limit, limit): 7})
+    assert getattr(service_limits(settings).retention, limit) == 7
 
 
 @pytest.mark.parametrize("limit", [f.name for f in fields(Limits)])

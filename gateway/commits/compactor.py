@@ -1,0 +1,178 @@
+"""Compaction in the background: each catalog's history is cut to what is to be kept of it.
+
+One process of all compacts at a time, elected by a lease that it renews while it works; the
+others look now and then whether the lease is free. Two at once, after a lease ran out under a
+process that slept, do no harm: see ``sweep``.
+
+A commit is kept while it is younger than the age or among the last ones, where both are set;
+else by the one that is set; else for ever. What a catalog says of its own overrules the gateway's
+settings, each for itself. Pins are never passed: the floor stays at the lowest of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.commits.catalog_settings import settings_of
+from gateway.commits.compaction import Compaction, lowest_pin
+from gateway.commits.errors import CommitError, SettingsInvalid
+from gateway.commits.runtime import Runtime
+from gateway.model import SETTINGS_KEY, Document, Head
+from gateway.store.contract import Store, Unreachable
+
+_log = logging.getLogger(__name__)
+
+_LEASE = "compactor"
+_LEASE_S_MIN = 60.0
+_HEADS_AT_ONCE = 200
+# The first round comes soon, so that a process that is restarted often compacts at all.
+_FIRST_ROUND_S_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """Which commits are kept: younger than ``age_s`` or among the last ``commits``; None: all."""
+
+    age_s: int | None = None
+    commits: int | None = None
+
+    def with_catalog(self, settings: Document | None) -> RetentionRules:
+        """With what the catalog's own settings say; they were checked when they were written."""
+        own = settings_of(settings)
+        return RetentionRules(
+            self.age_s if own.retention_age_s is None else own.retention_age_s,
+            self.commits if own.retention_commits is None else own.retention_commits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactorPace:
+    """``interval_s`` between two rounds, 0 for none at all; ``pause_s`` between two pieces."""
+
+    interval_s: float
+    pause_s: float
+
+
+class LeaseLost(Exception):
+    """Another process compacts now."""
+
+
+class Compactor:
+    """``start`` is called once, in the process that is to do the work: after a fork."""
+
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime,
+        compaction: Compaction,
+        rules: RetentionRules,
+        pace: CompactorPace,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._compaction = compaction
+        self._rules = rules
+        self._pace = pace
+        self._holder = runtime.new_id()
+        self._lease_s = max(_LEASE_S_MIN, 2 * pace.interval_s)
+        self._renewed = 0.0
+
+    def start(self) -> None:
+        if self._pace.interval_s > 0:
+            self._runtime.spawn(self._run, "compactor")
+
+    def _run(self) -> None:
+        wait_s = min(self._pace.interval_s, _FIRST_ROUND_S_MAX)
+        self._runtime.sleep(wait_s * self._runtime.jitter())
+        while True:
+            try:
+                self.run_round()
+            except Unreachable as error:
+                _log.warning("the compactor can't reach the database: %s", error)
+            except Exception:  # noqa: BLE001 - the thread must outlive any defect
+                _log.exception("a round of the compactor failed")
+            self._runtime.sleep(self._pace.interval_s)
+
+    def run_round(self) -> bool:
+        """Go over all catalogs once, if the lease can be had; whether the round was finished.
+
+        The lease is kept until the next round, so that one process of all does them. Raises
+        Unreachable.
+        """
+        try:
+            self._renew()
+            after = ""
+            while heads := self._store.list_heads(after, "", _HEADS_AT_ONCE):
+                names = [head.catalog for head in heads]
+                settings = self._store.documents(dict.fromkeys(names, (SETTINGS_KEY,)))
+                for head in heads:
+                    self._compact_one(head, settings)
+                after = names[-1]
+        except LeaseLost:
+            return False
+        return True
+
+    def _compact_one(self, head: Head, settings: Mapping[tuple[str, str], Document]) -> None:
+        """Compact one catalog; its errors are no other's."""
+        try:
+            rules = self._rules.with_catalog(settings.get((head.catalog, SETTINGS_KEY)))
+            wanted = self._wanted_floor(head, rules)
+            if wanted > head.floor:
+                self._compact(head, wanted)
+            elif head.floor > 0:
+                self._compaction.finish(head.catalog, self._rest)
+                self._compaction.tidy(head.catalog, self._rest)
+                self._rest()
+        except (Unreachable, LeaseLost):
+            raise
+        except SettingsInvalid as error:
+            _log.warning("the settings of catalog %r are no settings: %s", head.catalog, error)
+        except CommitError as error:
+            # Somebody else compacted or pinned meanwhile; the next round sees to it.
+            _log.info("catalog %r was not compacted: %s", head.catalog, error)
+        except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
+            _log.exception("catalog %r could not be compacted", head.catalog)
+
+    def _compact(self, head: Head, floor: int) -> None:
+        begun = self._runtime.monotonic()
+        done = self._compaction.compact(head.catalog, floor, self._rest)
+        _log.info(
+            "compacted catalog %r from %d to %d of %d: %d commits swept, %d tombstones purged"
+            " in %.1f s",
+            head.catalog,
+            head.floor,
+            done.floor,
+            done.head_revision,
+            done.swept,
+            done.tombstones,
+            self._runtime.monotonic() - begun,
+        )
+        self._rest()
+
+    def _wanted_floor(self, head: Head, rules: RetentionRules) -> int:
+        floors = []
+        if rules.commits is not None:
+            floors.append(head.revision - rules.commits)
+        if rules.age_s is not None:
+            before_us = self._runtime.now_us() - rules.age_s * 1_000_000
+            last = self._store.commit_at(head.catalog, before_us)
+            floors.append(0 if last is None else last.revision)
+        wanted = min(floors, default=0)
+        if wanted <= head.floor:
+            return head.floor
+        bounds = self._store.retention(head.catalog)
+        held = None if bounds is None else lowest_pin(bounds.pins, self._runtime.now_us())
+        return wanted if held is None else min(wanted, held)
+
+    def _rest(self) -> None:
+        self._runtime.sleep(self._pace.pause_s)
+        if self._runtime.monotonic() - self._renewed > self._lease_s / 4:
+            self._renew()
+
+    def _renew(self) -> None:
+        now = self._runtime.monotonic()
+        if not self._store.take_lease(_LEASE, self._holder, self._lease_s):
+            raise LeaseLost
+        self._renewed = now

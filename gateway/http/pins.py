@@ -1,0 +1,105 @@
+"""`/v1/catalogs/{catalog}/pins`: holding a revision for a time, so that compaction stays below."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import flask
+from flask import Flask
+
+from gateway.commits.service import Gateway
+from gateway.http import media_types, names
+from gateway.http.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.bodies import decode_value, read_body
+from gateway.http.commit_shapes import rfc3339
+from gateway.http.conditions import refuse_conditions
+from gateway.http.json_members import refuse_member, require_object, required
+from gateway.http.limits import RequestLimits
+from gateway.http.parameters import REVISION_MAX, NoParameters, parameters
+from gateway.http.writes import PRINCIPAL
+from gateway.model import Pin
+
+_NO_PARAMETERS = NoParameters()
+_OWNER_CHARACTERS_MAX = 255
+
+
+class PinRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._retention = gateway.retention
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        pins = "/v1/catalogs/<segment:catalog>/pins"
+        pin = f"{pins}/<segment:pin>"
+        app.add_url_rule(pins, "create_pin", self.create, methods=["POST"])
+        app.add_url_rule(pins, "list_pins", self.page, methods=["GET"])
+        app.add_url_rule(pin, "read_pin", self.read, methods=["GET"])
+        app.add_url_rule(pin, "renew_pin", self.renew, methods=["PUT"])
+        app.add_url_rule(pin, "delete_pin", self.delete, methods=["DELETE"])
+
+    def create(self, catalog: str) -> Answer:
+        """Hold a revision, by default the head's."""
+        catalog = self._catalog(catalog)
+        members = json_object(self._limits, ("revision", "seconds", "owner"))
+        revision = whole(members, "revision", 0) if "revision" in members else None
+        owner = members.get("owner", PRINCIPAL)
+        if not isinstance(owner, str) or len(owner) > _OWNER_CHARACTERS_MAX:
+            refuse_member("/owner", f"it must be a text of at most {_OWNER_CHARACTERS_MAX}")
+        pin = self._retention.pin(catalog, revision, whole(members, "seconds", 1), owner)
+        location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
+        return body_answer(encode(_shape(pin)), [("Location", location)], 201)
+
+    def page(self, catalog: str) -> Answer:
+        """The pins that hold now, by revision."""
+        pins = self._retention.pins(self._catalog(catalog))
+        return body_answer(encode({"pins": [_shape(pin) for pin in pins]}), [])
+
+    def read(self, catalog: str, pin: str) -> Answer:
+        held = self._retention.read_pin(self._catalog(catalog), pin)
+        return body_answer(encode(_shape(held)), [])
+
+    def renew(self, catalog: str, pin: str) -> Answer:
+        """Hold the same revision for so many seconds from now."""
+        catalog = self._catalog(catalog)
+        members = json_object(self._limits, ("seconds",))
+        renewed = self._retention.renew(catalog, pin, whole(members, "seconds", 1))
+        return body_answer(encode(_shape(renewed)), [])
+
+    def delete(self, catalog: str, pin: str) -> Answer:
+        self._retention.unpin(self._catalog(catalog), pin)
+        return empty_answer([])
+
+    def _catalog(self, encoded: str) -> str:
+        catalog = names.catalog_name(encoded, self._limits)
+        refuse_conditions(flask.request.environ)
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        return catalog
+
+
+def json_object(limits: RequestLimits, known: tuple[str, ...]) -> dict[str, Any]:
+    """The request's body, an object with ``known`` members alone."""
+    environ = flask.request.environ
+    media_types.require_json(environ)
+    return require_object(decode_value(read_body(environ, limits), limits), known)
+
+
+def whole(members: dict[str, Any], name: str, minimum: int) -> int:
+    """The whole number under ``name``, which is required."""
+    value = required(members, name)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not minimum <= value <= REVISION_MAX
+    ):
+        refuse_member(f"/{name}", f"it must be a whole number from {minimum} on")
+    return value
+
+
+def _shape(pin: Pin) -> dict[str, Any]:
+    return {
+        "pin": pin.id,
+        "revision": pin.revision,
+        "expires": rfc3339(pin.expires_us),
+        "owner": pin.owner,
+    }
