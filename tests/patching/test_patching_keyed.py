@@ -288,11 +288,12 @@ def test_an_item_that_is_replaced_by_its_index_meanwhile_is_looked_up_again():
 
 
 def test_a_limit_names_the_address_as_given():
-    change = add(f"{F}/user.name/deep", [[[]]])
+    change = add(f"{TAGS}/s{US}m", {})  # its keys reach deeper than the value as given
+    run(D, change, keyed=KEYED, limits=Limits(depth_max=6))
     error = refused(
-        LimitExceeded, D, op("defined", ""), change, keyed=KEYED, limits=Limits(depth_max=6)
+        LimitExceeded, D, op("defined", ""), change, keyed=KEYED, limits=Limits(depth_max=5)
     )
-    assert (error.operation, error.pointer) == (1, f"{F}/user.name/deep")
+    assert (error.operation, error.pointer) == (1, change["path"])
     copying = moving("copy", f"{F}/user.name", "/copy")
     limits = Limits(copy_growth_bytes_max=9)
     error = refused(LimitExceeded, D, copying, keyed=KEYED, limits=limits)
