@@ -75,6 +75,7 @@ def request_limits(settings: Settings) -> RequestLimits:
         depth_max=settings.depth_max,
         key_bytes_max=settings.key_bytes_max,
         catalog_name_bytes_max=settings.catalog_name_bytes_max,
+        transaction_actions_max=settings.transaction_actions_max,
         watch_bookmark_s=settings.watch_bookmark_s,
         watch_stall_s=settings.watch_stall_s,
         bulk_line_bytes_max=settings.bulk_line_bytes_max,

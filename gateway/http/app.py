@@ -10,6 +10,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
+from gateway.http.attributes import AttributeRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
 from gateway.http.documents import DocumentRoutes
@@ -20,6 +21,7 @@ from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
 from gateway.http.service import ServiceRoutes
+from gateway.http.transactions import TransactionRoutes
 from gateway.http.uploads import UploadRoutes
 
 DEFAULT_LIMITS = RequestLimits()
@@ -61,6 +63,8 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     DocumentRoutes(gateway, limits).register(app)
+    AttributeRoutes(gateway, limits).register(app)
+    TransactionRoutes(gateway, limits).register(app)
     CatalogRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)

@@ -47,13 +47,7 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
     """
     maximum = limits.body_bytes_max
-    encoding = environ.get("HTTP_CONTENT_ENCODING")
-    if encoding is not None and encoding.strip().lower() not in ("identity", ""):
-        raise RequestRefused(
-            "unsupported_content_encoding",
-            "bodies are taken as they are: leave out Content-Encoding",
-            headers=[("Accept-Encoding", "identity")],
-        )
+    refuse_encoded(environ)
     length = _declared_length(environ)
     if length is not None and length > maximum:
         _refuse_large(maximum, length)
@@ -63,6 +57,17 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw
+
+
+def refuse_encoded(environ: Environ) -> None:
+    """Refuse a body that is compressed or otherwise encoded."""
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding is not None and encoding.strip().lower() not in ("identity", ""):
+        raise RequestRefused(
+            "unsupported_content_encoding",
+            "bodies are taken as they are: leave out Content-Encoding",
+            headers=[("Accept-Encoding", "identity")],
+        )
 
 
 def _declared_length(environ: Environ) -> int | None:
@@ -118,11 +123,60 @@ def decode_patch(raw: bytes) -> Json:
     """
     value, suspect = _decoded(raw)
     if suspect:
-        for index, operation in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(operation, dict):
-                _check_operation(operation, index, len(raw))
+        check_operations(value, len(raw))
     _search(value, raw, suspect)
     return value
+
+
+def decode_extended_patch(raw: bytes) -> Json:
+    """As ``decode_patch``, of an object whose operations are under ``patch``."""
+    value, suspect = _decoded(raw)
+    if suspect and isinstance(value, dict):
+        check_operations(value.get("patch"), len(raw))
+    _search(value, raw, suspect)
+    return value
+
+
+def decode_members(raw: bytes) -> Json:
+    """The JSON value in ``raw``, fit to be stored but for its size and depth.
+
+    For bodies that hold several documents: ``document_bytes`` checks each. Pointers in errors are
+    into the body; what the pointers of patches in it may hold is left to ``check_operations``.
+    """
+    value, suspect = _decoded(raw)
+    _search(value, raw, suspect)
+    return value
+
+
+def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
+    """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
+
+    Raises RequestRefused where it is nested too deep or too large for a document.
+    """
+    try:
+        _refuse_deep(value, limits)
+    except RequestRefused as error:
+        error.members["pointer"] = pointer
+        raise
+    size_bytes = len(encode(value))
+    if size_bytes > limits.document_bytes_max:
+        raise RequestRefused(
+            "over_limit",
+            f"'{pointer[:100]}': the document takes {size_bytes} bytes as JSON, "
+            f"{limits.document_bytes_max} are allowed",
+            limit="document_bytes_max",
+            maximum=limits.document_bytes_max,
+            actual=size_bytes,
+            pointer=pointer,
+        )
+    return size_bytes
+
+
+def check_operations(operations: Json, depth_max: int) -> None:
+    """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        if isinstance(operation, dict):
+            _check_operation(operation, index, depth_max)
 
 
 def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:

@@ -67,6 +67,17 @@ def refuse_composites(conditions: Conditions) -> None:
             raise _refusal(header, "this route can't honour a composite or a catalog's tag")
 
 
+def refuse_all_but_several(conditions: Conditions) -> None:
+    """For writes of several documents: If-Match with composites or a catalog's tag alone."""
+    if conditions.if_none_match is not None:
+        raise _refusal("If-None-Match", "this route can't honour it; use a compare")
+    if conditions.if_unmodified_since is not None:
+        raise _refusal("If-Unmodified-Since", "this route can't honour it; use a compare")
+    if any(isinstance(tag, str) for tag in conditions.if_match or ()):
+        detail = "this route takes composite tokens and catalogs' tags alone; use a compare"
+        raise _refusal("If-Match", detail)
+
+
 def write_conditions(environ: Environ) -> Conditions:
     """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
     if "HTTP_IF_MODIFIED_SINCE" in environ:
@@ -126,7 +137,10 @@ def _tags(header: str, value: str, *, strong: bool) -> Tags:
 
 def _tag(header: str, text: str) -> Tag:
     if "=" in text:
-        return Composite(tuple(_pair(header, pair) for pair in text.split(";")))
+        tokens = tuple(_pair(header, pair) for pair in text.split(";"))
+        if len(dict(tokens)) < len(set(tokens)):
+            raise _refusal(header, "a composite gives one key two tokens")
+        return Composite(tokens)
     revision = _catalog_tag(text)
     return text if revision is None else CatalogTag(int(revision[1], 16))
 

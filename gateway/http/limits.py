@@ -19,6 +19,7 @@ class RequestLimits:
     depth_max: int = 100
     key_bytes_max: int = 1024
     catalog_name_bytes_max: int = 512
+    transaction_actions_max: int = 4096
     watch_bookmark_s: int = 10
     watch_stall_s: int = 30
     bulk_line_bytes_max: int = 8 * MIB

@@ -12,11 +12,12 @@ from gateway.http.refusals import RequestRefused
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+EXTENDED_PATCH: Final = "application/vnd.metadata.patch+json"
 OCTETS: Final = "application/octet-stream"
 LINES: Final = ("application/x-ndjson", "application/jsonl")
 PROBLEM: Final = "application/problem+json"
 
-ACCEPT_PATCH: Final = ("Accept-Patch", f"{JSON_PATCH}, {MERGE_PATCH}")
+ACCEPT_PATCH: Final = ("Accept-Patch", f"{JSON_PATCH}, {MERGE_PATCH}, {EXTENDED_PATCH}")
 ACCEPT_JSON: Final = ("Accept", JSON)
 
 
@@ -41,15 +42,16 @@ def require_lines(environ: Environ) -> None:
 def patch_type(environ: Environ) -> str:
     """Which of the patch types the body has."""
     media_type = _media_type(environ)
-    if media_type != JSON_PATCH and media_type != MERGE_PATCH:
-        raise _unsupported(environ, f"{JSON_PATCH} or {MERGE_PATCH}", ACCEPT_PATCH)
+    if media_type not in (JSON_PATCH, MERGE_PATCH, EXTENDED_PATCH):
+        wanted = f"{JSON_PATCH}, {MERGE_PATCH} or {EXTENDED_PATCH}"
+        raise _unsupported(environ, wanted, ACCEPT_PATCH)
     return media_type
 
 
 def _media_type(environ: Environ) -> str:
     """In lower case, without parameters; "" where the charset is another one than UTF-8."""
     header: str = environ.get("CONTENT_TYPE", "")
-    if header in (JSON_PATCH, JSON, MERGE_PATCH):
+    if header in (JSON_PATCH, JSON, MERGE_PATCH, EXTENDED_PATCH):
         return header
     media_type, options = parse_options_header(header)
     if options.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):

@@ -10,7 +10,7 @@ from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 
 _IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
-_MESSAGE_CHARACTERS_MAX = 1000
+MESSAGE_CHARACTERS_MAX = 1000
 _WAIT_DIGITS_MAX = 9
 # A quoted string, in which commas and semicolons are nothing but text; also one without an end.
 _QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
@@ -83,7 +83,7 @@ def commit_message(environ: Environ) -> str | None:
     except ValueError as error:
         detail = f"Commit-Message: it is not percent-encoded UTF-8: {error}"
         raise RequestRefused("invalid_header", detail, header="Commit-Message") from error
-    if len(message) > _MESSAGE_CHARACTERS_MAX:
-        detail = f"Commit-Message: at most {_MESSAGE_CHARACTERS_MAX} characters"
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        detail = f"Commit-Message: at most {MESSAGE_CHARACTERS_MAX} characters"
         raise RequestRefused("invalid_header", detail, header="Commit-Message")
     return message

@@ -31,6 +31,7 @@ _POINTER_CHARACTERS_MAX = 1000
 _VALUE_BYTES_MAX = 1000
 _COMPARED_BYTES_MAX = 1024 * 1024
 _OVERLAP_MAX = 100
+_STALE_MAX = 100
 _READING = ("GET", "HEAD", "OPTIONS")
 
 # What the limits inside are called in the table of settings; others have one name.
@@ -143,7 +144,10 @@ def _of_commit_error(error: errors.CommitError) -> Problem:
 
 
 def _action(error: errors.CommitError) -> dict[str, Any]:
-    return {} if error.action is None else {"action": error.action}
+    if error.action is None:
+        return {}
+    branch = {"branch": "else"} if error.otherwise else {}
+    return {"action": error.action, **branch}
 
 
 def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
@@ -152,10 +156,24 @@ def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
     if failed.catalog_revision is not None:
         members["resource_version"] = failed.catalog_revision
     if failed.overlap:
-        members["overlap"] = list(failed.overlap[:_OVERLAP_MAX])
+        members["overlap"] = [
+            shortened(pointer, _POINTER_CHARACTERS_MAX) for pointer in failed.overlap[:_OVERLAP_MAX]
+        ]
+    if failed.not_rebased is not None:
+        members["not_rebased"] = failed.not_rebased
+    if failed.key:
+        members["key"] = failed.key
+    if failed.stale:
+        members["stale"] = [_stale(each) for each in failed.stale[:_STALE_MAX]]
     if failed.compares:
         members["failed_compares"] = _failed_compares(failed.compares)
     return members
+
+
+def _stale(each: errors.Stale) -> dict[str, Any]:
+    live = each.document
+    current = (live.token, live.revision) if live else None
+    return {"key": each.key, "expected": each.token, "current": None, **_current(current)}
 
 
 def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, Any]]:

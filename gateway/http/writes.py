@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from gateway.commits.conditions import Conditions, written
 from gateway.commits.errors import CommitError, OutcomeUnknown
-from gateway.commits.requests import Applied, Edit, Unchanged, Unknown
+from gateway.commits.requests import Applied, ContentEdit, EditAttributes, Unchanged, Unknown
 from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import (
@@ -29,9 +29,11 @@ from gateway.http.answers import (
     etag,
     last_modified,
 )
+from gateway.http.changes_since import what_helps
 from gateway.http.conditions import write_conditions
 from gateway.http.parameters import WriteParameters, parameters
 from gateway.http.preferences import Preferences, commit_message, idempotency_key, preferences
+from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.model import Commit, Document, Idempotency, version_token
 from patching import ABSENT, Absent, Json
@@ -43,9 +45,15 @@ PRINCIPAL = "anonymous"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
+Part = Literal["content", "attributes"]
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A write's target and everything it says beside its body."""
+    """A write's target and everything it says beside its body.
+
+    ``part``: whether it edits the document's content or its attributes.
+    """
 
     method: str
     catalog: str
@@ -56,6 +64,7 @@ class Ask:
     resource_version: int | None
     idempotency_key: str | None
     message: str | None
+    part: Part = "content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Sent:
 NOTHING_SENT = Sent(ABSENT, "", 0)
 
 
-def read_ask(environ: Environ, catalog: str, key: str) -> Ask:
+def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -> Ask:
     """Raises RequestRefused for a header or parameter that isn't well formed."""
     asked: dict[str, Any] = {}
     if environ.get("QUERY_STRING"):
@@ -85,10 +94,22 @@ def read_ask(environ: Environ, catalog: str, key: str) -> Ask:
         resource_version=asked.get("resource_version"),
         idempotency_key=idempotency_key(environ),
         message=commit_message(environ),
+        part=part,
     )
 
 
-def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
+def answer_write(
+    gateway: Gateway, environ: Environ, ask: Ask, edit: ContentEdit, sent: Sent
+) -> Answer:
+    """``write``, with what was not applied answered by a problem that helps."""
+    try:
+        return write(gateway, ask, edit, sent)
+    except CommitError as error:
+        more = what_helps(gateway, ask.catalog, error, ask.idempotency_key)
+        return problem_answer(error, environ, more)
+
+
+def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
     """Commit ``edit`` and answer. Raises the CommitError of a write that was not applied."""
     idempotency = None
     if ask.idempotency_key is not None:
@@ -96,7 +117,7 @@ def write(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent) -> Answer:
     committed = gateway.write(
         ask.catalog,
         ask.key,
-        edit,
+        EditAttributes(edit) if ask.part == "attributes" else edit,
         conditions=ask.conditions,
         resource_version=ask.resource_version,
         rebase=ask.prefer.rebase,
@@ -139,6 +160,8 @@ def _fingerprint(ask: Ask, sent: Sent) -> str:
         ask.message,
         [] if sent.body is ABSENT else [sent.body],
     ]
+    if ask.part != "content":
+        asked.append(ask.part)
     return hashlib.sha256(_canonical(asked)).hexdigest()
 
 
@@ -233,10 +256,13 @@ def _answer(
     applied = [f"return={returns}"] if represented or minimal else []
     if wait_s is not None:
         applied.append(f"wait={wait_s}")
+    if answer.rebased_from is not None:
+        applied.append("rebase")
     if applied:
         headers.append(("Preference-Applied", ", ".join(applied)))
     if document is not None and represented:
-        return body_answer(encode(document.content), headers, 200 if ask.dry_run else status)
+        shown = document.content if ask.part == "content" else document.attributes or {}
+        return body_answer(encode(shown), headers, 200 if ask.dry_run else status)
     if minimal and status == 201:
         # What was created is told also where no body is wanted (RFC 9110, section 9.3.4).
         headers.append(("Content-Length", "0"))

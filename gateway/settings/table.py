@@ -195,6 +195,9 @@ class Settings:
         "documents of a catalog that is deleted as a whole, in one commit",
     )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
+    transaction_actions_max: int = _setting(
+        kinds.integer(1, 100_000), 4096, "compares and actions in one transaction"
+    )
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"
     )

@@ -228,5 +228,6 @@ def test_options_tell_the_methods_and_patch_types(catalog: Catalog) -> None:
     assert answer.status_code == 204
     assert answer.headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
     assert answer.headers["Accept-Patch"] == (
-        "application/json-patch+json, application/merge-patch+json"
+        "application/json-patch+json, application/merge-patch+json,"
+        " application/vnd.metadata.patch+json"
     )

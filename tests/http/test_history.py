@@ -36,12 +36,16 @@ def test_a_commit_says_who_did_what_when(busy: Catalog) -> None:
         "message": "first",
         "idempotency_key": "i-1",
         "attempts": 1,
+        "succeeded": True,
+        "rebased_from": None,
+        "deletes_catalog": False,
         "changes": [
             {
                 "key": "k",
                 "action": "put",
                 "create_revision": 1,
                 "patch": [{"op": "add", "path": "", "value": {"a": 1}}],
+                "attributes": {},
             }
         ],
     }

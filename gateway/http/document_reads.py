@@ -1,0 +1,64 @@
+"""Reading one document, or its attributes: as they are, or as they were."""
+
+from __future__ import annotations
+
+from gateway.commits.conditions import NO_CONDITIONS, Conditions
+from gateway.commits.errors import DocumentNotFound
+from gateway.commits.service import Gateway, Reading
+from gateway.http.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
+from gateway.http.conditions import read_conditions, refuse_composites
+from gateway.http.parameters import ReadParameters, parameters
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from gateway.http.writes import Part
+from gateway.model import Document
+
+_PARAMETERS = ReadParameters()
+
+
+def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, part: Part) -> Answer:
+    """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
+
+    Raises DocumentNotFound, PreconditionFailed, and what reading an earlier revision raises.
+    """
+    conditions = read_conditions(environ)
+    reading = _reading(gateway, environ, catalog, key)
+    document = reading.document
+    if document is None or not document.exists:
+        raise DocumentNotFound(catalog, key)
+    headers = [
+        etag(document.token),
+        last_modified(document.time_us // 1_000_000),
+        ("Catalog-Revision", str(reading.catalog_revision)),
+        ("Cache-Control", "no-cache"),
+    ]
+    if conditions is not NO_CONDITIONS:
+        refuse_composites(conditions)
+        _require(conditions, key, document)
+        if conditions.not_modified(document):
+            return empty_answer(headers, 304)
+    shown = document.content if part == "content" else document.attributes or {}
+    return body_answer(encode(shown), headers)
+
+
+def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
+    if not environ.get("QUERY_STRING"):
+        return gateway.read(catalog, key)
+    asked = parameters(environ, _PARAMETERS)
+    if len(asked) > 1:
+        detail = "parameters 'revision' and 'at' can't be given together"
+        raise RequestRefused("invalid_parameter", detail, parameter="at")
+    if "revision" in asked:
+        return gateway.read_at_revision(catalog, key, asked["revision"])
+    if "at" in asked:
+        return gateway.read_at_time(catalog, key, asked["at"])
+    return gateway.read(catalog, key)
+
+
+def _require(conditions: Conditions, key: str, document: Document) -> None:
+    """Raise PreconditionFailed where a read under these conditions has nothing to answer."""
+    if conditions.if_match is None and conditions.if_unmodified_since is None:
+        return
+    Conditions(
+        if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
+    ).check(key, lambda _: document, document.revision)

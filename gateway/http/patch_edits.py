@@ -1,0 +1,36 @@
+"""Bodies of PATCH, in each of the media types that it takes, as edits."""
+
+from __future__ import annotations
+
+import patching
+from gateway.commits.requests import ApplyPatch, Merge
+from gateway.http import media_types
+from gateway.http.answers import encode
+from gateway.http.bodies import decode_extended_patch, decode_patch, decode_value, read_body
+from gateway.http.limits import RequestLimits
+from gateway.http.raw_path import Environ
+from gateway.http.writes import Sent
+from patching import Json, Limits
+
+
+def read_patch(
+    environ: Environ, limits: RequestLimits, patch_limits: Limits
+) -> tuple[ApplyPatch | Merge, Sent]:
+    """The edit that the body asks for, and what was sent.
+
+    Raises RequestRefused, Unstorable, and PatchError where it is no patch.
+    """
+    media_type = media_types.patch_type(environ)
+    raw = read_body(environ, limits)
+    body: Json
+    edit: ApplyPatch | Merge
+    if media_type == media_types.JSON_PATCH:
+        body = decode_patch(raw)
+        edit = ApplyPatch(patching.parse(body, limits=patch_limits))
+    elif media_type == media_types.EXTENDED_PATCH:
+        body = decode_extended_patch(raw)
+        edit = ApplyPatch(patching.parse_extended(body, limits=patch_limits))
+    else:
+        body = decode_value(raw, limits)
+        edit = Merge(body, len(encode(body)))
+    return edit, Sent(body, media_type, len(raw))

@@ -1,0 +1,232 @@
+"""One compare or one action of a transaction, from what was sent to what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeVar, cast
+
+import patching
+from gateway.commits.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
+from gateway.commits.errors import Unstorable
+from gateway.commits.requests import (
+    ApplyPatch,
+    Delete,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Put,
+    Touch,
+)
+from gateway.http.bodies import check_operations, document_bytes
+from gateway.http.json_members import refuse_member, require_known, require_object
+from gateway.http.limits import RequestLimits
+from gateway.http.names import require_key
+from gateway.http.parameters import REVISION_MAX
+from gateway.http.problems import problem_of
+from gateway.http.refusals import RequestRefused
+from gateway.model import SETTINGS_KEY, Attributes
+from patching import Json, Limits, PatchError, join_pointer
+
+_COMPARES: Final = ("etag", "absent", "equals", "test")
+_MODES: Final = ("keep", "clear", "replace")
+_PLAIN: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
+_OPTIONS: Final = ("create_parents", "if_exists")
+_Parsed = TypeVar("_Parsed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What the items of a body are held to."""
+
+    limits: RequestLimits
+    patch_limits: Limits
+
+
+def read_compare(item: Any, at: str, reader: Reader) -> Compare:
+    """The compare at ``at`` of the body. Raises RequestRefused, Unstorable."""
+    members = require_object(item, ("key", *_COMPARES, "resource_version"), at)
+    if "resource_version" in members:
+        require_known(members, ("resource_version",), at)
+        return RevisionIs(_revision(members["resource_version"], f"{at}/resource_version"))
+    key = _key(members, "key", at, reader)
+    given = [name for name in _COMPARES if name in members]
+    if len(given) != 1:
+        refuse_member(at, f"it must have exactly one of: {', '.join(_COMPARES)}")
+    (name,) = given
+    value, place = members[name], f"{at}/{name}"
+    if name == "etag":
+        if not isinstance(value, str) or not value or '"' in value:
+            refuse_member(place, "it must be a version token, without a header's quotes")
+        return TokenIs(key, value)
+    if name == "absent":
+        if value is not True:
+            refuse_member(place, "it must be true; what exists is told by a 'test' of \"\"")
+        return IsAbsent(key)
+    if name == "equals":
+        document_bytes(value, reader.limits, place)
+        return Equals(key, value)
+    return Satisfies(
+        key,
+        _patch(
+            value, place, reader, lambda: patching.parse_tests(value, limits=reader.patch_limits)
+        ),
+    )
+
+
+def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
+    """The action at ``at`` of the body. Raises RequestRefused, Unstorable."""
+    if not isinstance(item, dict):
+        refuse_member(at, "it must be an object")
+    name = item.get("action")
+    if not isinstance(name, str) or name not in _ACTIONS:
+        place = f"{at}/action" if "action" in item else at
+        refuse_member(place, f"an action is one of: {', '.join(_ACTIONS)}")
+    known, read = _ACTIONS[name]
+    require_known(item, ("action", *known), at)
+    if name == "move":
+        return KeyEdit(_key(item, "from", at, reader), Move(_key(item, "to", at, reader)))
+    if name == "touch":
+        return KeyEdit(SETTINGS_KEY, Touch())
+    return KeyEdit(_key(item, "key", at, reader), read(item, at, reader))
+
+
+def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    value, size_bytes = _value(item, at, reader)
+    return Put(value, size_bytes, _put_attributes(item, at, reader))
+
+
+def _merge(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    return Merge(*_value(item, at, reader))
+
+
+def _patched(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    return ApplyPatch(_any_patch(item, at, reader))
+
+
+def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    if ("value" in item) == ("patch" in item):
+        refuse_member(at, "it must have exactly one of: value, patch")
+    if "patch" in item:
+        return EditAttributes(_patched(item, at, reader))  # type: ignore[arg-type]  # an ApplyPatch
+    if "array_primary_keys" in item:
+        refuse_member(f"{at}/array_primary_keys", "it goes with a patch")
+    value, size_bytes = _value(item, at, reader)
+    return EditAttributes(Put(value, size_bytes))
+
+
+def _put_attributes(item: dict[str, Any], at: str, reader: Reader) -> Attributes | None:
+    """What becomes of the attributes: None keeps them."""
+    if "attributes" not in item:
+        return None
+    at += "/attributes"
+    members = require_object(item["attributes"], ("mode", "value"), at)
+    mode = members.get("mode")
+    if mode not in _MODES:
+        place = f"{at}/mode" if "mode" in members else at
+        refuse_member(place, f"the mode is one of: {', '.join(_MODES)}")
+    if ("value" in members) != (mode == "replace"):
+        refuse_member(at, "there is a value if and only if the mode is 'replace'")
+    if mode == "keep":
+        return None
+    value = members.get("value", {})
+    if not isinstance(value, dict):
+        refuse_member(f"{at}/value", "attributes are an object")
+    document_bytes(value, reader.limits, f"{at}/value")
+    return value
+
+
+def _any_patch(
+    item: dict[str, Any], at: str, reader: Reader
+) -> patching.Patch | patching.ExtendedPatch:
+    if "patch" not in item:
+        refuse_member(at, "'patch' is missing")
+    operations, place, limits = item["patch"], f"{at}/patch", reader.patch_limits
+    if "array_primary_keys" not in item and _is_plain(operations):
+        return _patch(operations, place, reader, lambda: patching.parse(operations, limits=limits))
+    whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
+    return _patch(operations, place, reader, lambda: patching.parse_extended(whole, limits=limits))
+
+
+def _is_plain(operations: Any) -> bool:
+    """Whether the patch means the same in RFC 6902: that one is recorded as it is sent."""
+    return isinstance(operations, list) and all(
+        isinstance(each, dict)
+        and each.get("op") in _PLAIN
+        and not any(option in each for option in _OPTIONS)
+        for each in operations
+    )
+
+
+def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
+    """What ``parse`` makes of ``operations`` at ``place``; its errors tell of the body."""
+    try:
+        check_operations(operations, reader.limits.depth_max)
+        return parse()
+    except Unstorable as error:
+        error.pointer = f"{place}/{error.operation}"
+        raise
+    except PatchError as error:
+        _refuse_patch(error, place)
+
+
+def _refuse_patch(error: PatchError, place: str) -> NoReturn:
+    problem = problem_of(error)
+    assert problem is not None
+    member = getattr(error, "member", None)
+    if member == "array_primary_keys":
+        place = place.rpartition("/")[0] + "/array_primary_keys"
+    elif error.operation is not None:
+        inside = [str(error.operation), *([member] if member else [])]
+        place += join_pointer(inside)
+    members = {**problem.members, "pointer": place}
+    raise RequestRefused(problem.code, problem.detail, **cast(Any, members)) from error
+
+
+def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
+    if "value" not in item:
+        refuse_member(at, "'value' is missing")
+    value = item["value"]
+    return value, document_bytes(value, reader.limits, f"{at}/value")
+
+
+def _key(members: dict[str, Any], name: str, at: str, reader: Reader) -> str:
+    key = members.get(name)
+    if not isinstance(key, str):
+        place = f"{at}/{name}" if name in members else at
+        refuse_member(place, f"'{name}' must be a document's key")
+    try:
+        require_key(key, reader.limits)
+    except RequestRefused as error:
+        error.members["pointer"] = f"{at}/{name}"
+        raise
+    return key
+
+
+def _revision(value: Any, place: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= REVISION_MAX:
+        refuse_member(place, f"it must be a whole number from 0 to {REVISION_MAX}")
+    return value
+
+
+def _nothing(*_: Any) -> Edit:
+    raise AssertionError("it has no key of its own")
+
+
+_PATCH_MEMBERS: Final = ("key", "patch", "array_primary_keys")
+# By action: the members it may have beside its name, and what makes an edit of them.
+_ACTIONS: Final[
+    dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any], str, Reader], Edit]]]
+] = {
+    "put": (("key", "value", "attributes"), _put),
+    "patch": (_PATCH_MEMBERS, _patched),
+    "merge": (("key", "value"), _merge),
+    "delete": (("key",), lambda *_: Delete()),
+    "move": (("from", "to"), _nothing),
+    "attributes": ((*_PATCH_MEMBERS, "value"), _attributes),
+    "touch": ((), _nothing),
+    "get": (("key",), lambda *_: Get()),
+}

@@ -1,0 +1,128 @@
+"""`POST /v1/catalogs/{catalog}/transactions`: compare, then or else; one commit or none."""
+
+from __future__ import annotations
+
+import hashlib
+
+import flask
+import msgspec
+from flask import Flask
+
+from gateway.commits.conditions import Conditions, written
+from gateway.commits.errors import (
+    AttributesInvalid,
+    CommitError,
+    DocumentNotFound,
+    OutcomeUnknown,
+    PatchDoesNotFit,
+    TargetExists,
+)
+from gateway.commits.requests import Refused, Request, Unknown, Written
+from gateway.commits.service import Gateway
+from gateway.http import media_types, names
+from gateway.http.answers import Answer
+from gateway.http.bodies import read_body
+from gateway.http.changes_since import what_helps
+from gateway.http.conditions import refuse_all_but_several, write_conditions
+from gateway.http.limits import RequestLimits
+from gateway.http.parameters import WriteParameters, parameters
+from gateway.http.preferences import commit_message, idempotency_key, preferences
+from gateway.http.problems import problem_answer
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from gateway.http.transaction_answers import Asked, transaction_answer
+from gateway.http.transaction_bodies import Transaction, read_transaction
+from gateway.http.writes import PRINCIPAL
+from gateway.model import Idempotency
+
+_PARAMETERS = WriteParameters()
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+# What only an action can fail with.
+_ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
+
+
+class TransactionRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        rule = "/v1/catalogs/<segment:catalog>/transactions"
+        app.add_url_rule(rule, "transaction", self.commit, methods=["POST"])
+
+    def commit(self, catalog: str) -> Answer:
+        """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        asked, request = self._read(environ, catalog)
+        try:
+            done = _committed(self._gateway, request)
+        except CommitError as error:
+            if isinstance(error, _ACTION_ERRORS) and error.action is None:
+                error.action = 0  # a single one isn't counted
+            key = request.idempotency.key if request.idempotency else None
+            more = what_helps(self._gateway, catalog, error, key)
+            return problem_answer(error, environ, more)
+        return transaction_answer(self._gateway, asked, done)
+
+    def _read(self, environ: Environ, catalog: str) -> tuple[Asked, Request]:
+        query = parameters(environ, _PARAMETERS)
+        conditions = write_conditions(environ)
+        refuse_all_but_several(conditions)
+        prefer = preferences(environ)
+        key = idempotency_key(environ)
+        header_message = commit_message(environ)
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        transaction = read_transaction(raw, self._limits, self._gateway.limits.patch)
+        message = _message(header_message, transaction)
+        idempotency = None
+        if key is not None:
+            version = query["resource_version"]
+            fingerprint = _fingerprint(catalog, conditions, version, message, transaction)
+            idempotency = Idempotency(PRINCIPAL, key, fingerprint)
+        asked = Asked(catalog, transaction, prefer, query["dry_run"] or transaction.dry_run)
+        return asked, self._gateway.request(
+            catalog,
+            transaction.then,
+            wait_s=prefer.wait_s,
+            otherwise=transaction.otherwise,
+            compare=transaction.compare,
+            conditions=conditions,
+            resource_version=query["resource_version"],
+            size_bytes=len(raw),
+            author=PRINCIPAL,
+            message=message,
+            idempotency=idempotency,
+            dry_run=asked.dry_run,
+        )
+
+
+def _committed(gateway: Gateway, request: Request) -> Written:
+    """Raises the CommitError of a transaction that was not applied."""
+    done = gateway.commit(request)
+    if isinstance(done.outcome, Unknown):
+        raise OutcomeUnknown(done.outcome.commit_id)
+    if isinstance(done.outcome, Refused):
+        raise done.outcome.error
+    return done
+
+
+def _message(header: str | None, transaction: Transaction) -> str | None:
+    if header is not None and transaction.message is not None and header != transaction.message:
+        detail = "Commit-Message: the body has another 'message'"
+        raise RequestRefused("invalid_header", detail, header="Commit-Message")
+    return transaction.message or header
+
+
+def _fingerprint(
+    catalog: str,
+    conditions: Conditions,
+    resource_version: int | None,
+    message: str | None,
+    transaction: Transaction,
+) -> str:
+    """A digest of what was asked, as that of a single write (``gateway.http.writes``)."""
+    tags = sorted(map(written, conditions.if_match or ()))
+    asked = ["transaction", catalog, tags, resource_version, message, transaction.body]
+    return hashlib.sha256(_canonical(asked)).hexdigest()
