@@ -12,9 +12,12 @@ from gateway.commits.errors import (
     RevisionNotFound,
 )
 from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.model import Document
 
+from .asks import SETTINGS
 from .ledger import Ledger, Violation
-from .model import GONE, Doc, content_of, judge
+from .model import judge, live
+from .model_edits import GONE
 from .recorder import Call, Recording
 from .sameness import same
 
@@ -72,8 +75,13 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        if not same(outcome.document, ledger.states[revision].get(call.ask.key)):
-            yield Violation("untrue-applied", "is answered with another document")
+        state = ledger.states[revision]
+        named = ledger.named[revision] | ({SETTINGS} if call.ask.deletes_catalog else set())
+        if outcome.documents.keys() != named:
+            yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
+        for key, document in outcome.documents.items():
+            if not same(document, state.get(key)):
+                yield Violation("untrue-applied", f"is answered with another document {key}")
 
 
 def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Violation]:
@@ -81,16 +89,30 @@ def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Viola
     if revision not in ledger.current(call.called, call.answered):
         yield Violation("untrue-no-op", f"revision {revision} was not current")
         return
-    doc = ledger.states[revision].get(call.ask.key)
-    verdict = judge(call.ask, doc, ledger.keys_used[revision])
-    if verdict.kind != ("would" if outcome.would_change else "unchanged"):
+    state = ledger.state(revision)
+    verdict = judge(call.ask, state)
+    expected = "would" if outcome.would_change else "unchanged"
+    if (verdict.kind, verdict.succeeded) != (expected, outcome.succeeded):
         yield Violation("untrue-no-op", f"at {revision} it is {verdict}")
-    elif outcome.would_change:
-        found = GONE if outcome.document is None else outcome.document.content
-        if found != verdict.content:
-            yield Violation("untrue-no-op", f"would leave {verdict.content}")
-    elif not same(outcome.document, _live(doc)):
-        yield Violation("untrue-no-op", f"the document is {doc}")
+    elif outcome.documents.keys() != set(verdict.named):
+        yield Violation("untrue-no-op", f"is answered with {set(outcome.documents)}")
+    elif {change.key for change in outcome.changes} != (
+        verdict.changed.keys() if outcome.would_change else set()
+    ):
+        yield Violation("untrue-no-op", f"would change {outcome.changes}")
+    for key, document in outcome.documents.items():
+        after = verdict.changed.get(key) if outcome.would_change else None
+        if after is None:
+            if not same(document, state.live(key)):
+                yield Violation("untrue-no-op", f"document {key} is {state.live(key)}")
+        elif _contents(document) != (after.content, after.attributes):
+            yield Violation("untrue-no-op", f"would leave {after}, not {document}")
+
+
+def _contents(document: Document | None) -> tuple[object, object]:
+    if document is None or not document.exists:
+        return GONE, None
+    return document.content, document.attributes or None
 
 
 def _refused(ledger: Ledger, call: Call, error: CommitError) -> Iterator[Violation]:
@@ -100,14 +122,18 @@ def _refused(ledger: Ledger, call: Call, error: CommitError) -> Iterator[Violati
 
 
 def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> bool:
-    doc = ledger.states[revision].get(call.ask.key)
-    verdict = judge(call.ask, doc, ledger.keys_used[revision])
+    state = ledger.state(revision)
+    verdict = judge(call.ask, state)
     if verdict.kind != "refused" or verdict.code != error.code:
         return False
-    if isinstance(error, PreconditionFailed | PatchDoesNotFit):
-        live = _live(doc)
-        return error.current == (None if live is None else (live.token, live.revision))
-    return True
+    if not isinstance(error, PreconditionFailed | PatchDoesNotFit):
+        return True
+    if isinstance(error, PreconditionFailed) and error.catalog_revision not in (None, revision):
+        return False
+    if error.key is None:
+        return True
+    found = state.live(error.key)
+    return error.current == (None if found is None else (found.token, found.revision))
 
 
 def _read(ledger: Ledger, call: Call) -> Iterator[Violation]:
@@ -131,7 +157,7 @@ def _read_at(ledger: Ledger, call: Call) -> Iterator[Violation]:
         return
     doc = ledger.states[asked].get(call.ask.key)
     if isinstance(call.error, DocumentNotFound):
-        if _live(doc) is not None:
+        if live(doc) is not None:
             yield Violation("history", f"{asked} has {doc}")
     elif call.reading is None or not same(call.reading.document, doc):
         yield Violation("history", f"{asked} has {doc}")
@@ -161,11 +187,7 @@ def _reply(ledger: Ledger, call: Call) -> Iterator[Violation]:
         yield Violation("history", "the key was used for another commit, or none")
 
 
-_READS = {"read": _read, "read_at": _read_at, "page": _page, "reply": _reply}
-
-
-def _live(doc: Doc | None) -> Doc | None:
-    return None if content_of(doc) is GONE else doc
+_READS = {"read": _read, "read-at": _read_at, "page": _page, "reply": _reply}
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:

@@ -6,7 +6,14 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["put", "patch", "merge", "delete", "read", "read_at", "page", "reply"]
+Kind = Literal[
+    *("write", "delete-catalog"),
+    *("read", "read-at", "page", "reply"),
+]
+Deed = Literal[
+    *("put", "patch", "merge", "delete", "move", "touch", "get"),
+    *("attributes-put", "attributes-patch", "attributes-delete"),
+]
 
 
 class Name(str):
@@ -28,22 +35,53 @@ class Name(str):
         return self._hash
 
 
+# The document that holds a catalog's settings.
+SETTINGS = Name("")
+
+# A version token, "*", a catalog's revision, or the tokens (None: absent) of several documents.
+Tag = str | int | tuple[tuple[Name, str | None], ...]
+
+
+@dataclass(frozen=True)
+class Action:
+    """``value`` is the content of a put, the operations of a patch, the patch of a merge, the new
+    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them."""
+
+    deed: Deed
+    key: Name
+    value: Any = None
+    attributes: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Compare:
+    """``value``: a token, a content, test operations, or a revision (of the catalog)."""
+
+    what: Literal["token", "absent", "equals", "tests", "revision"]
+    key: Name
+    value: Any = None
+
+
 @dataclass(frozen=True)
 class Ask:
-    """``value`` is the content of a put, the operations of a patch, the patch of a merge.
+    """``actions`` are what a write does. ``create_only`` is If-None-Match: *.
 
-    ``if_match`` are tokens, or ("*",); ``create_only`` is If-None-Match: *. ``label`` names the
-    request: it goes with the commit as its message. ``fingerprint`` belongs to the idempotency
-    key. ``revision`` is for reads of the past, and where a page of commits begins.
+    ``key`` is what is read, or the first document written. ``label`` names the request: it goes
+    with the commit as its message. ``fingerprint`` belongs to the idempotency key. ``revision`` is
+    for reads of the past, and where a page of commits begins.
     """
 
     kind: Kind
     catalog: Name
     key: Name
     label: str
-    value: Any = None
-    if_match: tuple[str, ...] | None = None
+    actions: tuple[Action, ...] = ()
+    compare: tuple[Compare, ...] = ()
+    otherwise: tuple[Action, ...] | None = None
+    if_match: tuple[Tag, ...] | None = None
     create_only: bool = False
+    resource_version: int | None = None
+    rebase: bool = False
     dry_run: bool = False
     idempotency_key: str | None = None
     fingerprint: str = ""
@@ -52,4 +90,17 @@ class Ask:
 
     @property
     def writes(self) -> bool:
-        return self.kind in ("put", "patch", "merge", "delete")
+        return self.kind in ("write", "delete-catalog")
+
+    @property
+    def deletes_catalog(self) -> bool:
+        return self.kind == "delete-catalog"
+
+
+def write(label: str, catalog: Name, *actions: Action, **asked: Any) -> Ask:
+    return Ask("write", catalog, actions[0].key, label, actions=actions, **asked)
+
+
+def digest(ask: Ask) -> str:
+    """What an idempotency key is bound to."""
+    return f"{ask.kind} {ask.actions} {ask.compare} {ask.otherwise}"

@@ -14,6 +14,7 @@ The kinds of violations, each a promise:
     history        the past that is read is the past of the log; so are the stored commits
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
+    bulk           what came together for one catalog is done in the order it was given
     neglected      no leader stands by while requests are waiting that are due
     defect         the commit loop ran into an error of its own, or a call was never answered
 
@@ -25,11 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.commits.requests import Unchanged
 from gateway.model import Commit
 
 from .answers import check_answer
 from .ledger import Ledger, Violation
-from .recorder import Recording, changes_json
+from .recorder import Call, Recording, changes_json
 from .sameness import same
 
 
@@ -54,10 +56,35 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
     yield from _check_documents(ledgers, recording)
+    for group in _bulks(recording):
+        yield from _check_order(ledgers, group)
     for call in recording.calls:
         for violation in check_answer(ledgers[call.ask.catalog], call, recording):
             detail = f"{call.ask.label} at {call.worker}: {violation.detail}"
             yield Violation(violation.kind, detail)
+
+
+def _bulks(recording: Recording) -> list[list[Call]]:
+    bulks: dict[int, list[Call]] = {}
+    for call in recording.calls:
+        if call.bulk is not None:
+            bulks.setdefault(call.bulk[0], []).append(call)
+    return list(bulks.values())
+
+
+def _check_order(ledgers: dict[str, Ledger], calls: list[Call]) -> Iterator[Violation]:
+    last: dict[str, int] = {}
+    for call in calls:
+        catalog = call.ask.catalog
+        made = ledgers[catalog].by_label.get(call.ask.label)
+        revision = last.get(catalog, 0)
+        if made is not None:
+            revision = made.commit.revision
+        elif isinstance(call.outcome, Unchanged):
+            revision = call.outcome.catalog_revision
+        if revision < last.get(catalog, 0):
+            yield Violation("bulk", f"{call.ask.label} was done before one that came before it")
+        last[catalog] = max(revision, last.get(catalog, 0))
 
 
 def _check_commits(ledger: Ledger, stored: list[Commit]) -> Iterator[Violation]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
 from gateway.model import Document
 
-from .asks import Ask
-from .model import GONE
+from .asks import Action, Ask, Name, digest
+from .model_edits import GONE
 from .recorder import Call
 from .scheduler import Process, Scheduler
 from .sim_runtime import SimEvent
@@ -20,6 +20,7 @@ from .workload import Wishes
 
 _PATIENCE_S = (1.0, 30.0, 60.0)
 _TRIES = 3
+_BULK = 0.05  # how many of the calls are of many writes at once
 
 
 class Client:
@@ -43,6 +44,9 @@ class Client:
         for _ in range(calls):
             if think_s:
                 self._scheduler.sleep(think_s * 2 * self._rng.random())
+            if self._rng.random() < _BULK:
+                self._call_bulk(self._wishes.several())
+                continue
             ask = self._wishes.next()
             if ask.writes and ask.idempotency_key is not None and self._rng.random() < 0.3:
                 self._race(ask)
@@ -60,8 +64,8 @@ class Client:
         """The same key through another worker, at times with another request."""
         rival = replace(ask, label=f"{ask.label}-rival")
         if self._rng.random() < 0.3:
-            value = {"log": [], "n": 9}
-            rival = replace(rival, kind="put", value=value, fingerprint=f"put {value}")
+            rival = replace(rival, actions=(Action("put", ask.key, {"log": [], "n": 9}),))
+            rival = replace(rival, fingerprint=digest(rival))
         self._scheduler.spawn(self._process, lambda: self._insist(rival), rival.label)
 
     def _call(self, ask: Ask) -> Call:
@@ -71,21 +75,33 @@ class Client:
         self._learn(call)
         return call
 
+    def _call_bulk(self, asks: Sequence[Ask]) -> None:
+        done = SimEvent(self._scheduler)
+        calls = self._pick().call_bulk(asks, done)
+        done.wait(self._rng.choice(_PATIENCE_S))
+        for call in calls:
+            self._learn(call)
+            if call.ask.idempotency_key is not None and _is_open(call):
+                self._insist(replace(call.ask, label=f"{call.ask.label}-again"))
+
     def _learn(self, call: Call) -> None:
         ask, outcome = call.ask, call.outcome
         if isinstance(outcome, Applied):
-            self._see(ask, outcome.document, outcome.commit.revision)
+            for key, document in outcome.documents.items():
+                self._see(ask.catalog, Name(key), document, outcome.commit.revision)
         elif isinstance(outcome, Unchanged) and not outcome.would_change:
-            self._see(ask, outcome.document, outcome.catalog_revision)
+            for key, document in outcome.documents.items():
+                self._see(ask.catalog, Name(key), document, outcome.catalog_revision)
         elif call.reading is not None:
-            self._see(ask, call.reading.document, call.reading.catalog_revision)
+            revision = call.reading.catalog_revision
+            self._see(ask.catalog, ask.key, call.reading.document, revision)
 
-    def _see(self, ask: Ask, document: Document | None, revision: int) -> None:
+    def _see(self, catalog: Name, key: Name, document: Document | None, revision: int) -> None:
         content: Any = GONE
         token = None
         if document is not None and document.exists:
             content, token = document.content, document.token
-        self._wishes.seen(ask.catalog, ask.key, token, content, revision)
+        self._wishes.seen(catalog, key, token, content, revision)
 
 
 def _is_open(call: Call) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from .asks import Ask, Name
-from .model import GONE, Doc, Misfit, edited, judge
+from .model import Doc, State, judge, live
+from .model_edits import GONE, After, Misfit, operated
 from .recorder import Made
 
 FOREVER = 1 << 62
@@ -25,13 +26,15 @@ class Violation:
 
 class Ledger:
     """One catalog. ``states[r]`` maps keys to documents at revision r, ``keys_used[r]`` the
-    idempotency keys used up to r to their fingerprints; ``ticks[r]`` is when r became current."""
+    idempotency keys used up to r to their fingerprints; ``named[r]`` are the keys that r's request
+    is answered of; ``ticks[r]`` is when r became current."""
 
     def __init__(self, catalog: str, log: Sequence[Made]) -> None:
         self.catalog = catalog
         self.log = log
         self.states: list[Mapping[str, Doc]] = [{}]
         self.keys_used: list[Mapping[str, str]] = [{}]
+        self.named: list[frozenset[str]] = [frozenset()]
         self.ticks = [0]
         self.by_label: dict[str, Made] = {}
         self.by_key: dict[str, Made] = {}
@@ -67,26 +70,57 @@ class Ledger:
             last_us = commit.time_us
             ids.add(commit.id)
 
+    def state(self, revision: int) -> State:
+        """The catalog at ``revision``, as the model sees it."""
+        made = self.log[revision - 1].commit if revision else None
+        exists = made is not None and not made.deletes_catalog
+        return State(
+            revision, self.states[revision], self.keys_used[revision], exists, self._as_of(revision)
+        )
+
+    def _as_of(self, newest: int) -> Callable[[int, str], Doc | None]:
+        def as_of(revision: int, key: str) -> Doc | None:
+            return self.states[revision].get(key) if revision <= newest else None
+
+        return as_of
+
     def _add(self, made: Made, ask: Ask, where: str) -> Iterator[Violation]:
         commit = made.commit
-        state, used = self.states[-1], self.keys_used[-1]
-        verdict = judge(ask, state.get(ask.key), {} if ask.idempotency_key in used else used)
-        if verdict.kind != "applied":
+        state = self.state(self.last)
+        if ask.idempotency_key in state.fingerprints:  # told of as "twice"
+            state = replace(state, fingerprints={})
+        verdict = judge(ask, state)
+        if (
+            verdict.kind != "applied"
+            or (verdict.succeeded, ask.deletes_catalog)
+            != (commit.succeeded, commit.deletes_catalog)
+            or (commit.rebased_from or None) not in (verdict.rebased_from or {None})
+        ):
             yield Violation("untrue-commit", f"{where} {ask.label}: should be {verdict}")
-        changed = dict(state)
+        changed = dict(self.states[-1])
+        keys = set()
         for change in msgspec.json.decode(made.changes):
             key = Name(change[0])
+            keys.add(key)
+            expected = verdict.changed.get(key)
             try:
-                after = _replayed(changed.get(key), change, made)
+                after = _replayed(changed.get(key), change, made, expected)
             except Misfit:
                 yield Violation("untrue-commit", f"{where} {ask.label}: its patch doesn't fit")
                 continue
             changed[key] = after
-            if key != ask.key or after.content != verdict.content:
+            if expected is None or (after.content, after.attributes) != (
+                expected.content,
+                expected.attributes,
+            ):
                 yield Violation("untrue-commit", f"{where} {ask.label}: {after} for {verdict}")
+        if keys != verdict.changed.keys():
+            yield Violation("untrue-commit", f"{where} {ask.label}: {keys} for {verdict}")
         self.states.append(changed)
         self.ticks.append(made.tick)
+        self.named.append(frozenset(verdict.named))
         self.by_label[ask.label] = made
+        used = self.keys_used[-1]
         if commit.idempotency is not None:
             used = {**used, commit.idempotency.key: commit.idempotency.fingerprint}
             self.by_key.setdefault(commit.idempotency.key, made)
@@ -104,11 +138,15 @@ class Ledger:
         return range(first, stop)
 
 
-def _replayed(before: Doc | None, change: list[Any], made: Made) -> Doc:
+def _replayed(before: Doc | None, change: list[Any], made: Made, expected: After | None) -> Doc:
     """What one recorded change leaves. Raises Misfit."""
-    _, action, create_revision, patch, value = change
+    _, action, create_revision, patch, value, attributes = change
     commit = made.commit
-    existed = before is not None and before.content is not GONE
+    before = live(before)
+    anew = expected is not None and expected.anew and expected.content is not GONE
+    made_at = commit.revision if before is None or anew else before.create_revision
+    if create_revision != made_at:
+        raise Misfit
     after = Doc(
         content=GONE,
         revision=commit.revision,
@@ -117,15 +155,17 @@ def _replayed(before: Doc | None, change: list[Any], made: Made) -> Doc:
         time_us=commit.time_us,
         patches=0,
     )
-    made_at = before.create_revision if before is not None and existed else commit.revision
-    if create_revision != made_at:
-        raise Misfit
     if action == "delete":
         return after
-    if patch is None:
-        return replace(after, content=value[0])
-    content = edited("patch", patch, before.content if before is not None else GONE)
+    begins = bool(value) or made_at == commit.revision
+    if attributes is None and not begins and before is not None:
+        attributes = before.attributes
+    content = GONE if before is None else before.content
+    if patch is not None:
+        content = operated(content, patch)
+    elif action != "attributes":
+        content = value[0]
     if value and value[0] != content:
         raise Misfit
-    patches = before.patches + 1 if before is not None and existed and not value else 0
-    return replace(after, content=content, patches=patches)
+    patches = 0 if begins or before is None else before.patches + 1
+    return replace(after, content=content, patches=patches, attributes=attributes or None)

@@ -6,22 +6,12 @@ nothing runs at the same time.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .asks import Ask
-
-
-class Gone:
-    """There is no document."""
-
-    def __repr__(self) -> str:
-        return "GONE"
-
-
-GONE = Gone()
+from .asks import SETTINGS, Action, Ask, Compare, Name, Tag
+from .model_edits import GONE, After, Drafts, Misfit, RefusedEdit, operated
 
 
 @dataclass(frozen=True)
@@ -34,6 +24,7 @@ class Doc:
     commit_id: str
     time_us: int
     patches: int
+    attributes: dict[str, Any] | None = None
 
     @property
     def token(self) -> str:
@@ -41,107 +32,224 @@ class Doc:
 
 
 @dataclass(frozen=True)
+class State:
+    """A catalog at ``revision``. ``exists``: it was written, and not deleted since.
+
+    ``fingerprints``: of the idempotency keys that were used. ``as_of``: the document as an earlier
+    revision had it.
+    """
+
+    revision: int
+    docs: Mapping[str, Doc]
+    fingerprints: Mapping[str, str]
+    exists: bool
+    as_of: Callable[[int, str], Doc | None]
+
+    def live(self, key: str) -> Doc | None:
+        return live(self.docs.get(key))
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """``would`` is a dry run's answer; ``code`` is a refusal's."""
+    """``would`` is a dry run's answer; ``code`` is a refusal's. ``named``: the keys answered of.
+
+    ``changed``: what becomes of the documents that aren't as they were. ``rebased_from``: any one
+    of these tokens will do.
+    """
 
     kind: Literal["applied", "unchanged", "would", "refused", "replay"]
-    content: Any = GONE
+    changed: Mapping[str, After] = field(default_factory=dict)
     code: str = ""
+    named: tuple[Name, ...] = ()
+    succeeded: bool = True
+    rebased_from: frozenset[str] = frozenset()
 
 
-class Misfit(Exception):
-    """A patch doesn't fit."""
+def live(doc: Doc | None) -> Doc | None:
+    return None if doc is None or doc.content is GONE else doc
 
 
-def content_of(doc: Doc | None) -> Any:
-    return GONE if doc is None else doc.content
-
-
-def judge(ask: Ask, doc: Doc | None, fingerprints: Mapping[str, str]) -> Verdict:
-    """What becomes of a write when ``doc`` is current and these idempotency keys were used."""
-    if ask.idempotency_key is not None and ask.idempotency_key in fingerprints:
-        if fingerprints[ask.idempotency_key] == ask.fingerprint:
+def judge(ask: Ask, state: State, *, rebasing: bool = True) -> Verdict:
+    """What becomes of a write in ``state``. ``rebasing``: the past can be told."""
+    if ask.idempotency_key is not None and ask.idempotency_key in state.fingerprints:
+        if state.fingerprints[ask.idempotency_key] == ask.fingerprint:
             return Verdict("replay")
         return Verdict("refused", code="idempotency_key_reused")
-    before = content_of(doc)
-    if ask.if_match is not None:
-        token = None if doc is None or before is GONE else doc.token
-        if token is None or not (token in ask.if_match or "*" in ask.if_match):
-            return Verdict("refused", code="precondition_failed")
-    if ask.create_only and before is not GONE:
-        return Verdict("refused", code="precondition_failed")
-    creates = ask.kind != "merge" and (ask.kind != "patch" or ask.value[0]["path"] == "")
-    if before is GONE and not creates:
-        return Verdict("refused", code="document_not_found")
     try:
-        after = edited(ask.kind, ask.value, before)
+        return _judged(ask, state, rebasing)
+    except RefusedEdit as refused:
+        return Verdict("refused", code=refused.code)
+
+
+def _judged(ask: Ask, state: State, rebasing: bool) -> Verdict:
+    if ask.deletes_catalog:
+        return _deletion(ask, state)
+    settings = state.live(SETTINGS)
+    if settings is not None and settings.content.get("require_precondition"):
+        _require_precondition(ask)
+    _require(ask.resource_version in (None, state.revision))
+    rebased_from: frozenset[str] = frozenset()
+    if ask.if_match is not None and not any(_matches(tag, ask.key, state) for tag in ask.if_match):
+        rebased_from = frozenset(_bases(ask, state) if ask.rebase and rebasing else ())
+        _require(bool(rebased_from))
+    _require(not (ask.create_only and state.live(ask.key)))
+    failed = [compare for compare in ask.compare if not _is_true(compare, state)]
+    if not failed:
+        return _performed(ask, ask.actions, state, rebased_from=rebased_from)
+    if _holds_already(ask, failed, state):
+        return Verdict("unchanged", named=_named(ask.actions))
+    _require(ask.otherwise is not None)
+    return _performed(ask, ask.otherwise or (), state, succeeded=False)
+
+
+def _deletion(ask: Ask, state: State) -> Verdict:
+    if not state.exists:
+        raise RefusedEdit("catalog_not_found")
+    _require(ask.resource_version in (None, state.revision))
+    gone = {key: After(GONE, None) for key in state.docs if state.live(key)}
+    return Verdict("applied", gone, named=tuple(Name(key) for key in gone))
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise RefusedEdit("precondition_failed")
+
+
+def _require_precondition(ask: Ask) -> None:
+    conditions = (ask.if_match, ask.resource_version, ask.compare or None)
+    if ask.create_only or any(condition is not None for condition in conditions):
+        return
+    if not all(map(_is_guarded, ask.actions)):
+        raise RefusedEdit("precondition_required")
+
+
+def _is_guarded(action: Action) -> bool:
+    """It is about nothing of a client's, or a patch with a test of its own."""
+    if action.deed in ("get", "touch") or action.key == SETTINGS:
+        return True
+    patches = action.deed in ("patch", "attributes-patch")
+    return patches and any(operation["op"] == "test" for operation in action.value)
+
+
+def _matches(tag: Tag, key: str, state: State) -> bool:
+    if isinstance(tag, int):
+        return state.revision == tag
+    if isinstance(tag, tuple):
+        return all(_token(state, each) == token for each, token in tag)
+    return state.live(key) is not None and tag in ("*", _token(state, key))
+
+
+def _token(state: State, key: str) -> str | None:
+    doc = state.live(key)
+    return None if doc is None else doc.token
+
+
+def _is_true(compare: Compare, state: State) -> bool:
+    if compare.what == "revision":
+        return bool(state.revision == compare.value)
+    doc = state.live(compare.key)
+    if compare.what == "absent":
+        return doc is None
+    if doc is None:
+        return False
+    if compare.what == "token":
+        return bool(doc.token == compare.value)
+    if compare.what == "equals":
+        return bool(doc.content == compare.value)
+    try:
+        operated(doc.content, compare.value)
     except Misfit:
-        code = "document_not_found" if before is GONE else "patch_does_not_fit"
-        return Verdict("refused", code=code)
-    if after is before or after == before:
-        return Verdict("unchanged", before)
-    return Verdict("would" if ask.dry_run else "applied", after)
+        return False
+    return True
 
 
-def edited(kind: str, value: Any, before: Any) -> Any:
-    """Raises Misfit."""
-    if kind == "put":
-        return copy.deepcopy(value)
-    if kind == "delete":
-        return GONE
-    if kind == "merge":
-        return merged(before, value)
-    after = copy.deepcopy(before) if before is not GONE else GONE
-    for operation in value:
-        after = _operated(after, operation)
-    return after
+def _holds_already(ask: Ask, failed: Sequence[Compare], state: State) -> bool:
+    """A content that a compare doesn't want there any more is there because this was done."""
+    written = {action.key for action in ask.actions if action.deed not in ("get", "touch")}
+    for compare in failed:
+        if compare.what in ("token", "revision") or compare.key not in written:
+            return False
+    try:
+        drafts = _drafted(ask.actions, state)
+    except RefusedEdit:
+        return False
+    return not drafts.forced and not drafts.changed()
 
 
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = copy.deepcopy(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
+def _drafted(actions: Sequence[Action], state: State) -> Drafts:
+    found = {key: After(doc.content, doc.attributes) for key, doc in state.docs.items()}
+    drafts = Drafts(found)
+    for action in actions:
+        drafts.perform(action)
+    return drafts
 
 
-def _operated(document: Any, operation: Mapping[str, Any]) -> Any:
-    """RFC 6902, section 4, as far as the simulation and its merges use it."""
-    op, path = operation["op"], operation["path"]
-    if path == "":
-        if document is GONE and op != "add":
-            raise Misfit
-        if op == "test":
-            return _tested(document, operation["value"], document)
-        return GONE if op == "remove" else copy.deepcopy(operation["value"])
-    *parents, name = path.split("/")[1:]
-    target = document
-    for parent in parents:
-        if not isinstance(target, dict) or parent not in target:
-            raise Misfit
-        target = target[parent]
-    if isinstance(target, list):
-        if (op, name) != ("add", "-"):
-            raise Misfit
-        target.append(copy.deepcopy(operation["value"]))
-        return document
-    if not isinstance(target, dict) or (op != "add" and name not in target):
-        raise Misfit
-    if op == "test":
-        return _tested(document, operation["value"], target[name])
-    if op == "remove":
-        del target[name]
-    else:
-        target[name] = copy.deepcopy(operation["value"])
-    return document
+def _performed(
+    ask: Ask,
+    actions: Sequence[Action],
+    state: State,
+    *,
+    succeeded: bool = True,
+    rebased_from: frozenset[str] = frozenset(),
+) -> Verdict:
+    drafts = _drafted(actions, state)
+    changed = drafts.changed()
+    kind: Literal["applied", "unchanged", "would"] = "would" if ask.dry_run else "applied"
+    if not changed and not drafts.forced:
+        kind = "unchanged"
+    for key, after in changed.items():
+        _require_valid(key, after, state)
+    return Verdict(
+        kind, changed, named=_named(actions), succeeded=succeeded, rebased_from=rebased_from
+    )
 
 
-def _tested(document: Any, expected: Any, found: Any) -> Any:
-    if found != expected:
-        raise Misfit
-    return document
+def _named(actions: Sequence[Action]) -> tuple[Name, ...]:
+    moved_to = (Name(action.value) for action in actions if action.deed == "move")
+    return tuple(dict.fromkeys((*(action.key for action in actions), *moved_to)))
+
+
+def _require_valid(key: str, after: After, state: State) -> None:
+    """The one schema that the simulated settings have: an upper bound on the member n."""
+    known = {"schemas", "require_precondition"}
+    if key == SETTINGS and after.content is not GONE and not after.content.keys() <= known:
+        raise RefusedEdit("invalid_settings")
+    settings = state.live(SETTINGS)
+    if settings is None or key == SETTINGS or after.kept or not isinstance(after.content, dict):
+        return
+    most = settings.content.get("schemas", {}).get("*", {}).get("properties", {}).get("n", {})
+    if after.content.get("n", 0) > most.get("maximum", 1 << 62):
+        raise RefusedEdit("schema_violation")
+
+
+def _bases(ask: Ask, state: State) -> Iterator[str]:
+    """The tokens from which nothing has changed that the first action reads or writes."""
+    action, now = ask.actions[0], state.live(ask.key)
+    if now is None or action.deed not in ("patch", "merge", "attributes-patch"):
+        return
+    for tag in ask.if_match or ():
+        if not isinstance(tag, str) or tag == "*":
+            continue
+        base = live(state.as_of(int(tag.partition("-")[0], 16), ask.key))
+        if base is None or base.token != tag or base.create_revision != now.create_revision:
+            continue
+        then, there = base.content, now.content
+        if action.deed == "attributes-patch":
+            then, there = base.attributes or {}, now.attributes or {}
+        if all(_at(then, name) == _at(there, name) for name in _touched(action)):
+            yield tag
+
+
+def _touched(action: Action) -> Iterator[str]:
+    """The members that a patch or merge reads or writes; "" for all of them."""
+    if action.deed == "merge":
+        yield from action.value or ("",)
+        return
+    for operation in action.value:
+        yield operation["path"][1:].split("/")[0]
+
+
+def _at(content: Any, name: str) -> Any:
+    if name and isinstance(content, dict):
+        return content.get(name, GONE)
+    return content

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gateway.commits.service import ServiceLimits
 
 from .faults import Faults
+from .workload import Tastes
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Plan:
     clock_steps: bool
     preempt: float
     think_s: float
-    reading: float  # how many of the calls only read
+    tastes: Tastes
     cached_catalogs_max: int
     catch_up_max: int
     page_bytes_max: int
@@ -56,7 +57,7 @@ def plan(rng: random.Random) -> Plan:
         clock_steps=rng.random() < 0.3,
         preempt=rng.choice((0.0, 0.05, 0.3)),
         think_s=rng.choice((0.0, 0.002, 0.02, 0.15)),
-        reading=rng.choice((0.1, 0.3, 0.6)),
+        tastes=_tastes(rng),
         cached_catalogs_max=rng.choice((1, 200_000, 200_000)),
         catch_up_max=rng.choice((0, 2, 1_000)),
         page_bytes_max=rng.choice((100, 1 << 23)),
@@ -104,7 +105,7 @@ def forgetful(chosen: Plan) -> Plan:
         outages=False,
         preempt=0.3,
         think_s=0.002,
-        reading=0.5,
+        tastes=Tastes(reading=0.5, transactions=0.0, settings=0.0, deletions=0.0),
         turns=False,
     )
 
@@ -121,7 +122,16 @@ def quiet(chosen: Plan) -> Plan:
         outages=False,
         preempt=0.0,
         think_s=0.002,
-        reading=0.0,
+        tastes=Tastes(reading=0.0, transactions=0.0, settings=0.0, deletions=0.0),
+    )
+
+
+def _tastes(rng: random.Random) -> Tastes:
+    return Tastes(
+        reading=rng.choice((0.1, 0.3, 0.6)),
+        transactions=rng.choice((0.0, 0.2, 0.2, 0.6)),
+        settings=rng.choice((0.0, 0.0, 0.04)),
+        deletions=rng.choice((0.0, 0.0, 0.06)),
     )
 
 

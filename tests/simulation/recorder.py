@@ -22,8 +22,8 @@ from .asks import Ask
 class Made:
     """A commit as its head's move put it there, at the moment ``tick``.
 
-    ``changes`` is the JSON of (key, action, create_revision, patch, value) for each change, taken
-    at that moment, so that values changed in place later on don't go unnoticed.
+    ``changes`` is the JSON of (key, action, create_revision, patch, value, attributes) for each
+    change, taken at that moment, so that values changed in place later on don't go unnoticed.
     """
 
     tick: int
@@ -69,6 +69,7 @@ class Call:
     reply: Commit | None = None
     error: Exception | None = None
     commit_id: str | None = None
+    bulk: tuple[int, int] | None = None  # which bulk it came in, and its place there
 
 
 @dataclass
@@ -161,8 +162,11 @@ class RecordingStore(MemoryStore):
 
 def changes_json(commit: Commit) -> bytes:
     changes: list[Any] = [
-        [str(c.key), c.action, c.create_revision, c.patch, [] if absent(c.value) else [c.value]]
-        for c in commit.changes
+        [
+            *(str(change.key), change.action, change.create_revision, change.patch),
+            *([] if absent(change.value) else [change.value], change.attributes),
+        ]
+        for change in commit.changes
     ]
     return msgspec.json.encode(changes)
 

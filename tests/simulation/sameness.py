@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gateway.model import Document
 
-from .model import GONE, Doc
+from .model import Doc
+from .model_edits import GONE
 from .recorder import absent
 
 
@@ -20,5 +21,6 @@ def same(document: Document | None, doc: Doc | None) -> bool:
         and document.commit_id == doc.commit_id
         and document.time_us == doc.time_us
         and document.patches == doc.patches
+        and (document.attributes or None) == doc.attributes
         and document.token == doc.token
     )

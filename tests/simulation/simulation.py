@@ -17,7 +17,7 @@ from gateway.commits import history as gateway_history
 from gateway.commits.requests import Applied
 from gateway.commits.service import Gateway
 
-from .asks import Ask, Name
+from .asks import SETTINGS, Action, Name, write
 from .clients import Client
 from .faults import FaultyStore, Network
 from .plan import Plan, plan
@@ -115,7 +115,7 @@ class World:
         return self._rng.choice(living)
 
     def _start_client(self, name: str) -> None:
-        wishes = Wishes(name, self._rng, self._catalogs, self._keys, self._plan.reading)
+        wishes = Wishes(name, self._rng, self._catalogs, self._keys, self._plan.tastes)
         client = Client(self._people, self.scheduler, self._rng, wishes, self._pick)
 
         def run() -> None:
@@ -150,11 +150,15 @@ class World:
 
         def probe() -> None:
             for worker in living:
-                for catalog, key in product(self._catalogs, self._keys):
+                for catalog, key in product(self._catalogs, (SETTINGS, *self._keys)):
                     label = f"probe {worker.process.name} {catalog} {key}"
+                    # The settings go first, for they may want a precondition, or other contents.
+                    action = Action("put" if key else "delete", key, label)
                     done = SimEvent(self.scheduler)
-                    probes.append(worker.call(Ask("put", catalog, key, label, label), done))
+                    call = worker.call(write(label, catalog, action), done)
                     done.wait(60.0)
+                    if key:
+                        probes.append(call)
             ended.append(True)
 
         ended: list[bool] = []
@@ -177,7 +181,7 @@ class World:
         gateway = self._gateway(self._people)
         for catalog in self._catalogs:
             gateway.commits(catalog, after=0, limit=1, key=None)
-            for key in self._keys:
+            for key in (SETTINGS, *self._keys):
                 self._recording.fresh[catalog, key] = gateway.read(catalog, key)
         done.append(True)
 

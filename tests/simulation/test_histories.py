@@ -46,7 +46,8 @@ def test_the_histories_have_every_kind_of_answer() -> None:
             *("applied", "replayed", "unchanged", "dry-run", "unknown", "no-answer"),
             *("precondition_failed", "patch_does_not_fit", "document_not_found"),
             *("idempotency_key_reused", "queue_full", "deadline_exceeded", "store_unavailable"),
-            *("read-ok", "read_at-ok", "page-ok", "reply-ok"),
+            *("precondition_required", "schema_violation", "target_exists", "catalog_not_found"),
+            *("read-ok", "read-at-ok", "page-ok", "reply-ok"),
         )
         if outcomes[name] < 3
     }

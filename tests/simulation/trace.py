@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.commits.requests import Applied, Refused, Unchanged
+from gateway.model import Commit
 
 from .recorder import Call, Recording
 
@@ -15,7 +16,7 @@ def outcome_name(call: Call) -> str:
     if isinstance(outcome, Refused):
         return outcome.error.code
     if isinstance(outcome, Applied):
-        return "replayed" if outcome.replayed else "applied"
+        return "replayed" if outcome.replayed else _applied_name(outcome.commit)
     if isinstance(outcome, Unchanged):
         return "dry-run" if outcome.would_change else "unchanged"
     if outcome is not None:
@@ -23,6 +24,14 @@ def outcome_name(call: Call) -> str:
     if call.error is not None:
         return getattr(call.error, "code", type(call.error).__name__)
     return f"{call.ask.kind}-ok"
+
+
+def _applied_name(commit: Commit) -> str:
+    if commit.rebased_from:
+        return "rebased"
+    if commit.deletes_catalog:
+        return "catalog-deleted"
+    return "applied" if commit.succeeded else "otherwise"
 
 
 def history(recording: Recording) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable, Sequence
 
-import patching
-from gateway.commits.conditions import ANY_TAG, Conditions
 from gateway.commits.errors import CommitError
-from gateway.commits.requests import ApplyPatch, Delete, Edit, Merge, Put
-from gateway.commits.service import Gateway, Written
-from gateway.model import Idempotency
+from gateway.commits.requests import Refused, Written
+from gateway.commits.service import Gateway
 
 from .asks import Ask
 from .recorder import Call, Recording
 from .scheduler import Process, Scheduler
+from .sim_requests import PRINCIPAL, request_of
 from .sim_runtime import SimEvent
 
-PRINCIPAL = "p"
 # More than a task that is to serve a request may fall behind (see ``sim_runtime``).
 _NEGLECTED_S = 0.06
 
@@ -36,22 +33,41 @@ class Worker:
 
     def call(self, ask: Ask, done: SimEvent) -> Call:
         """Begin to serve a call; ``done`` is set when it is answered, or the worker is dead."""
-        call = Call(ask, self.process.name, self._recording.tick(), self._scheduler.now)
-        self._recording.calls.append(call)
+        (call,) = self._begin([ask], done, lambda calls: serve_call(self._gateway, calls[0]))
+        return call
+
+    def call_bulk(self, asks: Sequence[Ask], done: SimEvent) -> list[Call]:
+        """The same for many writes that come at once, each for itself."""
+        calls = self._begin(asks, done, lambda calls: serve_bulk(self._gateway, calls))
+        number = self._recording.tick()
+        for place, call in enumerate(calls):
+            call.bulk = number, place
+        return calls
+
+    def _begin(
+        self, asks: Sequence[Ask], done: SimEvent, serve: Callable[[list[Call]], None]
+    ) -> list[Call]:
+        called, called_s = self._recording.tick(), self._scheduler.now
+        calls = [Call(ask, self.process.name, called, called_s) for ask in asks]
+        self._recording.calls += calls
         stood_still_s = self._stood_still_s()
 
-        def serve() -> None:
+        def run() -> None:
+            error = None
             try:
-                serve_call(self._gateway, call)
-            except CommitError as error:
+                serve(calls)
+            except CommitError as raised:
+                error = raised
+            answered = self._recording.tick()
+            for call in calls:
                 call.error = error
-            call.answered, call.answered_s = self._recording.tick(), self._scheduler.now
-            call.suspended_s = self._stood_still_s() - stood_still_s
+                call.answered, call.answered_s = answered, self._scheduler.now
+                call.suspended_s = self._stood_still_s() - stood_still_s
             done.set()
 
         self.process.on_death.append(done.set)
-        self._scheduler.spawn(self.process, serve, f"{self.process.name}/{ask.label}")
-        return call
+        self._scheduler.spawn(self.process, run, f"{self.process.name}/{asks[0].label}")
+        return calls
 
     def neglected(self, now: float) -> list[str]:
         """The catalogs whose requests have been due for a while, though a leader is idle."""
@@ -75,11 +91,10 @@ def serve_call(gateway: Gateway, call: Call) -> None:
     """Raises CommitError."""
     ask = call.ask
     if ask.writes:
-        written = _write(gateway, ask)
-        call.outcome, call.commit_id = written.outcome, written.commit_id
+        serve_write(gateway, call)
     elif ask.kind == "read":
         call.reading = gateway.read(ask.catalog, ask.key)
-    elif ask.kind == "read_at":
+    elif ask.kind == "read-at":
         call.reading = gateway.read_at_revision(ask.catalog, ask.key, ask.revision)
     elif ask.kind == "page":
         call.page = gateway.commits(ask.catalog, after=ask.revision, limit=3, key=None)
@@ -87,34 +102,19 @@ def serve_call(gateway: Gateway, call: Call) -> None:
         call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
 
 
-def _write(gateway: Gateway, ask: Ask) -> Written:
-    conditions = Conditions(
-        if_match=None if ask.if_match is None else frozenset(ask.if_match),
-        if_none_match=ANY_TAG if ask.create_only else None,
-    )
-    idempotency = None
-    if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, ask.fingerprint)
-    return gateway.write(
-        ask.catalog,
-        ask.key,
-        _edit(ask),
-        conditions=conditions,
-        size_bytes=len(msgspec.json.encode(ask.value)),
-        wait_s=ask.wait_s,
-        author=ask.label,
-        message=ask.label,
-        idempotency=idempotency,
-        dry_run=ask.dry_run,
-    )
+def serve_write(gateway: Gateway, call: Call) -> None:
+    request = request_of(gateway, call.ask)
+    if not call.ask.deletes_catalog:
+        written = gateway.commit(request)
+    else:
+        try:
+            written = gateway.catalogs.delete(request)
+        except CommitError as error:
+            written = Written(Refused(error), request.commit_id, 1)
+    call.outcome, call.commit_id = written.outcome, written.commit_id
 
 
-def _edit(ask: Ask) -> Edit:
-    size_bytes = len(msgspec.json.encode(ask.value))
-    if ask.kind == "put":
-        return Put(ask.value, size_bytes)
-    if ask.kind == "merge":
-        return Merge(ask.value, size_bytes)
-    if ask.kind == "delete":
-        return Delete()
-    return ApplyPatch(patching.parse(ask.value))
+def serve_bulk(gateway: Gateway, calls: Sequence[Call]) -> None:
+    requests = [request_of(gateway, call.ask) for call in calls]
+    for call, written in zip(calls, gateway.commit_each(requests), strict=True):
+        call.outcome, call.commit_id = written.outcome, written.commit_id

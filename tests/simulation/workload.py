@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .asks import Ask, Kind, Name
-from .model import GONE
+from .asks import SETTINGS, Action, Ask, Compare, Kind, Name, Tag, digest, write
+from .model_edits import GONE
+
+
+@dataclass(frozen=True)
+class Tastes:
+    """How often clients ask for what. ``reading``: the share of calls that only read."""
+
+    reading: float
+    transactions: float
+    settings: float
+    deletions: float  # of whole catalogs
 
 
 @dataclass
@@ -28,14 +38,13 @@ class Wishes:
         rng: random.Random,
         catalogs: Sequence[Name],
         keys: Sequence[Name],
-        reading: float,
+        tastes: Tastes,
     ) -> None:
-        """``reading`` is the share of calls that only read."""
         self._client = client
         self._rng = rng
         self._catalogs = catalogs
         self._keys = keys
-        self._reading = reading
+        self._tastes = tastes
         self._count = 0
         self._known: dict[tuple[str, str], Known] = {}
         self._revisions: dict[str, int] = {}
@@ -48,75 +57,178 @@ class Wishes:
         self._revisions[catalog] = max(revision, self._revisions.get(catalog, 0))
 
     def next(self) -> Ask:
-        self._count += 1
-        label = f"{self._client}.{self._count}"
+        label = self._label()
         catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
-        known = self._known.setdefault((catalog, key), Known())
-        if self._rng.random() < self._reading:
+        if self._happens(self._tastes.reading):
             return self._look(catalog, key, label)
-        kind, value = self._edit(known, label)
-        if_match: tuple[str, ...] | None = None
-        create_only = False
+        return self._write(catalog, key, label)
+
+    def several(self) -> list[Ask]:
+        """Writes that are sent together."""
+        asks = []
+        for _ in range(self._rng.randrange(2, 6)):
+            catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
+            ask = self._write(catalog, key, self._label())
+            if not ask.deletes_catalog:
+                asks.append(ask)
+        return asks or [self._single(self._catalogs[0], self._keys[0], self._label())]
+
+    def _label(self) -> str:
+        self._count += 1
+        return f"{self._client}.{self._count}"
+
+    def _happens(self, probability: float) -> bool:
+        return self._rng.random() < probability
+
+    def _of(self, catalog: str, key: str) -> Known:
+        return self._known.setdefault((catalog, key), Known())
+
+    def _write(self, catalog: Name, key: Name, label: str) -> Ask:
+        if self._happens(self._tastes.transactions):
+            ask = self._transaction(catalog, label)
+        elif self._happens(self._tastes.settings):
+            ask = write(label, catalog, self._settings())
+        elif self._happens(self._tastes.deletions):
+            ask = Ask("delete-catalog", catalog, SETTINGS, label)
+            if self._happens(0.3):
+                ask = replace(ask, resource_version=self._revision(catalog))
+        else:
+            ask = self._single(catalog, key, label)
+        waits = (None, None, None, None, None, None, 0.01, 0.1, 0.5)
+        ask = replace(ask, wait_s=self._rng.choice(waits))
+        if self._happens(0.06) and not ask.deletes_catalog:
+            ask = replace(ask, dry_run=True)
+        if self._happens(0.3):
+            ask = replace(ask, idempotency_key=label, fingerprint=digest(ask))
+        return ask
+
+    def _revision(self, catalog: str) -> int:
+        """Where the catalog is, as far as this client knows."""
+        return max(0, self._revisions.get(catalog, 0) + self._rng.choice((0, 0, 0, 0, -1, 1)))
+
+    def _settings(self) -> Action:
+        most = {"schemas": {"*": {"properties": {"n": {"maximum": self._rng.randrange(1, 3)}}}}}
+        values: tuple[Any, ...] = ({}, {}, {"require_precondition": True}, most)
+        if self._happens(0.3):
+            return Action("delete", SETTINGS)
+        return Action("put", SETTINGS, self._rng.choice(values))
+
+    def _single(self, catalog: Name, key: Name, label: str) -> Ask:
+        known = self._of(catalog, key)
+        ask = write(label, catalog, self._action(catalog, key, label))
         chance = self._rng.random()
         if chance < 0.15 and known.tokens:
-            if_match = (known.tokens[-1], self._rng.choice(known.tokens))
-        elif chance < 0.18:
-            if_match = ("*",)
-        elif chance < 0.24:
-            create_only = True
-        keyed = self._rng.random() < 0.3
-        return Ask(
-            kind=kind,
-            catalog=catalog,
-            key=key,
-            label=label,
-            value=value,
-            if_match=if_match,
-            create_only=create_only,
-            dry_run=self._rng.random() < 0.06,
-            idempotency_key=label if keyed else None,
-            fingerprint=f"{kind} {value}" if keyed else "",
-            wait_s=self._rng.choice((None, None, None, None, None, None, 0.01, 0.1, 0.5)),
+            tokens = (known.tokens[-1], self._rng.choice(known.tokens))
+            return replace(
+                ask, if_match=tokens[self._rng.randrange(2) :], rebase=self._happens(0.6)
+            )
+        if chance < 0.18:
+            return replace(ask, if_match=("*",))
+        if chance < 0.24:
+            return replace(ask, create_only=True)
+        if chance < 0.29:
+            return replace(ask, resource_version=self._revision(catalog))
+        if chance < 0.34:
+            return replace(ask, if_match=(self._composite(catalog),))
+        if chance < 0.36:
+            return replace(ask, if_match=(self._revision(catalog),))
+        return ask
+
+    def _composite(self, catalog: Name) -> Tag:
+        keys = self._rng.sample(self._keys, self._rng.randrange(1, len(self._keys) + 1))
+        tokens: list[tuple[Name, str | None]] = []
+        for key in keys:
+            known = self._of(catalog, key)
+            gone = known.content is GONE or not known.tokens
+            tokens.append((key, None if gone else known.tokens[-1]))
+        return tuple(tokens)
+
+    def _transaction(self, catalog: Name, label: str) -> Ask:
+        actions = self._actions(catalog, label)
+        compare = tuple(self._compare(catalog) for _ in range(self._rng.choice((0, 1, 1, 2))))
+        if self._happens(0.25):  # one that was done already if it is done again
+            key, number = self._rng.choice(self._keys), self._rng.randrange(4)
+            compare = (Compare("tests", key, [_test(number)]),)
+            actions = (Action("patch", key, [_count((number + 1) % 4)]), *actions[:1])
+        return write(
+            label,
+            catalog,
+            *actions,
+            compare=compare,
+            otherwise=self._actions(catalog, label) if compare and self._happens(0.4) else None,
         )
+
+    def _actions(self, catalog: Name, label: str) -> tuple[Action, ...]:
+        keys = (self._rng.choice(self._keys) for _ in range(self._rng.randrange(1, 5)))
+        return tuple(self._action(catalog, key, label) for key in keys)
+
+    def _compare(self, catalog: Name) -> Compare:
+        key = self._rng.choice(self._keys)
+        known = self._of(catalog, key)
+        choices = [Compare("absent", key)] if known.content is GONE else []
+        if known.tokens:
+            choices.append(Compare("token", key, known.tokens[-1]))
+        if known.content is not GONE:
+            choices.append(Compare("equals", key, known.content))
+        choices.append(Compare("tests", key, [_test(self._rng.randrange(4))]))
+        choices.append(Compare("revision", key, self._revision(catalog)))
+        return self._rng.choice(choices)
 
     def _look(self, catalog: Name, key: Name, label: str) -> Ask:
         newest = self._revisions.get(catalog, 0)
-        kind: Kind = self._rng.choice(("read",) * 6 + ("read_at", "page", "reply"))
+        kind: Kind = self._rng.choice(("read",) * 6 + ("read-at", "page", "reply"))
         revision = max(0, newest + self._rng.randrange(-6, 2))
         back = f"{self._client}.{max(1, self._count - self._rng.randrange(1, 5))}"
         return Ask(kind, catalog, key, label, revision=revision, idempotency_key=back)
 
-    def _edit(self, known: Known, label: str) -> tuple[Any, Any]:
+    def _action(self, catalog: Name, key: Name, label: str) -> Action:
+        known = self._of(catalog, key)
         content = known.content if isinstance(known.content, dict) else {}
         own = f"/{self._client}"
         number = self._rng.randrange(4)
         fresh = {"log": [], "n": number}
-        choices: list[tuple[int, Any, Any]] = [
-            (6, "patch", [{"op": "add", "path": "/log/-", "value": label}]),
-            (4, "patch", [{"op": "add", "path": own, "value": label}]),
-            (2, "patch", [{"op": "replace", "path": own, "value": label}]),
-            (1, "patch", [{"op": "remove", "path": own}]),
-            (2, "patch", [{"op": "add", "path": "", "value": fresh}]),
-            (2, "patch", [{"op": "add", "path": "/n", "value": content.get("n", number)}]),
-            (3, "patch", _guarded(content.get("n", number), label)),
-            (2, "merge", {self._client: label, "n": number}),
-            (1, "merge", {self._client: None}),
-            (3, "put", {"log": [label], "n": number}),
-            (1, "put", content or fresh),
-            (1, "delete", None),
-            (1, "patch", [{"op": "remove", "path": ""}]),
+        owner = {"owner": label}
+        choices: list[tuple[int, Action]] = [
+            (6, Action("patch", key, [{"op": "add", "path": "/log/-", "value": label}])),
+            (4, Action("patch", key, [{"op": "add", "path": own, "value": label}])),
+            (2, Action("patch", key, [{"op": "replace", "path": own, "value": label}])),
+            (1, Action("patch", key, [{"op": "remove", "path": own}])),
+            (2, Action("patch", key, [{"op": "add", "path": "", "value": fresh}])),
+            (2, Action("patch", key, [_count(content.get("n", number))])),
+            (3, Action("patch", key, _guarded(content.get("n", number), label))),
+            (2, Action("merge", key, {self._client: label, "n": number})),
+            (1, Action("merge", key, {self._client: None})),
+            (3, Action("put", key, {"log": [label], "n": number})),
+            (1, Action("put", key, content or fresh)),
+            (1, Action("put", key, fresh, owner if number else {})),
+            (1, Action("delete", key)),
+            (1, Action("patch", key, [{"op": "remove", "path": ""}])),
+            (1, Action("attributes-put", key, owner if number else {})),
+            (1, Action("attributes-patch", key, [{"op": "add", "path": own, "value": label}])),
+            (1, Action("attributes-patch", key, [{"op": "remove", "path": "/owner"}])),
+            (1, Action("attributes-delete", key)),
+            (1, Action("move", key, self._rng.choice(self._keys))),
+            (1, Action("touch", key)),
+            (1, Action("get", key)),
         ]
-        weights = [weight for weight, _, _ in choices]
+        weights = [weight for weight, _ in choices]
         if known.content is GONE and self._rng.random() < 0.5:
-            return "patch", [{"op": "add", "path": "", "value": fresh}]
-        _, kind, value = self._rng.choices(choices, weights)[0]
-        return kind, value
+            return Action("patch", key, [{"op": "add", "path": "", "value": fresh}])
+        return self._rng.choices(choices, weights)[0][1]
+
+
+def _test(number: int) -> dict[str, Any]:
+    return {"op": "test", "path": "/n", "value": number}
+
+
+def _count(number: int) -> dict[str, Any]:
+    return {"op": "add", "path": "/n", "value": number}
 
 
 def _guarded(number: int, label: str) -> list[dict[str, Any]]:
     """Counts on if the number is still the one seen; notes who did."""
     return [
-        {"op": "test", "path": "/n", "value": number},
-        {"op": "add", "path": "/n", "value": (number + 1) % 4},
+        _test(number),
+        _count((number + 1) % 4),
         {"op": "add", "path": "/log/-", "value": label},
     ]

@@ -1,0 +1,115 @@
+"""A simulated client's wish as a request to the gateway, as its HTTP layer would make one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+import patching
+from gateway.commits import compares
+from gateway.commits.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.commits.conditions import Tag as GatewayTag
+from gateway.commits.requests import (
+    ApplyPatch,
+    ContentEdit,
+    Delete,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Put,
+    Request,
+    Touch,
+)
+from gateway.commits.service import Gateway
+from gateway.model import Idempotency
+
+from .asks import Action, Ask, Compare, Tag
+
+PRINCIPAL = "p"
+
+
+def request_of(gateway: Gateway, ask: Ask) -> Request:
+    idempotency = None
+    if ask.idempotency_key is not None:
+        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, ask.fingerprint)
+    return gateway.request(
+        ask.catalog,
+        _edits(ask.actions),
+        wait_s=ask.wait_s,
+        conditions=_conditions(ask),
+        resource_version=ask.resource_version,
+        compare=tuple(map(_compare, ask.compare)),
+        otherwise=None if ask.otherwise is None else _edits(ask.otherwise),
+        rebase=ask.rebase,
+        size_bytes=sum(_size(action.value) for action in ask.actions),
+        author=ask.label,
+        message=ask.label,
+        idempotency=idempotency,
+        dry_run=ask.dry_run,
+    )
+
+
+def _conditions(ask: Ask) -> Conditions:
+    if ask.if_match is None and not ask.create_only:
+        return NO_CONDITIONS
+    return Conditions(
+        if_match=None if ask.if_match is None else frozenset(map(_tag, ask.if_match)),
+        if_none_match=ANY_TAG if ask.create_only else None,
+    )
+
+
+def _tag(tag: Tag) -> GatewayTag:
+    if isinstance(tag, int):
+        return CatalogTag(tag)
+    return Composite(tag) if isinstance(tag, tuple) else tag
+
+
+def _compare(compare: Compare) -> compares.Compare:
+    key, value = compare.key, compare.value
+    match compare.what:
+        case "token":
+            return compares.TokenIs(key, value)
+        case "absent":
+            return compares.IsAbsent(key)
+        case "equals":
+            return compares.Equals(key, value)
+        case "tests":
+            return compares.Satisfies(key, patching.parse_tests(value))
+        case "revision":
+            return compares.RevisionIs(value)
+
+
+def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:
+    return tuple(KeyEdit(action.key, _edit(action)) for action in actions)
+
+
+def _edit(action: Action) -> Edit:
+    match action.deed:
+        case "move":
+            return Move(action.value)
+        case "touch":
+            return Touch()
+        case "get":
+            return Get()
+    part, dash, deed = action.deed.partition("-")
+    edit = _content_edit(deed or part, action)
+    return EditAttributes(edit) if dash else edit
+
+
+def _content_edit(deed: str, action: Action) -> ContentEdit:
+    value = action.value
+    if deed == "put":
+        return Put(value, _size(value), action.attributes)
+    if deed == "merge":
+        return Merge(value, _size(value))
+    if deed == "delete":
+        return Delete()
+    return ApplyPatch(patching.parse(value))
+
+
+def _size(value: object) -> int:
+    return len(msgspec.json.encode(str(value) if isinstance(value, str) else value))
