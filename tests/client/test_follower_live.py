@@ -1,0 +1,258 @@
+"""The follower against a real gateway on a real MongoDB (H6, I1 to I4, I6, I8)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from patching.client import (
+    Backoff,
+    CatalogRoutes,
+    Commit,
+    Follower,
+    History,
+    Problem,
+    RevisionTooOld,
+    RevisionUnknown,
+    Snapshot,
+    Transport,
+    append,
+)
+from tests.service import RunningGateway
+
+Eventually = Callable[..., Any]
+CATALOG = "urn:li:dataset:(a,b/c)"
+
+
+@pytest.fixture
+def service(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
+    with RunningGateway(mongodb_uri, database_name) as running:
+        yield running
+
+
+@pytest.fixture
+def transport(service: RunningGateway) -> Iterator[Transport]:
+    with Transport(service.url) as transport:
+        yield transport
+
+
+def follower_of(service: RunningGateway, **options: Any) -> Follower:
+    return Follower(service.url, CATALOG, backoff=Backoff(first_s=0.05, longest_s=0.5), **options)
+
+
+def routes_of(transport: Transport) -> CatalogRoutes:
+    return CatalogRoutes(transport, CATALOG)
+
+
+def put(transport: Transport, **documents: Any) -> int:
+    """The revision of one commit that puts them."""
+    then = [{"action": "put", "key": key, "value": value} for key, value in documents.items()]
+    return routes_of(transport).transact([], then).revision
+
+
+def write_at_random(transport: Transport, seed: int, commits: int) -> None:
+    """Puts, patches, deletes, moves and attributes, several to a commit; refusals are none."""
+    luck = random.Random(seed)
+    routes = routes_of(transport)
+    keys = [f"a/{n}" for n in range(6)] + [f"b/{n}" for n in range(6)]
+    for n in range(commits):
+        key, other = luck.sample(keys, 2)
+        kinds: list[list[dict[str, Any]]] = [
+            [{"action": "put", "key": key, "value": {"by": seed, "n": n, "list": [1, 2, 3]}}],
+            [
+                {"action": "put", "key": key, "value": {"n": 0, "list": []}},
+                {"action": "patch", "key": key, "patch": [add("/list/-", n), add("/deep", {})]},
+            ],
+            [{"action": "patch", "key": key, "patch": [add("/list/0", n)]}],
+            [{"action": "merge", "key": key, "value": {"by": None, "m": n}}],
+            [{"action": "delete", "key": key}],
+            [{"action": "move", "from": key, "to": other}],
+            [{"action": "attributes", "key": key, "value": {"owner": seed}}],
+            [{"action": "touch"}],
+        ]
+        try:
+            routes.transact([], luck.choice(kinds))
+        except Problem as refusal:
+            if refusal.status not in (404, 409):  # nothing there, or something in the way
+                raise
+
+
+def add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+@contextmanager
+def writing(transport: Transport, writers: int = 4, commits: int = 40) -> Iterator[None]:
+    with ThreadPoolExecutor(writers) as pool:
+        done = [pool.submit(write_at_random, transport, n, commits) for n in range(writers)]
+        yield
+        for each in done:
+            each.result()
+
+
+@pytest.mark.parametrize("prefix", ["", "a/"])
+def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
+    service: RunningGateway, transport: Transport, prefix: str
+) -> None:
+    write_at_random(transport, 99, 10)
+    with follower_of(service, prefix=prefix, poll_s=1) as follower:
+        started = follower.position
+        with writing(transport):
+            pass
+        head = routes_of(transport).read().revision
+        follower.wait_for(head, 20)
+        assert head > started
+        for revision in range(started, head + 1):
+            export = routes_of(transport).export(revision=revision, prefix=prefix)
+            assert follower.at_revision(revision).documents == export.documents, revision
+
+
+def test_i6_replaying_from_the_first_commit_gives_the_current_state(
+    service: RunningGateway, transport: Transport, eventually: Eventually
+) -> None:
+    with follower_of(service) as follower:  # the catalog doesn't exist yet
+        assert (follower.position, len(follower.current().documents)) == (0, 0)
+        with writing(transport, commits=20):
+            pass
+        export = routes_of(transport).export()
+        follower.wait_for(export.revision, 20)
+        assert follower.current().documents == export.documents
+        told: list[int] = []
+        follower.subscribe(lambda commit: told.append(commit.revision), after=0)
+        eventually(lambda: len(told) == export.revision)
+        assert told == list(range(1, export.revision + 1))
+
+
+def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
+    mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    with RunningGateway(mongodb_uri, database_name) as first, Transport(first.url) as transport:
+        put(transport, a=1)
+        follower = follower_of(first).start()
+        told: list[int] = []
+        follower.subscribe(lambda commit: told.append(commit.revision))
+        put(transport, a=2)
+        follower.wait_for(2, 10)
+        first.stop(signal.SIGTERM)
+        bind = f"127.0.0.1:{first.port}"
+    eventually(lambda: follower.last_error is not None)
+    for revision, end in ((3, RunningGateway.kill), (4, RunningGateway.stop)):
+        with RunningGateway(mongodb_uri, database_name, bind=bind) as service:
+            with Transport(service.url) as transport:
+                put(transport, a=revision)
+            follower.wait_for(revision, 20)
+            assert follower.current().documents == {"a": revision}
+            end(service)
+    eventually(lambda: told == [2, 3, 4])
+    with pytest.raises(RevisionTooOld):  # it was never loaded anew: it began at 1
+        follower.at_revision(0)
+    assert follower.at_revision(1).documents == {"a": 1}
+    follower.stop()
+
+
+def test_i4_lookups_by_time_agree_with_the_gateway(
+    service: RunningGateway, transport: Transport
+) -> None:
+    put(transport, a=1)
+    with follower_of(service) as follower:
+        for n in (2, 3, 4, 5):
+            put(transport, a=n)
+        follower.wait_for(5, 10)
+        commits = routes_of(transport).commits(0).commits
+        for commit in commits:
+            snapshot = follower.at_time(commit.time)
+            assert (snapshot.revision, snapshot.time) == (commit.revision, commit.time)
+            assert snapshot.documents == {"a": commit.revision}
+        between = commits[2].time + (commits[3].time - commits[2].time) / 2
+        assert follower.at_time(between).revision == 3
+        with pytest.raises(RevisionTooOld):
+            follower.at_time(commits[0].time.replace(year=2000))
+        with pytest.raises(RevisionUnknown):
+            follower.at_time(commits[-1].time.replace(year=9000))
+
+
+def test_i8_a_listener_that_failed_resumes_where_it_was(
+    service: RunningGateway, transport: Transport, eventually: Eventually
+) -> None:
+    """Commits it has not seen meanwhile are no longer kept here, but at the gateway."""
+    told: list[int] = []
+
+    def fail_at_5(commit: Commit) -> None:
+        if commit.revision == 5 and len(told) == 4:
+            told.append(-5)
+            raise LookupError
+        told.append(commit.revision)
+
+    with follower_of(service, history=History(commits=3)) as follower:
+        failing = follower.subscribe(fail_at_5)
+        with writing(transport, writers=2, commits=30):
+            eventually(lambda: failing.stopped, 20)
+        head = routes_of(transport).read().revision
+        follower.wait_for(head, 20)
+        resumed = follower.subscribe(fail_at_5, after=failing.position)
+        eventually(lambda: resumed.position == head)
+    assert (failing.position, resumed.error) == (4, None)
+    assert told == [1, 2, 3, 4, -5, *range(5, head + 1)]
+
+
+def test_i2_eight_who_append_at_once_lose_nothing(
+    service: RunningGateway, transport: Transport
+) -> None:
+    def count_up(now: Snapshot) -> list[dict[str, Any]]:
+        count: Any = now.documents.get("n", 0)
+        return [{"action": "put", "key": "n", "value": count + 1}]
+
+    with follower_of(service) as follower:
+        barrier = threading.Barrier(8)
+
+        def append_five(_: int) -> list[int]:
+            barrier.wait()
+            return [append(follower, count_up, timeout_s=60).revision for _ in range(5)]
+
+        with ThreadPoolExecutor(8) as pool:
+            revisions = [r for done in pool.map(append_five, range(8)) for r in done]
+        assert sorted(revisions) == list(range(1, 41))
+        assert routes_of(transport).export().documents == {"n": 40}
+        appended = append(follower, lambda _: None)
+        assert (appended.revision, appended.changed) == (40, False)
+        no_op = append(
+            follower, lambda now: [{"action": "put", "key": "n", "value": now.documents["n"]}]
+        )
+        assert (no_op.revision, no_op.changed, no_op.commit_id) == (40, False, None)
+
+
+def test_a_deleted_catalog_is_empty_and_goes_on(
+    service: RunningGateway, transport: Transport
+) -> None:
+    put(transport, a=1)
+    with follower_of(service) as before:
+        transport.request("DELETE", routes_of(transport)._path)
+        before.wait_for(2, 10)
+        with follower_of(service) as after:
+            assert after.position == 2
+            for follower in (before, after):
+                assert len(follower.current().documents) == 0
+            put(transport, b=1)
+            for follower in (before, after):
+                follower.wait_for(3, 10)
+                assert follower.current().documents == {"b": 1}
+
+
+def test_settings_are_followed(service: RunningGateway, transport: Transport) -> None:
+    path = routes_of(transport)._path
+    transport.request("PUT", path, json={"require_precondition": False})
+    with follower_of(service) as follower:
+        assert follower.current().settings == {"require_precondition": False}
+        transport.request("PUT", path, json={"retention": {"commits": 100}})
+        follower.wait_for(2, 10)
+        assert follower.current().settings == {"retention": {"commits": 100}}
+        transport.request("DELETE", path)
+        follower.wait_for(3, 10)
+        assert follower.current().settings is None
