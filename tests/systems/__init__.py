@@ -1,0 +1,1 @@
+"""Acceptance: one test for each behaviour of the five systems that must work here."""

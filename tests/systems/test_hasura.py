@@ -1,0 +1,275 @@
+"""Hasura: optimistic concurrency for the console. A catalog is the whole metadata, its revision
+the `resource_version`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.systems.feeds import applied
+from tests.systems.service import Answer, Catalog, Service, side_by_side, statuses
+
+
+def track(name: str) -> dict[str, Any]:
+    """The action that makes a table known."""
+    return {"action": "put", "key": f"tables/{name}", "value": {"name": name, "columns": []}}
+
+
+def at(revision: int) -> dict[str, int]:
+    return {"resource_version": revision}
+
+
+def test_h1_a_change_carries_the_version_it_was_made_against(catalog: Catalog) -> None:
+    """A change carries the version it was made against (URL parameter; in a transaction also the
+    body); a stale one is refused."""
+    catalog.put("tables/a", {"n": 1}, at(0)).done(201)
+    catalog.put("tables/a", {"n": 2}, at(1)).done()
+    catalog.put("sources/x", {}).done(201)  # another document: the version is the catalog's
+
+    stale: list[Callable[[dict[str, int]], Answer]] = [
+        lambda version: catalog.put("tables/a", {"n": 3}, version),
+        lambda version: catalog.patch(
+            "tables/a", {"op": "add", "path": "/n", "value": 3}, query=version
+        ),
+        lambda version: catalog.delete("tables/a", version),
+        lambda version: catalog.put("tables/new", {}, version),
+        lambda version: catalog.touch(version),
+        lambda version: catalog.send("PUT", "", {}, query=version),
+        lambda version: catalog.send("PUT", "/attributes/sources%2Fx", {"a": 1}, query=version),
+        lambda version: catalog.transaction(track("b"), query=version),
+        lambda version: catalog.transaction(track("b"), compare=[version]),
+        lambda version: catalog.transaction(track("b"), compare=[at(3)], query=version),
+    ]
+    for change in stale:
+        for version in (2, 4):
+            problem = change(at(version)).refused(412, "precondition_failed")
+            assert problem["retryable"] is False
+    assert catalog.revision == 3
+    catalog.transaction(track("b"), compare=[at(3)], query=at(3)).done()
+    answers = side_by_side([partial(catalog.put, f"race/{n}", n, at(4)) for n in range(8)])
+    assert statuses(answers) == [201] + [412] * 7
+    assert catalog.revision == 5
+
+
+def test_h2_the_refusal_says_where_it_is_now_and_what_changed(catalog: Catalog) -> None:
+    """The refusal returns the current version and what changed since."""
+    catalog.put("tables/a", {"n": 1})
+    catalog.patch(
+        "tables/a", {"op": "replace", "path": "/n", "value": 2}, commit_message="made%20it%20two"
+    )
+    catalog.transaction(track("b"), track("c"))
+    catalog.delete("tables/b")
+    for refused in (
+        catalog.put("tables/a", {}, at(1)),
+        catalog.transaction(track("d"), query=at(1)),
+        catalog.transaction(track("d"), compare=[at(1)]),
+    ):
+        problem = refused.refused(412, "precondition_failed")
+        assert problem["resource_version"] == 4
+        since = [
+            (commit["revision"], [(each["key"], each["action"]) for each in commit["changes"]])
+            for commit in problem["changes_since"]
+        ]
+        assert since == [
+            (2, [("tables/a", "patch")]),
+            (3, [("tables/b", "put"), ("tables/c", "put")]),
+            (4, [("tables/b", "delete")]),
+        ]
+        assert problem["changes_since"][0]["message"] == "made it two"
+        assert all(commit["author"] and commit["time"] for commit in problem["changes_since"])
+
+
+def test_h3_every_change_returns_the_new_version(service: Service, catalog: Catalog) -> None:
+    """Every change returns the new version."""
+    replace = {"op": "replace", "path": "/n", "value": 2}
+    changes: list[Callable[[], Answer]] = [
+        lambda: catalog.put("a", {"n": 1}),
+        lambda: catalog.put("a", {"n": 0}),
+        lambda: catalog.patch("a", replace),
+        lambda: catalog.merge("a", {"n": 3}),
+        lambda: catalog.extended("a", {"op": "increment", "path": "/n"}),
+        lambda: catalog.put_attributes("a", {"owner": "x"}),
+        lambda: catalog.transaction(track("b"), track("c")),
+        lambda: catalog.touch(),
+        lambda: catalog.settings({"require_precondition": False}),
+        lambda: catalog.commit_upload(catalog.uploaded("a", {"n": 9})),
+        lambda: catalog.delete("a"),
+        lambda: catalog.put("a", {"n": 1}, prefer="return=minimal"),
+    ]
+    for revision, change in enumerate(changes, start=1):
+        answer = change()
+        assert answer.status in (200, 201, 204), (revision, answer)
+        assert (answer.revision, catalog.revision) == (revision, revision)
+        assert catalog.commit(revision)["commit_id"] == answer.headers["Commit-Id"]
+    (line,) = service.bulk({"catalog": catalog.name, "key": "a", "op": "put", "value": 1})
+    assert line["catalog_revision"] == len(changes) + 1
+    unchanged = catalog.put("a", 1)
+    assert unchanged.revision == len(changes) + 1
+
+
+def test_h4_an_export_is_everything_at_one_version(catalog: Catalog) -> None:
+    """Export returns `{resource_version, metadata}` at one consistent version; reads ignore the
+    parameter."""
+    names = [f"tables/{number}" for number in range(8)]
+    catalog.transaction(*({"action": "put", "key": name, "value": 0} for name in names))
+    assert catalog.export() == {"resource_version": 1, "metadata": dict.fromkeys(names, 0)}
+    for ignored in ({"resource_version": 77}, {"resource_version": 0}):
+        assert catalog.export(ignored)["resource_version"] == 1
+        assert catalog.get(names[0], ignored).status == 200
+
+    # While everything changes together, no export shows some of it changed.
+    done = threading.Event()
+
+    def write() -> list[dict[str, Any]]:
+        try:
+            for number in range(1, 40):
+                actions = [{"action": "put", "key": name, "value": number} for name in names]
+                catalog.transaction(*actions).done()
+        finally:
+            done.set()
+        return []
+
+    def read() -> list[dict[str, Any]]:
+        told = [catalog.export()]
+        while not done.is_set():
+            told.append(catalog.export())
+        return told
+
+    for told in side_by_side([write, read, read]):
+        for export in told:
+            number = export["resource_version"] - 1
+            assert export["metadata"] == dict.fromkeys(names, number)
+    assert catalog.export({"revision": 11})["metadata"] == dict.fromkeys(names, 10)
+
+
+def test_h5_a_touch_and_a_cascade_are_one_bump(catalog: Catalog) -> None:
+    """`touch` bumps the version without a change; a cascade is one atomic commit and one bump."""
+    catalog.transaction(
+        track("author"),
+        {"action": "put", "key": "relationships/author.articles", "value": {"to": "author"}},
+        {"action": "put", "key": "permissions/author.reader", "value": {"select": ["name"]}},
+    ).done()
+    before = catalog.export()["metadata"]
+    touched = catalog.touch().done()
+    assert (touched["revision"], touched["changed"]) == (2, True)
+    assert catalog.commit(2)["changes"] == []
+    assert catalog.export() == {"resource_version": 2, "metadata": before}
+
+    # Untracking a table takes with it what hangs on it.
+    untracked = catalog.transaction(
+        {"action": "delete", "key": "tables/author"},
+        {"action": "delete", "key": "relationships/author.articles"},
+        {"action": "delete", "key": "permissions/author.reader"},
+        compare=[at(2)],
+    ).done()
+    assert untracked["revision"] == 3
+    assert {change["key"] for change in catalog.commit(3)["changes"]} == before.keys()
+    assert catalog.export() == {"resource_version": 3, "metadata": {}}
+    assert catalog.export({"revision": 2})["metadata"] == before
+
+
+def test_h6_whoever_applied_the_feed_up_to_a_version_has_the_export_at_it(catalog: Catalog) -> None:
+    """A follower that has applied the feed up to version v holds exactly the export at v."""
+    done = threading.Event()
+
+    def edit(name: str) -> list[int]:
+        for number in range(12):
+            key = f"tables/{name}{number % 3}"
+            catalog.put(key, {"n": number, "columns": [name]})
+            catalog.extended(
+                key, {"op": "add_to_set", "path": "/columns", "value": f"c{number}"}
+            ).done()
+            catalog.transaction(
+                {"action": "move", "from": key, "to": f"old/{name}{number}"},
+                {"action": "put", "key": "last", "value": [name, number]},
+            ).done()
+            catalog.touch()
+        return []
+
+    def edit_all() -> list[int]:
+        try:
+            side_by_side([partial(edit, name) for name in "ab"])
+        finally:
+            done.set()
+        return []
+
+    def follow(limit: int) -> list[int]:
+        """An instance: a copy of its own, moved on by each page of the feed, and compared."""
+        copied: dict[str, Any] = {}
+        version, compared = 0, list[int]()
+        while not (done.is_set() and version == catalog.revision):
+            page = catalog.changes(version, timeout=5, limit=limit).done()
+            copied = applied(copied, page["commits"])
+            version = page["revision"]
+            assert catalog.export({"revision": version}) == {
+                "resource_version": version,
+                "metadata": copied,
+            }
+            compared.append(version)
+        return compared
+
+    catalog.put("last", None)
+    told: list[list[int]] = side_by_side([edit_all, partial(follow, 1000), partial(follow, 7)])
+    for compared in told[1:]:
+        assert compared == sorted(set(compared)), "versions only go up"
+        assert compared[-1] == catalog.revision
+        assert len(compared) > 2
+
+
+def test_h7_a_change_without_a_version_never_fails_for_a_race(catalog: Catalog) -> None:
+    """A change sent without a version never fails for a race: the server retries."""
+    catalog.put("shared", {"n": 0})
+    calls: list[Callable[[], Answer]] = []
+    for number in range(8):
+        calls += (
+            partial(catalog.put, f"tables/{number}", {}),
+            partial(catalog.put, "contested", {"by": number}),
+            partial(catalog.extended, "shared", {"op": "increment", "path": "/n"}),
+            partial(catalog.merge, "shared", {f"m{number}": True}),
+            partial(catalog.transaction, track(f"t{number}"), track("contested")),
+            partial(catalog.touch),
+        )
+    answers = side_by_side(calls)
+    assert {answer.status for answer in answers} <= {200, 201}
+    assert catalog.get("shared").done() == {"n": 8, **{f"m{n}": True for n in range(8)}}
+    revisions = {answer.revision for answer in answers}
+    assert max(revisions) == catalog.revision
+
+
+def test_h8_whoever_shows_metadata_learns_that_it_is_stale_and_why(catalog: Catalog) -> None:
+    """What a page that became stale is told: that it is, who changed what, and enough to reload or
+    to re-apply the edit on top."""
+    catalog.put("tables/a", {"comment": "", "columns": [], "owner": "me"})
+    page = catalog.get("tables/a")
+    shown, token, revision = page.done(), page.token, page.revision
+    assert catalog.get("tables/a", if_none_match=token).status == 304, "not stale: no dialog"
+    assert catalog.changes(revision).done() == {"commits": [], "revision": revision}
+
+    catalog.put("tables/other", {})
+    columns = {"op": "add", "path": "/columns/-", "value": "id"}
+    catalog.patch("tables/a", columns, commit_message="add%20the%20key")
+    edit = {"op": "replace", "path": "/comment", "value": "mine"}
+    problem = catalog.patch("tables/a", edit, if_match=token).refused(412, "precondition_failed")
+    (since,) = problem["changes_since"]
+    assert (since["revision"], since["message"], since["action"]) == (3, "add the key", "patch")
+    assert since["author"]
+    assert since["time"]
+    assert problem["current"]["etag"] == catalog.get("tables/a").token
+
+    # The feed from what was shown says the same, with the values: enough to show the difference.
+    feed = catalog.changes(revision, key="tables/a").done()
+    assert [commit["revision"] for commit in feed["commits"]] == [3]
+    assert feed["commits"][0]["message"] == "add the key"
+    now = applied({"tables/a": shown}, feed["commits"])["tables/a"]
+    assert now == catalog.get("tables/a").done()
+
+    # Re-applied on top; an edit of what the other one changed isn't, and says what is in the way.
+    again = catalog.patch("tables/a", edit, if_match=token, prefer="rebase").done()
+    assert again["rebased_from"] == token
+    assert catalog.get("tables/a").done() == json.loads(json.dumps(now | {"comment": "mine"}))
+    drop = {"op": "replace", "path": "/columns", "value": []}
+    overlap = catalog.patch("tables/a", drop, if_match=token, prefer="rebase")
+    assert overlap.refused(412, "precondition_failed")["overlap"]
