@@ -11,6 +11,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
 from gateway.http.attributes import AttributeRoutes
+from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
 from gateway.http.documents import DocumentRoutes
@@ -68,6 +69,7 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     CatalogRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
+    BulkRoutes(gateway, limits).register(app)
     UploadRoutes(gateway, limits).register(app)
     changes = ChangesRoutes(gateway, limits)
     changes.register(app)

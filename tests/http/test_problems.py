@@ -45,6 +45,14 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
         "precondition_failed",
         412,
     ),
+    (
+        errors.UploadConflict("x", key="k", expected="y", current=None),
+        "upload_conflict",
+        409,
+    ),
+    (errors.UploadNotFound("x"), "upload_not_found", 404),
+    (errors.UploadIncomplete(2), "upload_incomplete", 409),
+    (errors.UploadCommitted("x"), "upload_committed", 409),
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
@@ -144,6 +152,31 @@ def _operation(**members: Any) -> Callable[..., TestResponse]:
     return _by(lambda c: c.patch({"path": "/a", **members}))
 
 
+def _upload(catalog: Catalog) -> str:
+    """The path of an upload for "k" as it is, with one part."""
+    opened = catalog.client.post(f"{catalog.path}/uploads", json={"key": "k", "if_match": "*"})
+    path = str(opened.headers["Location"])
+    _put_part(catalog, path)
+    return path
+
+
+def _put_part(catalog: Catalog, path: str) -> TestResponse:
+    kind = "application/octet-stream"
+    return catalog.client.put(f"{path}/parts/1", data=b"2", content_type=kind)
+
+
+def _upload_after(catalog: Catalog, between: Callable[[str], object]) -> TestResponse:
+    path = _upload(catalog)
+    between(path)
+    return catalog.client.post(f"{path}/commit")
+
+
+def _part_after_commit(catalog: Catalog) -> TestResponse:
+    path = _upload(catalog)
+    catalog.client.post(f"{path}/commit")
+    return _put_part(catalog, path)
+
+
 def _reused(catalog: Catalog) -> TestResponse:
     catalog.put(2, Idempotency_Key="reused")
     return catalog.put(3, Idempotency_Key="reused")
@@ -174,6 +207,12 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "name_too_long": _by(lambda c: c.get("k" * 21)),
     "body_too_large": _by(lambda c: c.put("x" * 300)),
     "over_limit": _by(lambda c: c.put("x" * 150)),
+    "upload_not_found": _by(lambda c: c.client.get(f"{c.path}/uploads/x")),
+    "upload_conflict": _by(lambda c: _upload_after(c, lambda _: c.put(3))),
+    "upload_committed": _by(_part_after_commit),
+    "upload_incomplete": _by(
+        lambda c: c.client.post(f"{_upload(c)}/commit", json={"parts": [1, 2]})
+    ),
     "unsupported_media_type": _by(lambda c: c.send("PUT", b"1", "text/plain")),
     "unsupported_content_encoding": _by(
         lambda c: c.send("PUT", b"1", "application/json", Content_Encoding="br")

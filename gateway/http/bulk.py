@@ -1,0 +1,187 @@
+"""`/v1/bulk`: independent writes, one a line, each answered by one line, in order.
+
+Three work at once on a request, so that none of them waits for what another should do first::
+
+    reader                 committer                    sender (the server's own thread)
+    lines of the body -->  windows of lines, committed  --> answers, as the client takes them
+           (a queue of one window)       (a spool, on disk where it is large)
+
+A client that sends everything before it reads anything finds its lines read all the same. One that
+sends a line and waits for its answer gets it: a window is what there is when the committer is free,
+not what fills it. Memory is taken by two windows, a line and a piece of the spool.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import flask
+from flask import Flask
+from werkzeug.exceptions import ClientDisconnected, HTTPException
+from werkzeug.wsgi import get_input_stream
+
+from gateway.commits.requests import Request
+from gateway.commits.service import Gateway
+from gateway.http import media_types
+from gateway.http.answers import Answer, HeaderList
+from gateway.http.bodies import refuse_encoded
+from gateway.http.bulk_answers import problem_line, written_line
+from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
+from gateway.http.bulk_requests import BulkTerms, line_request
+from gateway.http.conditions import refuse_conditions
+from gateway.http.limits import MIB, RequestLimits
+from gateway.http.parameters import DryRunParameters, parameters
+from gateway.http.preferences import preferences
+from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
+from gateway.http.request_ids import request_id
+from gateway.http.spool import Spool
+from gateway.http.streams import Stream, StreamAnswer
+
+_log = logging.getLogger(__name__)
+
+_PARAMETERS = DryRunParameters()
+# As many requests as a batch of one catalog holds by default: more at a time gain nothing, and
+# would leave less room in the queue to others.
+_WINDOW_LINES: Final = 512
+_WINDOW_BYTES: Final = 4 * MIB
+_READ_BYTES: Final = 64 * 1024
+# Whenever a socket is writable, it takes this much at once.
+_SEND_BYTES: Final = 4 * 1024
+# What speaks of one write, and is said in its line.
+_HEADERS_OF_LINES: Final = {
+    "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
+    "HTTP_COMMIT_MESSAGE": ("Commit-Message", "message"),
+}
+
+
+class BulkRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        app.add_url_rule("/v1/bulk", "bulk", self.bulk, methods=["POST"])
+
+    def bulk(self) -> Answer:
+        """Commit the lines as they come. Everything that can be refused as a whole is, before."""
+        environ = flask.request.environ
+        refuse_conditions(environ)
+        for name, (header, member) in _HEADERS_OF_LINES.items():
+            if name in environ:
+                detail = f"{header}: each line has its own, as {member!r}"
+                raise RequestRefused("invalid_header", detail, header=header)
+        asked = parameters(environ, _PARAMETERS)
+        wait_s = preferences(environ).wait_s
+        media_types.require_lines(environ)
+        refuse_encoded(environ)
+        headers: HeaderList = [("Content-Type", media_types.LINES[0])]
+        if wait_s is not None:
+            headers.append(("Preference-Applied", f"wait={wait_s}"))
+        terms = BulkTerms(self._limits, asked["dry_run"], wait_s)
+        run = _Run(self._gateway, terms, environ)
+        return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
+
+
+class _Run:
+    """One request, from its first line to its last answer."""
+
+    def __init__(self, gateway: Gateway, terms: BulkTerms, environ: Environ) -> None:
+        self._gateway = gateway
+        self._terms = terms
+        self._name = request_id(environ)
+        self._body = get_input_stream(environ)
+        self._connection = environ.get("gunicorn.socket")
+        self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
+        self._spool = Spool(terms.limits.bulk_answers_bytes_max)
+        self._broken: Exception | None = None
+        self._failed = False
+
+    def answers(self) -> Iterator[bytes]:
+        """Raises RuntimeError where a defect keeps the rest of the lines from being answered."""
+        for work in (self._read, self._commit):
+            threading.Thread(target=work, name="bulk", daemon=True).start()
+        while answers := self._spool.read(_SEND_BYTES):
+            if self._connection is not None:
+                _await_writable(self._connection)
+            yield answers
+        if self._failed:
+            # The connection is cut, so that nobody takes this for the end.
+            raise RuntimeError(f"bulk request {self._name} was broken off")
+
+    def close(self) -> None:
+        """The client is gone, or has all: nothing more is committed."""
+        self._lines.close()
+        self._spool.close()
+
+    def _read(self) -> None:
+        """The reader: until the body is over, or nobody takes its lines."""
+        splitter = LineSplitter(self._terms.limits.bulk_line_bytes_max)
+        try:
+            for piece in _pieces(self._body):
+                if not self._lines.put(splitter.feed(piece)):
+                    return
+            self._lines.put(splitter.finish())
+        except HTTPException as error:
+            self._broken = error
+        except OSError as error:
+            _log.debug("the body of bulk request %s broke off: %s", self._name, error)
+            self._broken = ClientDisconnected()
+        except Exception:  # noqa: BLE001 - the sender tells the client
+            _log.exception("the reader of bulk request %s failed", self._name)
+            self._failed = True
+        finally:
+            self._lines.end()
+
+    def _commit(self) -> None:
+        """The committer: until there are no more lines, or nobody takes the answers."""
+        index = 0
+        try:
+            while lines := self._lines.take():
+                if not self._spool.write(b"".join(self._window(index, lines))):
+                    return
+                index += len(lines)
+            if self._broken is not None:
+                # Whether there was another line, and what it asked for, nobody can tell.
+                self._spool.write(problem_line(index, self._broken, self._name))
+        except Exception:  # noqa: BLE001 - the sender tells the client
+            _log.exception("bulk request %s failed", self._name)
+            self._failed = True
+        finally:
+            self._lines.close()
+            self._spool.end()
+
+    def _window(self, first: int, lines: list[Line]) -> list[bytes]:
+        """The answers to ``lines``, the first of which has the index ``first``."""
+        answers: list[bytes] = [b""] * len(lines)
+        requests: dict[int, Request] = {}
+        for place, line in enumerate(lines):
+            try:
+                requests[place] = line_request(self._gateway, line, self._terms)
+            except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
+                answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
+        done = self._gateway.commit_each(list(requests.values()))
+        for (place, request), written in zip(requests.items(), done, strict=True):
+            answers[place] = written_line(first + place, request, written, self._name)
+        return answers
+
+
+def _pieces(body: Any) -> Iterator[bytes]:
+    """What there is of ``body``, as soon as there is some, until it is over."""
+    read: Callable[[int], bytes] = getattr(body, "read1", body.read)
+    while piece := read(_READ_BYTES):
+        yield piece
+
+
+def _await_writable(connection: Any) -> None:
+    """Until the client has taken enough of what was sent for more to be sent without waiting.
+
+    Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLOUT)
+    poll.poll()

@@ -1,0 +1,442 @@
+"""What each line of a bulk request asks for and is answered, and how lines are cut and kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.exceptions import ClientDisconnected
+from werkzeug.test import TestResponse
+
+from gateway.commits.requests import Request, Unknown, Written
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import RequestLimits, create_app
+from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
+from gateway.http.spool import Spool
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import JSON_PATCH, Catalog, problem
+
+NDJSON = "application/x-ndjson"
+
+
+def send(client: FlaskClient, body: bytes, query: str = "", **headers: str) -> TestResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return client.post(f"/v1/bulk{query}", data=body, content_type=NDJSON, headers=named)
+
+
+def answers(answer: TestResponse) -> list[dict[str, Any]]:
+    assert (answer.status_code, answer.content_type) == (200, NDJSON), answer.data
+    lines = [json.loads(line) for line in answer.data.splitlines()]
+    assert [line["index"] for line in lines] == list(range(len(lines)))
+    for line in lines:
+        if "problem" in line:
+            assert line["problem"]["status"] == line["status"]
+            assert line["problem"]["request_id"] == answer.headers["X-Request-Id"]
+    return lines
+
+
+Bulk = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def bulk(client: FlaskClient, catalog: Catalog) -> Bulk:
+    """Lines for key k of one catalog, unless they say otherwise; the answers to them."""
+
+    def run(*lines: dict[str, Any], query: str = "", **headers: str) -> list[dict[str, Any]]:
+        whole = [{"catalog": catalog.name, "key": "k", **line} for line in lines]
+        body = b"".join(json.dumps(line).encode() + b"\n" for line in whole)
+        return answers(send(client, body, query, **headers))
+
+    return run
+
+
+def put(value: Any, **members: Any) -> dict[str, Any]:
+    return {"op": "put", "value": value, **members}
+
+
+def test_lines_are_independent_writes_answered_in_order(bulk: Bulk, catalog: Catalog) -> None:
+    other = f"other-{uuid.uuid4().hex}"
+    lines = bulk(
+        put({"a": 1}),
+        put({"b": 1}, catalog=other),
+        {"op": "patch", "patch": [{"op": "add", "path": "/a", "value": 2}]},
+        {"op": "patch", "patch": [{"op": "test", "path": "/a", "value": 3}]},
+        {"op": "merge", "value": {"c": None, "d": 4}},
+        {"op": "delete", "catalog": other},
+        {"op": "touch", "catalog": other},
+    )
+    assert [line["status"] for line in lines] == [201, 201, 200, 409, 200, 200, 200]
+    assert [line.get("catalog_revision") for line in lines] == [1, 1, 2, None, 3, 2, 3]
+    assert lines[3]["problem"]["code"] == "test_failed"
+    read = catalog.get()
+    assert read.json == {"a": 2, "d": 4}
+    assert lines[4] == {
+        "index": 4,
+        "status": 200,
+        "etag": read.headers["ETag"].strip('"'),
+        "revision": 3,
+        "create_revision": 1,
+        "catalog_revision": 3,
+        "commit_id": lines[4]["commit_id"],
+        "changed": True,
+        "attempts": 1,
+    }
+    assert [lines[place]["etag"] for place in (5, 6)] == [None, None]
+
+
+def test_d5_conditions_hold_per_line_also_for_two_writes_to_one_document(
+    bulk: Bulk, catalog: Catalog
+) -> None:
+    first = catalog.put(1).json["etag"]
+    lines = bulk(
+        put(2, if_match=first),
+        put(3, if_match=first),
+        put(4, if_none_match="*"),
+        put(5, if_match=["0-x", "*"]),
+        put(6, if_match="*", resource_version=2),
+        put(7, resource_version=2),
+    )
+    assert [line["status"] for line in lines] == [200, 412, 412, 400, 200, 412]
+    assert lines[1]["problem"]["current"] == {"etag": lines[0]["etag"], "revision": 2}
+    assert catalog.get().json == 6
+
+
+def test_a_line_under_a_composite_needs_all_that_it_names(bulk: Bulk, catalog: Catalog) -> None:
+    token = catalog.put(1, key="other").json["etag"]
+    stale = bulk(put(1, if_match=f"other={token};k=absent"), put(2, if_match="other=0-x"))
+    assert [line["status"] for line in stale] == [201, 412]
+
+
+def test_idempotency_keys_hold_per_line_and_across_routes(bulk: Bulk, catalog: Catalog) -> None:
+    line = put({"a": 1}, idempotency_key="one")
+    first, again, other = bulk(line, line, put({"a": 2}, idempotency_key="one"))
+    assert (again["etag"], again["replayed"]) == (first["etag"], True)
+    assert (other["status"], other["problem"]["code"]) == (422, "idempotency_key_reused")
+    single = catalog.put({"a": 1}, Idempotency_Key="one")
+    assert single.headers["Idempotency-Replayed"] == "true"
+    operation = {"op": "add", "path": "/b", "value": 1}
+    catalog.patch(operation, Idempotency_Key="two")
+    assert bulk({"op": "patch", "patch": [operation], "idempotency_key": "two"})[0]["replayed"]
+    assert bulk(put({"a": 1}))[0]["changed"] is True
+
+
+def test_an_extended_patch_is_understood(bulk: Bulk, catalog: Catalog) -> None:
+    catalog.put({"fields": [{"path": "a", "n": 1}]})
+    lines = bulk(
+        {
+            "op": "patch",
+            "patch": [{"op": "replace", "path": "/fields/a/n", "value": 2}],
+            "array_primary_keys": {"/fields": ["path"]},
+        },
+        {"op": "patch", "patch": [{"op": "add_to_set", "path": "/fields", "value": 7}]},
+        {"op": "patch", "patch": [{"op": "remove", "path": "/x", "if_exists": True}]},
+    )
+    assert [line["status"] for line in lines] == [200, 200, 200]
+    assert catalog.get().json == {"fields": [{"path": "a", "n": 2}, 7]}
+
+
+def test_a_rebase_is_asked_for_by_the_line(bulk: Bulk, catalog: Catalog) -> None:
+    token = catalog.put({"a": 1, "b": 1}).json["etag"]
+    catalog.patch({"op": "replace", "path": "/a", "value": 2})
+    patch = [{"op": "replace", "path": "/b", "value": 2}]
+    line = {"op": "patch", "patch": patch, "if_match": token}
+    refused, rebased = bulk(line, {**line, "rebase": True})
+    assert refused["status"] == 412
+    assert (rebased["status"], rebased["rebased_from"]) == (200, token)
+
+
+def test_a_dry_run_is_asked_for_by_line_or_for_all(bulk: Bulk, catalog: Catalog) -> None:
+    tried, written = bulk(put(1, dry_run=True), put(2))
+    assert (tried["status"], tried["changed"], tried["dry_run"]) == (200, True, True)
+    assert (written["status"], "dry_run" in written) == (201, False)
+    assert bulk(put(3), query="?dry_run=true")[0]["dry_run"] is True
+    assert catalog.get().json == 2
+
+
+def test_wait_bounds_each_line(bulk: Bulk) -> None:
+    lines = bulk(put(1), put(2), Prefer="wait=0")
+    assert [line["problem"]["code"] for line in lines] == ["deadline_exceeded"] * 2
+    assert [line["problem"]["retryable"] for line in lines] == [True, True]
+
+
+def test_a_touch_needs_no_key_and_takes_conditions_only_with_one(
+    bulk: Bulk, client: FlaskClient, catalog: Catalog
+) -> None:
+    token = catalog.put(1).json["etag"]
+    keyless = {"catalog": catalog.name, "op": "touch"}
+    body = json.dumps(keyless) + "\n" + json.dumps({**keyless, "if_match": token})
+    touched, refused = answers(send(client, body.encode()))
+    assert (touched["catalog_revision"], touched["changed"], touched["etag"]) == (2, True, None)
+    assert refused["problem"]["pointer"] == "/key"
+    stale = bulk({"op": "touch", "if_match": token}, {"op": "touch", "if_match": "0-x"})
+    assert [line["status"] for line in stale] == [200, 412]
+
+
+def test_the_message_is_the_commits(bulk: Bulk, catalog: Catalog) -> None:
+    bulk(put(1, message="because — so"))
+    commit = catalog.client.get(f"{catalog.path}/commits/1").json
+    assert commit["message"] == "because — so"
+
+
+MALFORMED: list[tuple[Any, int, str, str | None]] = [
+    (b"{", 400, "malformed_json", None),
+    (b"\xff", 400, "malformed_json", None),
+    (b"[]", 400, "invalid_body", ""),
+    (b"7", 400, "invalid_body", ""),
+    (b"{}", 400, "invalid_body", "/op"),
+    (b'{"op": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", 422, "nesting_too_deep", None),
+    ({"op": "append"}, 400, "invalid_body", "/op"),
+    ({"op": ["put"]}, 400, "invalid_body", "/op"),
+    ({"op": "put"}, 400, "invalid_body", "/value"),
+    ({"op": "patch"}, 400, "invalid_body", "/patch"),
+    ({"op": "patch", "patch": {}}, 400, "invalid_patch", None),
+    ({"op": "patch", "patch": [{"op": "zap", "path": ""}]}, 400, "unknown_operation", None),
+    ({"op": "delete", "value": 1}, 400, "invalid_body", "/value"),
+    ({"op": "delete", "rebase": True}, 400, "invalid_body", "/rebase"),
+    (put(1, dryrun=True), 400, "invalid_body", "/dryrun"),
+    (put(1, dry_run="true"), 400, "invalid_body", "/dry_run"),
+    (put(1, catalog=""), 400, "invalid_name", None),
+    (put(1, catalog="a\0"), 400, "invalid_name", None),
+    (put(1, catalog="c" * 600), 414, "name_too_long", None),
+    (put(1, catalog=None), 400, "invalid_body", "/catalog"),
+    (put(1, key=""), 400, "invalid_name", None),
+    (put(1, key="k" * 1025), 414, "name_too_long", None),
+    (put(1, if_match=[]), 400, "invalid_condition", "/if_match"),
+    (put(1, if_match="*", if_none_match="*"), 400, "invalid_condition", "/if_none_match"),
+    (put(1, resource_version="1"), 400, "invalid_body", "/resource_version"),
+    (put(1, resource_version=True), 400, "invalid_body", "/resource_version"),
+    (put(1, resource_version=-1), 400, "invalid_body", "/resource_version"),
+    (put(1, resource_version=2**63), 400, "invalid_body", "/resource_version"),
+    (put(1, idempotency_key="a b"), 400, "invalid_body", "/idempotency_key"),
+    (put(1, message="x" * 1001), 400, "invalid_body", "/message"),
+    (put(2**64), 422, "unstorable_value", ""),
+    (put({"a": float("nan")}), 422, "unstorable_value", "/value/a"),
+    (put("\ud800"), 422, "unstorable_value", "/value"),
+    (put({"a\0": 1}), 422, "unstorable_value", ""),
+    (put("x" * 4_200_000), 413, "over_limit", None),
+    (b'{"op": "put", "resource_version": 1e999}', 400, "malformed_json", "/resource_version"),
+]
+
+
+@pytest.mark.parametrize(("given", "status", "code", "pointer"), MALFORMED)
+def test_a_malformed_line_has_its_own_problem_and_the_rest_goes_on(
+    client: FlaskClient, catalog: Catalog, given: Any, status: int, code: str, pointer: str | None
+) -> None:
+    if not isinstance(given, bytes):
+        given = json.dumps({"catalog": catalog.name, "key": "k", **given}).encode()
+    good = json.dumps({"catalog": catalog.name, "key": "k", **put(5)}).encode()
+    before, bad, after = answers(send(client, good + b"\n" + given + b"\n" + good))
+    assert (before["status"], after["status"]) == (201, 200)
+    assert (bad["status"], bad["problem"]["code"]) == (status, code), bad
+    assert bad["problem"]["offset"] == len(good) + 1
+    assert bad["problem"]["applied"] == "no"
+    if pointer is not None:
+        assert bad["problem"]["pointer"] == pointer
+    assert catalog.head_revision() == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "content_type", "headers", "status", "code"),
+    [
+        ("", "application/json", {}, 415, "unsupported_media_type"),
+        ("", "", {}, 415, "unsupported_media_type"),
+        ("", NDJSON, {"Content-Encoding": "gzip"}, 415, "unsupported_content_encoding"),
+        ("", NDJSON, {"Idempotency-Key": "x"}, 400, "invalid_header"),
+        ("", NDJSON, {"Commit-Message": "x"}, 400, "invalid_header"),
+        ("", NDJSON, {"If-Match": "*"}, 400, "invalid_condition"),
+        ("", NDJSON, {"Prefer": "wait=x"}, 400, "invalid_header"),
+        ("?resource_version=1", NDJSON, {}, 400, "invalid_parameter"),
+        ("?dry_run=yes", NDJSON, {}, 400, "invalid_parameter"),
+    ],
+)
+def test_what_can_not_be_honoured_is_refused_as_a_whole(
+    catalog: Catalog,
+    query: str,
+    content_type: str,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode()
+    answer = catalog.client.post(
+        f"/v1/bulk{query}", data=line, content_type=content_type or None, headers=headers
+    )
+    problem(answer, status, code)
+    assert catalog.get().status_code == 404
+
+
+def test_jsonl_is_the_same_by_another_name(client: FlaskClient) -> None:
+    answer = client.post("/v1/bulk", data=b"", content_type="application/jsonl; charset=utf-8")
+    assert (answer.status_code, answer.data) == (200, b"")
+
+
+def test_blank_lines_count_for_nothing(client: FlaskClient, catalog: Catalog) -> None:
+    line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode()
+    assert len(answers(send(client, b"\n\r\n \n" + line + b"\r\n\n" + line + b"\n\n"))) == 2
+
+
+def test_a_body_that_breaks_off_says_so_behind_what_was_whole(
+    client: FlaskClient, catalog: Catalog
+) -> None:
+    line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode() + b"\n"
+
+    class Breaking(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            data = super().read1(size)
+            if not data:
+                raise ClientDisconnected
+            return data
+
+    answer = client.post(
+        "/v1/bulk",
+        content_type=NDJSON,
+        environ_overrides={
+            "wsgi.input": Breaking(line + line[:-9]),
+            "wsgi.input_terminated": True,
+        },
+    )
+    whole, broken = answers(answer)
+    assert whole["status"] == 201
+    assert (broken["status"], broken["problem"]["code"]) == (400, "malformed_request")
+
+
+def test_more_lines_than_a_window_are_answered_in_order(bulk: Bulk) -> None:
+    lines = bulk(*({**put(n), "key": f"k{n % 7}"} for n in range(2000)))
+    assert [line["catalog_revision"] for line in lines] == list(range(1, 2001))
+
+
+def test_a_line_over_its_bound_is_skipped(memory_gateway: Gateway) -> None:
+    client = create_app(memory_gateway, RequestLimits(bulk_line_bytes_max=200)).test_client()
+    name = uuid.uuid4().hex
+    good = json.dumps({"catalog": name, "key": "k", **put(1)}).encode()
+    first, long, last = answers(send(client, good + b"\n" + b"x" * 300_000 + b"\n" + good))
+    assert (first["status"], last["status"]) == (201, 200)
+    assert (long["status"], long["problem"]["code"]) == (413, "body_too_large")
+    assert long["problem"] | {"limit": "bulk_line_bytes_max", "actual": 300_000} == long["problem"]
+
+
+def test_an_unknown_outcome_names_where_to_ask() -> None:
+    class Silent(Gateway):
+        def commit_each(self, requests: Any) -> list[Written]:
+            return [Written(Unknown(each.commit_id), each.commit_id, 1) for each in requests]
+
+    client = create_app(Silent(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    line = {"catalog": "c", "key": "k", **put(1, idempotency_key="one")}
+    (unknown,) = answers(send(client, json.dumps(line).encode()))
+    assert (unknown["status"], unknown["problem"]["applied"]) == (504, "unknown")
+    assert unknown["problem"]["outcome"] == "/v1/catalogs/c/outcomes/one"
+
+
+def test_a_defect_never_looks_like_the_end() -> None:
+    class Broken(Gateway):
+        def commit_each(self, *_: Any) -> list[Written]:
+            raise RuntimeError("a defect")
+
+    client = create_app(Broken(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    line = {"catalog": "c", "key": "k", **put(1)}
+    with pytest.raises(RuntimeError, match="broken off"):
+        send(client, json.dumps(line).encode())
+
+
+def test_a_defect_with_one_line_is_that_lines_alone() -> None:
+    class Broken(Gateway):
+        def request(self, catalog: str, *_: Any, **asked: Any) -> Request:
+            if catalog == "bad":
+                raise RuntimeError("a defect")
+            return super().request(catalog, *_, **asked)
+
+    client = create_app(Broken(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    lines = [{"catalog": name, "key": "k", **put(1)} for name in ("good", "bad", "good")]
+    done = answers(send(client, "\n".join(map(json.dumps, lines)).encode()))
+    assert [line["status"] for line in done] == [201, 500, 200]
+
+
+def test_patches_that_are_sent_alone_have_the_same_digest(catalog: Catalog, bulk: Bulk) -> None:
+    catalog.put({})
+    body = json.dumps([{"path": "/a", "op": "add", "value": 1.0}]).encode()
+    catalog.send("PATCH", body, JSON_PATCH, Idempotency_Key="x")
+    operation = {"op": "add", "path": "/a", "value": 1.0}
+    assert bulk({"op": "patch", "patch": [operation], "idempotency_key": "x"})[0]["replayed"]
+
+
+# How lines are cut.
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+    body = b"a\n\nbb\r\n \n" + b"c" * 12 + b"\n" + b"d" * 10 + b"\nlast"
+    splitter = LineSplitter(10)
+    lines: list[Line] = []
+    for start in range(0, len(body), size):
+        lines += splitter.feed(body[start : start + size])
+    lines += splitter.finish()
+    assert lines == [
+        Line(0, 1, b"a"),
+        Line(3, 3, b"bb\r"),
+        Line(9, 12, None),
+        Line(22, 10, b"d" * 10),
+        Line(33, 4, b"last"),
+    ]
+
+
+def test_lines_wait_while_the_queue_is_full() -> None:
+    queue = LineQueue(2, 100)
+    line = Line(0, 60, b"x" * 60)
+    assert queue.put([line] * 3)  # a piece is put as a whole
+    done = threading.Event()
+    waiting = threading.Thread(target=lambda: (queue.put([line]), queue.end(), done.set()))
+    waiting.start()
+    assert not done.wait(0.05)
+    assert len(queue.take()) == 2
+    waiting.join(5)
+    assert done.is_set()
+    assert len(queue.take()) == 2
+    assert queue.take() == []
+
+
+def test_nobody_waits_for_what_nobody_takes() -> None:
+    queue = LineQueue(1, 1)
+    spool = Spool(1)
+    assert spool.write(b"xx")
+    queue.put([Line(0, 1, b"x")])
+    results: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(queue.put([Line(0, 1, b"x")]))),
+        threading.Thread(target=lambda: results.append(spool.write(b"x"))),
+    ]
+    for thread in threads:
+        thread.start()
+    queue.close()
+    spool.close()
+    for thread in threads:
+        thread.join(5)
+    assert results == [False, False]
+    assert (queue.take(), spool.read(1)) == ([], b"")
+
+
+def test_a_spool_gives_back_what_was_written_however_much() -> None:
+    spool = Spool(200 * 1024 * 1024)
+    block = bytes(range(256)) * 4096  # 1 MiB
+    for _ in range(40):
+        assert spool.write(block)
+    spool.end()
+    read = b"".join(iter(lambda: spool.read(300_000), b""))
+    assert read == block * 40
+
+
+def test_a_spool_that_is_full_waits_for_its_reader() -> None:
+    spool = Spool(10)
+    spool.write(b"x" * 10)
+    done = threading.Event()
+    threading.Thread(target=lambda: (spool.write(b"y"), spool.end(), done.set())).start()
+    assert not done.wait(0.05)
+    assert spool.read(4) == b"xxxx"
+    assert done.wait(5)
+    assert spool.read(100) + spool.read(100) == b"x" * 6 + b"y"

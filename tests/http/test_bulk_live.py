@@ -1,0 +1,245 @@
+"""Bulk over the wire, through real workers to a real MongoDB, with clients of all habits."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPResponse
+from itertools import islice
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.service import RunningGateway
+
+_HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+
+
+class Client:
+    """A connection that shows when bytes go out and come in."""
+
+    def __init__(self, port: int, *, receive_bytes: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(60)
+        self.socket.connect(("127.0.0.1", port))
+        self.response = HTTPResponse(self.socket, method="POST")
+        self._begun = False
+
+    def begin(self, query: str = "", length: int | None = None) -> None:
+        framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        self.socket.sendall(f"{_HEAD.format(query=query)}{framing}\r\n\r\n".encode())
+
+    def chunk(self, data: bytes) -> None:
+        self.socket.sendall(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def end(self) -> None:
+        self.socket.sendall(b"0\r\n\r\n")
+
+    def answer(self) -> dict[str, Any]:
+        """The next line of the response."""
+        if not self._begun:
+            self.response.begin()
+            assert self.response.status == 200, self.response.read()
+            self._begun = True
+        return dict(json.loads(self.response.readline()))
+
+    def answers(self) -> Iterator[dict[str, Any]]:
+        """Those that are left."""
+        if not self._begun:
+            yield self.answer()
+        for line in self.response:
+            yield json.loads(line)
+
+
+@contextmanager
+def connected(gateway: RunningGateway, **options: Any) -> Iterator[Client]:
+    client = Client(gateway.port, **options)
+    try:
+        yield client
+    finally:
+        client.response.close()
+        client.socket.close()
+
+
+def put(number: int, value: Any = None, **members: Any) -> bytes:
+    line = {"catalog": f"c{number % 20}", "key": f"k{number % 1000}", "op": "put", **members}
+    return json.dumps({**line, "value": number if value is None else value}).encode() + b"\n"
+
+
+Serve = Callable[..., RunningGateway]
+
+
+@pytest.fixture
+def serve(mongodb_uri: str, database_name: str) -> Iterator[Serve]:
+    running: list[RunningGateway] = []
+
+    def start(**settings: Any) -> RunningGateway:
+        running.append(RunningGateway(mongodb_uri, database_name, workers=1, **settings))
+        return running[-1].start()
+
+    yield start
+    for each in running:
+        each.stop()
+
+
+@pytest.mark.parametrize(("worker_class", "lines"), [("gevent", 20_000), ("gthread", 3_000)])
+def test_a_client_that_sends_everything_before_it_reads_is_answered(
+    serve: Serve, worker_class: str, lines: int
+) -> None:
+    # Whoever sends to it can't for longer than the timeout of its body allows.
+    gateway = serve(worker_class=worker_class, body_timeout_s=1)
+    with connected(gateway, receive_bytes=4096) as client:
+        client.begin()
+        until = time.monotonic() + 1.5
+        for start in range(0, lines, 100):
+            client.chunk(b"".join(put(number) for number in range(start, start + 100)))
+            if start == lines // 2:
+                while time.monotonic() < until:  # a blank line at a time
+                    client.chunk(b"\n")
+                    time.sleep(0.1)
+        client.end()
+        answers = list(client.answers())
+    assert [answer["index"] for answer in answers] == list(range(lines))
+    assert {answer["status"] for answer in answers} == {200, 201}
+
+
+def test_a_line_is_answered_before_the_next_one_is_sent(serve: Serve) -> None:
+    with connected(serve()) as client:
+        client.begin()
+        for number in range(50):
+            client.chunk(put(number))
+            assert client.answer()["index"] == number
+        client.end()
+        assert client.response.read() == b""
+
+
+def test_a_line_is_answered_before_the_rest_of_a_known_length(serve: Serve) -> None:
+    with connected(serve()) as client:
+        lines = [put(number) for number in range(10)]
+        client.begin(length=sum(map(len, lines)))
+        for number, line in enumerate(lines):
+            client.socket.sendall(line)
+            assert client.answer()["index"] == number
+        assert client.response.read() == b""
+
+
+def test_lines_cut_into_chunks_anywhere_are_the_same_lines(serve: Serve) -> None:
+    body = b"".join(put(number, idempotency_key=f"{number}") for number in range(300))
+    with connected(serve()) as client:
+        client.begin()
+        for start in range(0, len(body), 77):
+            client.chunk(body[start : start + 77])
+        client.end()
+        assert [answer["status"] for answer in client.answers()] == [201] * 300
+
+
+def test_the_connection_serves_the_next_request(serve: Serve) -> None:
+    with connected(serve()) as client:
+        line = put(1)
+        client.begin(length=len(line))
+        # Pipelined: it comes in one piece with the body.
+        client.socket.sendall(line + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert [answer["status"] for answer in client.answers()] == [201]
+        following = HTTPResponse(client.socket)
+        following.begin()
+        assert following.status == 200
+
+
+@pytest.mark.parametrize("broken", ["chunk", "length", "garbage"])
+def test_of_a_body_that_breaks_off_the_whole_lines_are_committed(serve: Serve, broken: str) -> None:
+    gateway = serve()
+    whole = b"".join(put(number) for number in range(40))
+    with connected(gateway) as client:
+        client.begin(length=10_000 if broken == "length" else None)
+        sent = whole + put(41)[:-5]
+        if broken == "length":
+            client.socket.sendall(sent)
+        elif broken == "chunk":
+            client.socket.sendall(b"%x\r\n%b" % (len(sent) + 100, sent))
+        else:
+            client.chunk(sent)
+            client.socket.sendall(b"not a size\r\n")
+        client.socket.shutdown(socket.SHUT_WR)
+        *done, last = client.answers()
+    assert [answer["status"] for answer in done] == [201] * 40
+    assert (last["index"], last["status"]) == (40, 400)
+    assert (last["problem"]["code"], last["problem"]["applied"]) == ("malformed_request", "no")
+
+
+def test_a_body_that_stops_coming_is_ended_with_what_was_whole(serve: Serve) -> None:
+    with connected(serve(body_timeout_s=1)) as client:
+        client.begin()
+        client.chunk(put(1) + put(2)[:-5])
+        first, last = client.answers()
+    assert (first["status"], last["status"]) == (201, 408)
+    assert last["problem"]["retryable"] is True
+
+
+def test_lines_of_a_client_that_is_gone_leave_the_worker_as_it_was(
+    serve: Serve, eventually: Callable[..., Any]
+) -> None:
+    gateway = serve()
+    (worker,) = gateway.worker_pids()
+    with connected(gateway) as client:  # the first request starts what stays
+        client.begin(length=len(put(0)))
+        client.socket.sendall(put(0))
+        client.answer()
+    connections = len(psutil.Process(worker).net_connections("tcp"))
+    for _ in range(5):
+        with connected(gateway, receive_bytes=4096) as client:
+            client.begin()
+            client.chunk(b"".join(put(number) for number in range(500)))
+            client.answer()
+    eventually(lambda: len(psutil.Process(worker).net_connections("tcp")) <= connections)
+    assert gateway.worker_pids() == [worker]
+    assert "Traceback" not in gateway.log()
+
+
+def test_memory_does_not_grow_with_the_request(serve: Serve) -> None:
+    """30 MB of lines; the client reads nothing until it has sent them all."""
+    gateway = serve(cache_bytes_max=4 * 1024 * 1024)
+    worker = psutil.Process(gateway.worker_pids()[0])
+    value = {"text": "x" * 900}
+    piece = b"".join(put(number, value) for number in range(100))
+    pieces = 30_000_000 // len(piece)
+    seen: list[int] = []
+    with connected(gateway, receive_bytes=4096) as client:
+        client.begin("?dry_run=true")
+        for number in range(pieces):
+            client.chunk(piece)
+            if number % 10 == 0:
+                seen.append(worker.memory_info().rss)
+        client.end()
+        count = 0
+        for answer in client.answers():
+            assert answer["index"] == count
+            count += 1
+        seen.append(worker.memory_info().rss)
+    assert count == pieces * 100
+    early = max(islice(seen, len(seen) // 5))
+    assert max(seen) - early < 12_000_000, [rss // 1_000_000 for rss in seen]
+
+
+def test_a_line_too_long_takes_no_memory(serve: Serve) -> None:
+    gateway = serve(bulk_line_bytes_max=1_000_000)
+    worker = psutil.Process(gateway.worker_pids()[0])
+    with connected(gateway) as client:
+        client.begin()
+        client.chunk(put(1))
+        client.answer()
+        before = worker.memory_info().rss
+        for _ in range(60):
+            client.chunk(b"x" * 1_000_000)
+        client.chunk(b"\n" + put(2))
+        client.end()
+        long, last = client.answers()
+        after = worker.memory_info().rss
+    assert (long["status"], long["problem"]["actual"]) == (413, 60_000_000)
+    assert last["status"] == 201
+    assert after - before < 12_000_000
