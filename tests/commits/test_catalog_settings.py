@@ -1,0 +1,231 @@
+"""Schemas and required preconditions of a catalog, as the commit loop holds writes to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import patching
+from gateway.commits.catalog_settings import parse_settings, settings_of
+from gateway.commits.compares import IsAbsent
+from gateway.commits.conditions import ANY_TAG, Conditions
+from gateway.commits.decide import decide
+from gateway.commits.decision import Bounds, View
+from gateway.commits.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
+from gateway.commits.requests import (
+    Applied,
+    ApplyPatch,
+    Delete,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Outcome,
+    Refused,
+    Request,
+    Touch,
+    Unchanged,
+)
+from gateway.model import SETTINGS_KEY, Document
+from tests.commits.conftest import Ask, patch, put, replace
+from tests.commits.conftest import document as a_document
+
+NOW = 1_800_000_000_000_000
+NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+def settings(content: Any) -> Document:
+    return a_document(content, key=SETTINGS_KEY, revision=4)
+
+
+def run(bounds: Bounds, content: Any, *requests: Request, **documents: Any) -> list[Outcome]:
+    known: dict[str, Document | None] = dict.fromkeys(("k", "other", "nx", "m"))
+    known |= {key: a_document(value, key=key) for key, value in documents.items()}
+    state = View("c", 7, NOW - 1, known | {SETTINGS_KEY: settings(content)})
+    return list(decide(state, requests, [1] * len(requests), now_us=NOW, bounds=bounds).outcomes)
+
+
+def error(outcome: Outcome) -> Exception:
+    assert isinstance(outcome, Refused), outcome
+    return outcome.error
+
+
+class TestSchemas:
+    SETTINGS = {"schemas": {"n*": NUMBERS, "*x": {"minProperties": 1}, "m": False}}  # noqa: RUF012
+
+    def refused(self, bounds: Bounds, request: Request, **documents: Any) -> SchemaViolation:
+        (outcome,) = run(bounds, self.SETTINGS, request, **documents)
+        violation = error(outcome)
+        assert isinstance(violation, SchemaViolation)
+        return violation
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            put({"n": "1"}),
+            replace("/n", 1.5),
+            Merge({"n": []}, 9),
+            ApplyPatch(
+                patching.parse_extended({"patch": [{"op": "add", "path": "/n", "value": "1"}]})
+            ),
+        ],
+    )
+    def test_every_kind_of_write_is_held_to_them(
+        self, bounds: Bounds, ask: Ask, edit: Edit
+    ) -> None:
+        violation = self.refused(bounds, ask(edit, key="nx"), nx={"n": 0})
+        assert (violation.key, violation.pattern) == ("nx", "n*")
+        assert violation.errors[0]["pointer"] == "/n"
+        assert violation.errors[0]["message"]
+
+    def test_every_schema_whose_pattern_fits_counts(self, bounds: Bounds, ask: Ask) -> None:
+        assert self.refused(bounds, ask(put({}), key="nx")).pattern == "*x"
+
+    def test_a_moved_document_is_held_to_those_of_its_new_key(
+        self, bounds: Bounds, ask: Ask
+    ) -> None:
+        assert self.refused(bounds, ask(Move("m"), key="k"), k={"n": 1}).key == "m"
+
+    def test_the_state_in_the_end_counts_not_those_on_the_way(
+        self, bounds: Bounds, ask: Ask
+    ) -> None:
+        edits = (KeyEdit("nx", put({"n": "x"})), KeyEdit("nx", replace("/n", 1)))
+        (outcome,) = run(bounds, self.SETTINGS, ask(Get(), edits=edits))
+        assert isinstance(outcome, Applied)
+
+    def test_attributes_and_deletions_are_free(self, bounds: Bounds, ask: Ask) -> None:
+        requests = [ask(EditAttributes(put({"n": "x"})), key="m"), ask(Delete(), key="m")]
+        outcomes = run(bounds, self.SETTINGS, *requests, m={})
+        assert [type(each) for each in outcomes] == [Applied, Applied]
+
+    def test_an_equal_value_is_a_no_op_though_a_schema_came_meanwhile(
+        self, bounds: Bounds, ask: Ask
+    ) -> None:
+        (outcome,) = run(bounds, self.SETTINGS, ask(put({}), key="m"), m={})
+        assert isinstance(outcome, Unchanged)
+
+    def test_new_settings_hold_for_the_next_request_of_the_batch(
+        self, bounds: Bounds, ask: Ask
+    ) -> None:
+        outcomes = run(
+            bounds,
+            {},
+            ask(put({"n": "x"}), key="nx"),
+            ask(put({"schemas": {"nx": NUMBERS}}), key=SETTINGS_KEY),
+            ask(put({"n": "y"}), key="nx"),
+        )
+        assert [type(each) for each in outcomes] == [Applied, Applied, Refused]
+
+    def test_settings_that_are_none_are_never_committed(self, bounds: Bounds, ask: Ask) -> None:
+        for content in ([], {"schemas": {"a": {"type": "x"}}}, {"require_precondition": 1}):
+            (outcome,) = run(bounds, {}, ask(put(content), key=SETTINGS_KEY))
+            assert isinstance(error(outcome), SettingsInvalid)
+
+
+def test_rules_follow_the_content_also_where_one_commit_id_had_two() -> None:
+    """A patch of the settings that lost its race is decided again, under the same commit id."""
+    first = settings({"require_precondition": True})
+    second = settings({"require_precondition": False})
+    assert first.commit_id == second.commit_id
+    assert settings_of(first).require_precondition
+    assert not settings_of(second).require_precondition
+    assert settings_of(first).require_precondition
+
+
+class TestRequiredPreconditions:
+    SETTINGS = {"require_precondition": True}  # noqa: RUF012
+
+    def outcome(self, bounds: Bounds, request: Request) -> Outcome:
+        (outcome,) = run(bounds, self.SETTINGS, request, k={"n": 1}, other=1)
+        return outcome
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            put(1),
+            Delete(),
+            replace("/n", 2),
+            Merge({}, 2),
+            Move("m"),
+            EditAttributes(put({})),
+            EditAttributes(replace("", {})),
+            ApplyPatch(patching.parse_extended({"patch": [{"op": "increment", "path": "/n"}]})),
+        ],
+    )
+    def test_a_write_without_one_is_refused(self, bounds: Bounds, ask: Ask, edit: Edit) -> None:
+        assert isinstance(error(self.outcome(bounds, ask(edit))), PreconditionRequired)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"conditions": Conditions(if_match=ANY_TAG)},
+            {"conditions": Conditions(if_unmodified_since=2**40)},
+            {"resource_version": 7},
+            {"compare": (IsAbsent("m"),)},
+        ],
+    )
+    def test_any_one_will_do(self, bounds: Bounds, ask: Ask, fields: Any) -> None:
+        assert isinstance(self.outcome(bounds, ask(put(2), **fields)), Applied)
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            patch({"op": "test", "path": "/n", "value": 1}, {"op": "remove", "path": "/n"}),
+            ApplyPatch(
+                patching.parse_extended(
+                    {
+                        "patch": [
+                            {"op": "less", "path": "/n", "value": 2},
+                            {"op": "increment", "path": "/n"},
+                        ]
+                    }
+                )
+            ),
+            EditAttributes(
+                patch(
+                    {"op": "test", "path": "", "value": {}},
+                    {"op": "add", "path": "/o", "value": 1},
+                )
+            ),
+            Get(),
+            Touch(),
+        ],
+    )
+    def test_so_does_a_test_and_what_writes_no_document_needs_none(
+        self, bounds: Bounds, ask: Ask, edit: Edit
+    ) -> None:
+        assert isinstance(self.outcome(bounds, ask(edit)), Applied | Unchanged)
+
+    @pytest.mark.parametrize("first", [("", Touch()), ("k", Get()), ("k", put({"n": 1}))])
+    def test_every_edit_of_a_request_needs_one(
+        self, bounds: Bounds, ask: Ask, first: tuple[str, Edit]
+    ) -> None:
+        edits = (KeyEdit(*first), KeyEdit("other", put(2)))
+        assert isinstance(
+            error(self.outcome(bounds, ask(Get(), edits=edits))), PreconditionRequired
+        )
+
+    def test_the_settings_themselves_need_none(self, bounds: Bounds, ask: Ask) -> None:
+        assert isinstance(self.outcome(bounds, ask(put({}), key=SETTINGS_KEY)), Applied)
+
+
+@pytest.mark.parametrize(
+    ("content", "pointer"),
+    [
+        (5, ""),
+        ({"schema": {}}, "/schema"),
+        ({"schemas": {"": {}}}, "/schemas/"),
+        ({"schemas": {"a/b": {"type": "x"}}}, "/schemas/a~1b/type"),
+        ({"schemas": {"a": {"$ref": "http://127.0.0.1:9/x"}}}, "/schemas/a"),
+        ({"require_precondition": None}, "/require_precondition"),
+        ({"retention": {"commits": 0}}, "/retention/commits"),
+        ({"retention": {"days": 1}}, "/retention/days"),
+    ],
+)
+def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        parse_settings(content)
+    assert caught.value.pointer == pointer
