@@ -46,21 +46,7 @@ class Feed:
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head). The watcher must be closed.
         """
-        self._hub.admit()
-        channel = None
-        try:
-            with reaching():
-                standing = self._hub.settle(catalog)
-            if after > standing.revision:
-                detail = f"revision {after} doesn't exist; the head is {standing.revision}"
-                raise RevisionNotFound(detail, standing.revision)
-            if after < standing.floor:
-                raise RevisionCompacted(after, standing.floor)
-            channel = self._hub.join(standing, catalog, after)
-            return Watcher(self._hub, channel, after, standing.revision, selection)
-        except BaseException:
-            self._hub.dismiss(channel)
-            raise
+        return watch(self._hub, catalog, after=after, selection=selection)
 
     def stop(self) -> None:
         """The process stops: every watch ends with WatchEnded, also one that is begun later."""
@@ -191,3 +177,22 @@ class Watcher:
         with self._hub.lock:
             self._on.waiting.discard(self)
         return True
+
+
+def watch(hub: Hub, catalog: str, *, after: int, selection: Selection) -> Watcher:
+    """See ``Feed.watch``."""
+    hub.admit()
+    channel = None
+    try:
+        with reaching():
+            standing = hub.settle(catalog)
+        if after > standing.revision:
+            detail = f"revision {after} doesn't exist; the head is {standing.revision}"
+            raise RevisionNotFound(detail, standing.revision)
+        if after < standing.floor:
+            raise RevisionCompacted(after, standing.floor)
+        channel = hub.join(standing, catalog, after)
+        return Watcher(hub, channel, after, standing.revision, selection)
+    except BaseException:
+        hub.dismiss(channel)
+        raise

@@ -15,6 +15,7 @@ from typing import Any, Final
 import flask
 from flask import Flask
 from werkzeug.datastructures import MIMEAccept
+from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
 from gateway.commits.errors import CommitError
@@ -57,6 +58,8 @@ class ChangesRoutes:
 
     def changes(self, catalog: str) -> Answer:
         environ = flask.request.environ
+        if environ["REQUEST_METHOD"] != "GET":  # Flask gives HEAD away with it
+            raise MethodNotAllowed(["GET"])
         catalog = names.catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)

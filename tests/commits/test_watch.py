@@ -1,0 +1,561 @@
+"""Watchers get every commit above where they stand, once and in order, whatever else happens.
+
+One thread and a clock that only waiting moves: whoever waits lets the hub's background run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from gateway.commits.cache import Cache
+from gateway.commits.errors import (
+    RevisionCompacted,
+    RevisionNotFound,
+    StoreUnavailable,
+    TooManyWatchers,
+)
+from gateway.commits.observe import Observer, Settler
+from gateway.commits.watch import Watcher, watch
+from gateway.commits.watch_hub import Hub
+from gateway.commits.watch_signals import SignalListener
+from gateway.commits.watch_values import Selection, WatchBounds, WatchEnded
+from gateway.model import Change, Commit, Head
+from gateway.store.contract import Move, Unreachable
+from gateway.store.memory import MemoryStore
+
+EVERYTHING = Selection()
+_STEP_S = 0.01
+
+
+class Flag:
+    def __init__(self, runtime: SteppedRuntime) -> None:
+        self._runtime = runtime
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        deadline = self._runtime.now + timeout
+        while not self._is_set and self._runtime.now < deadline:
+            self._runtime.background()
+            if not self._is_set:
+                self._runtime.now = min(deadline, self._runtime.now + _STEP_S)
+        return self._is_set
+
+
+class SteppedRuntime:
+    """``background`` is what runs while somebody waits. Threads are counted, not run."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.background: Callable[[], None] = lambda: None
+        self.spawned: list[str] = []
+        self._ids = iter(range(1, 1_000_000))
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_us(self) -> int:
+        return int(self.now * 1e6)
+
+    def new_id(self) -> str:
+        return f"{next(self._ids):032x}"
+
+    def jitter(self) -> float:
+        return 0.5
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def event(self) -> Flag:
+        return Flag(self)
+
+    def lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()  # taken twice by the one thread there is, it would hang
+
+    def spawn(self, run: Callable[[], None], name: str) -> None:  # noqa: ARG002
+        self.spawned.append(name)
+
+
+class Store(MemoryStore):
+    """``fails``: while it is true, nothing can be reached. ``reading`` is called between reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.read = 0
+        self.reading: Callable[[], None] = lambda: None
+
+    def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        self._reach()
+        return super().heads(catalogs)
+
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        self._reach()
+        found = super().commits(spans)
+        self.reading()
+        return found
+
+    def list_commits(self, *asked: Any, **named: Any) -> Sequence[Commit]:
+        self._reach()
+        found = super().list_commits(*asked, **named)
+        self.reading()
+        return found
+
+    def _reach(self) -> None:
+        self.read += 1
+        if self.fails:
+            raise Unreachable("as told")
+
+
+class World:
+    def __init__(self, bounds: WatchBounds) -> None:
+        self.store = Store()
+        self.runtime = SteppedRuntime()
+        self.encoded: list[int] = []
+        self.settler = Settler(
+            self.store, Observer(self.store, Cache(self.runtime, 1 << 20)), self.runtime, 0.1
+        )
+        self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
+        self.runtime.background = self.hub.step
+        self._watching = ExitStack()
+
+    def _encode(self, commit: Commit) -> bytes:
+        self.encoded.append(commit.revision)
+        return b"%d;" % commit.revision
+
+    def watch(self, after: int = 0, selection: Selection = EVERYTHING, of: str = "c") -> Watcher:
+        watcher = watch(self.hub, of, after=after, selection=selection)
+        return self._watching.enter_context(watcher)
+
+    def move(self, *keys: str, of: str = "c") -> Commit:
+        """A commit on ``keys`` that is in the head alone: its writer has died."""
+        base = self.store.heads([of]).get(of) or Head(of)
+        revision = base.revision + 1
+        changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
+        commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
+        head = Head(of, revision, revision, base.revision, base.floor, batch=(commit,))
+        self.store.move_heads([Move(head)])
+        return commit
+
+    def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:
+        commit = self.move(*keys, of=of)
+        self.store.write_commits([commit])
+        if signal:
+            self.hub.hear({of: commit.revision})
+        return commit.revision
+
+    def commits(self, count: int, *keys: str) -> None:
+        for _ in range(count):
+            self.commit(*(keys or ("k",)))
+
+    @contextmanager
+    def took(self) -> Iterator[list[float]]:
+        """How long it took, by the clock that waiting moves."""
+        spent: list[float] = []
+        begun = self.runtime.now
+        yield spent
+        spent.append(self.runtime.now - begun)
+
+    def close(self) -> None:
+        self._watching.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World(
+        WatchBounds(watchers_max=100, lag_max=50, ring_commits_max=10, bookmark_commits=20)
+    )
+    yield made
+    made.close()
+
+
+def revisions(watcher: Watcher, timeout_s: float = 5.0) -> list[int]:
+    return [told.revision for told in watcher.take(timeout_s, patient=True).told]
+
+
+def all_there_is(watcher: Watcher) -> list[int]:
+    found: list[int] = []
+    while more := revisions(watcher, 0.5):
+        found += more
+    return found
+
+
+class TestTelling:
+    def test_commits_are_told_once_in_order_and_encoded_once_for_all(self, world: World) -> None:
+        watchers = [world.watch() for _ in range(5)]
+        for expected in (1, 2, 3):
+            world.commit("k")
+            assert [revisions(each) for each in watchers] == [[expected]] * 5
+        assert world.encoded == [1, 2, 3]
+
+    def test_many_signals_are_one_read(self, world: World) -> None:
+        watcher = world.watch()
+        assert revisions(watcher, 2.0) == []
+        world.commits(8)
+        world.store.read = 0
+        assert revisions(watcher) == list(range(1, 9))
+        assert world.store.read == 2  # the commits, and the heads for their floor
+
+    def test_a_lone_commit_is_told_at_once(self, world: World) -> None:
+        watcher = world.watch()
+        assert revisions(watcher, 3.0) == []
+        world.commit("k")
+        with world.took() as spent:
+            assert revisions(watcher) == [1]
+        assert spent[0] <= _STEP_S
+
+    def test_what_is_there_is_taken_without_the_hub(self, world: World) -> None:
+        world.commits(3)
+        world.runtime.background = lambda: None
+        assert revisions(world.watch(after=1), 0.0) == [2, 3]
+
+    def test_a_watcher_that_comes_back_goes_on(self, world: World) -> None:
+        world.commits(30)
+        told = []
+        for _ in range(6):
+            with world.watch(after=len(told)) as watcher:
+                taken = watcher.take(1.0, limit=7, patient=True)
+            told += [each.revision for each in taken.told]
+            assert taken.revision == (told[-1] if told else 0)
+        assert told == list(range(1, 31))
+
+    def test_a_watcher_behind_the_ring_reads_the_log(self, world: World) -> None:
+        slow, quick = world.watch(), world.watch()
+        told = []
+        for _ in range(4):
+            world.commits(8)
+            told += revisions(quick)
+        assert told == all_there_is(slow) == list(range(1, 33))
+
+    def test_commits_made_while_the_channel_begins_are_not_missed(self, world: World) -> None:
+        """Their signals come before anybody listens for the catalog."""
+        world.commits(3)
+        begun = world.hub.join
+
+        def join(standing: Any, catalog: str, after: int) -> Any:
+            world.commit("k")
+            return begun(standing, catalog, after)
+
+        world.hub.join = join  # type: ignore[method-assign]
+        watcher = world.watch(after=3)
+        with world.took() as spent:
+            assert revisions(watcher) == [4]
+        assert spent[0] < 0.1
+
+    def test_a_catalog_may_be_watched_before_it_is_made(self, world: World) -> None:
+        watcher = world.watch(of="new")
+        world.commit("k", of="new")
+        assert revisions(watcher) == [1]
+
+    def test_catalogs_are_kept_apart(self, world: World) -> None:
+        a, b = world.watch(of="a"), world.watch(of="b")
+        world.commit("k", of="a")
+        assert (revisions(a, 2.0), revisions(b, 2.0)) == ([1], [])
+
+
+class TestHints:
+    """Signals are hints; positions are what is right."""
+
+    def test_a_lost_signal_costs_a_second(self, world: World) -> None:
+        watcher = world.watch()
+        assert revisions(watcher, 3.0) == []
+        world.commit("k", signal=False)
+        with world.took() as spent:
+            assert revisions(watcher) == [1]
+        assert spent[0] <= 1.1
+
+    @pytest.mark.parametrize("hint", [1, 5, 10**9])
+    def test_a_wrong_signal_tells_nothing(self, world: World, hint: int) -> None:
+        watcher = world.watch()
+        world.commits(5)
+        assert revisions(watcher) == [1, 2, 3, 4, 5]
+        world.hub.hear({"c": hint, "other": 7})
+        assert revisions(watcher, 3.0) == []
+
+    def test_a_batch_whose_writer_died_is_told_and_written_out(self, world: World) -> None:
+        watcher = world.watch()
+        world.commit("k")
+        assert revisions(watcher) == [1]
+        world.move("k")
+        with world.took() as spent:
+            assert revisions(watcher) == [2]
+        assert spent[0] < 2.0
+        assert world.store.commits({"c": (1, 2)})["c"]
+        assert world.store.documents({"c": ["k"]})["c", "k"].content == 2
+
+    def test_a_watch_that_begins_at_such_a_batch_tells_it(self, world: World) -> None:
+        world.move("k")
+        assert revisions(world.watch()) == [1]
+
+    def test_an_outage_loses_nothing_and_repeats_nothing(self, world: World) -> None:
+        watcher = world.watch()
+        world.commit("k")
+        assert revisions(watcher) == [1]
+        world.commit("k")
+        world.store.fails = True
+        assert revisions(watcher, 5.0) == []
+        world.store.fails = False
+        world.commits(2)
+        assert all_there_is(watcher) == [2, 3, 4]
+
+    def test_a_defect_silences_nobody_for_good(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        watcher = world.watch()
+        world.commit("k")
+
+        def break_once() -> None:
+            world.store.reading = lambda: None
+            raise ZeroDivisionError
+
+        world.store.reading = break_once
+        assert revisions(watcher) == [1]
+        assert "ZeroDivisionError" in caplog.text
+
+
+class TestSelections:
+    def test_only_commits_that_touch_what_is_wanted_are_told_and_those_whole(
+        self, world: World
+    ) -> None:
+        selections = [Selection(frozenset("ab")), Selection(prefix="dir/"), EVERYTHING]
+        selections.append(Selection(frozenset("a"), "dir/"))
+        watchers = [world.watch(selection=each) for each in selections]
+        for keys in (("a",), ("dir/x", "b"), ("c",), (), ("dir",)):
+            world.commit(*keys)
+        told = [all_there_is(each) for each in watchers]
+        assert told == [[1, 2], [2], [1, 2, 3, 4, 5], [1, 2]]
+
+    @pytest.mark.parametrize("selection", [Selection(frozenset("a")), Selection(prefix="a")])
+    def test_the_log_is_filtered_like_the_ring(self, world: World, selection: Selection) -> None:
+        for number in range(30):
+            world.commit("a" if number % 10 == 0 else "b")
+        watcher = world.watch(selection=selection)
+        assert all_there_is(watcher) == [1, 11, 21]
+        assert watcher.position == 30
+
+    def test_an_idle_feed_learns_how_far_it_has_come(self, world: World) -> None:
+        watcher = world.watch(selection=Selection(prefix="a"))
+        world.commits(5, "b")
+        taken = watcher.take(3.0, patient=False)
+        assert (taken.told, taken.revision) == ([], 5)
+
+    def test_a_busy_feed_of_others_commits_comes_back_for_a_bookmark(self, world: World) -> None:
+        watcher = world.watch(selection=Selection(prefix="a"))
+        assert revisions(watcher, 0.1) == []
+        for _ in range(5):
+            world.commits(5, "b")
+            world.hub.step()
+            world.runtime.now += 1
+        with world.took() as spent:
+            taken = watcher.take(1000.0, patient=False)
+        assert (taken.told, taken.revision) == ([], 25)
+        assert spent[0] < 1.0
+
+    def test_the_wait_of_a_patient_one_is_not_cut_short(self, world: World) -> None:
+        watcher = world.watch(selection=Selection(prefix="a"))
+        world.commits(25, "b")
+        with world.took() as spent:
+            taken = watcher.take(10.0, patient=True)
+        assert (taken.told, taken.revision) == ([], 25)
+        assert spent[0] >= 10.0
+
+    def test_those_who_want_nothing_of_it_are_not_woken(self, world: World) -> None:
+        watcher = world.watch(selection=Selection(prefix="a"))
+        woken: list[int] = []
+        watcher.wake = lambda: woken.append(1)  # type: ignore[method-assign]
+        world.runtime.background = lambda: (world.hub.step(), world.commit("b"))[0]
+        assert revisions(watcher, 0.1) == []
+        assert (woken, watcher.position > 5) == ([], True)
+
+
+class TestBounds:
+    def test_where_a_watch_may_begin(self, world: World) -> None:
+        world.commits(9)
+        assert world.store.raise_floor("c", 5, 0)
+        with pytest.raises(RevisionCompacted) as compacted:
+            world.watch(after=4)
+        assert compacted.value.floor == 5
+        assert revisions(world.watch(after=5)) == [6, 7, 8, 9]
+        with pytest.raises(RevisionNotFound):
+            world.watch(after=10)
+        assert revisions(world.watch(after=9), 0.0) == []
+        with pytest.raises(RevisionNotFound):
+            world.watch(after=1, of="never written")
+
+    def test_a_watcher_that_compaction_passes_is_told_so(self, world: World) -> None:
+        slow = world.watch()
+        quick = world.watch()
+        for _ in range(2):
+            world.commits(15)
+            assert all_there_is(quick)
+        assert world.store.raise_floor("c", 30, 0)
+        with pytest.raises(RevisionCompacted):
+            slow.take(1.0, patient=False)
+
+    @pytest.mark.parametrize("reads_the_log", [True, False])
+    def test_what_a_sweep_may_have_cut_down_is_not_told(
+        self, world: World, reads_the_log: bool
+    ) -> None:
+        """The floor is raised, and history swept, while commits are being read."""
+
+        def compact() -> None:
+            world.store.reading = lambda: None
+            assert world.store.raise_floor("c", 3, 0)
+
+        if reads_the_log:
+            world.commits(3)
+            watcher = world.watch()
+        else:
+            watcher = world.watch()
+            assert revisions(watcher, 1.0) == []
+            world.commits(3)
+        world.store.reading = compact
+        with pytest.raises(RevisionCompacted):
+            watcher.take(1.0, patient=False)
+        assert revisions(world.watch(after=3), 1.0) == []
+        world.commit("k")
+        assert revisions(world.watch(after=3)) == [4]
+
+    def test_a_watcher_that_falls_back_too_far_is_ended(self, world: World) -> None:
+        slow, quick = world.watch(), world.watch()
+        for _ in range(6):
+            world.commits(10)
+            assert len(all_there_is(quick)) == 10
+        with pytest.raises(WatchEnded) as ended:
+            slow.take(1.0, patient=False)
+        assert ended.value.code == "watcher_too_slow"
+        world.commit("k")
+        assert revisions(quick) == [61]
+
+    def test_a_watcher_may_begin_far_back(self, world: World) -> None:
+        world.commits(200)
+        assert all_there_is(world.watch()) == list(range(1, 201))
+
+    def test_a_process_takes_so_many_and_no_more(self, world: World) -> None:
+        watchers = [world.watch() for _ in range(100)]
+        with pytest.raises(TooManyWatchers):
+            world.watch()
+        watchers[0].close()
+        watchers[0].close()
+        world.watch()
+        with pytest.raises(TooManyWatchers):
+            world.watch()
+
+    def test_a_watch_that_cannot_begin_takes_no_place(self, world: World) -> None:
+        for _ in range(150):
+            with pytest.raises(RevisionNotFound):
+                world.watch(after=1)
+        world.store.fails = True
+        for _ in range(150):
+            with pytest.raises(StoreUnavailable):
+                world.watch()
+        world.store.fails = False
+        assert len([world.watch() for _ in range(100)]) == 100
+
+    def test_rings_are_bounded_together_and_nothing_is_lost_by_it(self) -> None:
+        world = World(WatchBounds(rings_bytes_max=4))
+        watcher, other = world.watch(), world.watch()
+        world.commits(5)
+        assert revisions(other) == [1, 2, 3, 4, 5]
+        assert revisions(other, 2.0) == []
+        assert all(not channel.ring for channel in world.hub._channels.values())
+        world.commits(3)
+        assert all_there_is(watcher) == list(range(1, 9))
+        world.close()
+
+    def test_a_busy_catalog_is_read_less_often_the_more_wait_for_it(self, world: World) -> None:
+        watchers = [world.watch() for _ in range(100)]
+        channel = watchers[0]._on
+
+        def reads(waiting: int) -> int:
+            """In a second, with a commit each millisecond."""
+            read = 0
+            for _ in range(1000):
+                world.commit("k")
+                channel.waiting.update(watchers[:waiting])
+                before = channel.position
+                world.hub.step()
+                read += channel.position > before
+                world.runtime.now += 0.001
+            return read
+
+        assert reads(1) > 900
+        assert 20 <= reads(100) <= 30
+
+
+class TestLife:
+    def test_the_background_runs_while_there_are_watchers_and_a_little_longer(
+        self, world: World
+    ) -> None:
+        assert world.runtime.spawned == []
+        with world.watch():
+            assert world.runtime.spawned == ["watch", "watch-signals"]
+            world.watch(of="d").close()
+        for _ in range(20):
+            world.runtime.now += 1
+            world.hub.step()
+        world.store.read = 0
+        world.runtime.now += 1
+        world.hub.step()
+        assert world.store.read == 0
+        with world.watch() as watcher:
+            assert len(world.runtime.spawned) == 4
+            world.commit("k")
+            assert revisions(watcher) == [1]
+
+    def test_stopping_ends_those_who_wait_and_those_who_come(self, world: World) -> None:
+        watcher = world.watch()
+        world.runtime.background = world.hub.stop
+        with world.took() as spent, pytest.raises(WatchEnded) as ended:
+            watcher.take(1000.0, patient=True)
+        assert (ended.value.code, spent[0] < 1) == ("shutting_down", True)
+        with pytest.raises(WatchEnded):
+            world.watch().take(0.0, patient=True)
+
+
+class TestSignals:
+    class Script:
+        """Signals that tell what they are given, and then break off."""
+
+        def __init__(self, told: list[Mapping[str, int]]) -> None:
+            self._told = told
+            self.closed = False
+
+        def next(self, timeout_s: float) -> Mapping[str, int]:  # noqa: ARG002
+            if not self._told:
+                raise Unreachable("broke off")
+            return self._told.pop(0)
+
+        def close(self) -> None:
+            self.closed = True
+
+    def test_they_are_opened_again_and_everything_is_looked_at_then(self) -> None:
+        opened = [self.Script([{"a": 1}, {}]), None, self.Script([{"b": 2}])]
+        scripts = [each for each in opened if each is not None]
+        heard: list[Mapping[str, int]] = []
+        runtime = SteppedRuntime()
+
+        class Scripted(MemoryStore):
+            def commit_signals(self) -> Any:
+                found = opened.pop(0)
+                if found is None:
+                    raise Unreachable("not yet")
+                return found
+
+        listener = SignalListener(Scripted(), runtime, heard.append, lambda: bool(opened))
+        listener.run()
+        assert heard == [{}, {"a": 1}, {}]
+        assert scripts[0].closed
+        assert runtime.now > 0, "it must not try again without a pause"
+        assert all(each.closed for each in scripts)

@@ -1,0 +1,263 @@
+"""A follower has every commit once and in order, whatever died meanwhile.
+
+Real workers, a real MongoDB, real signals. Followers do what a browser does: they connect again,
+from the last event that they were told.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from gateway.model import Change, Commit, Head
+from gateway.store.contract import Move
+from gateway.store.embedded import EmbeddedMongod
+from gateway.store.mongodb import connect
+from tests.failure.clients import (
+    CATALOG,
+    COMMITS,
+    DOCUMENT,
+    Tally,
+    all_commits,
+    create,
+    run_clients,
+    send,
+)
+from tests.failure.test_crashes import Mishaps
+from tests.http.event_stream import Follower
+from tests.service import RunningGateway
+
+pytestmark = pytest.mark.mongod
+
+CHANGES = COMMITS.replace("/commits", "/changes")
+CLIENTS = 16
+Eventually = Callable[..., Any]
+
+
+@pytest.fixture
+def service(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
+    with RunningGateway(mongodb_uri, database_name, watch_bookmark_s=1) as running:
+        yield running
+
+
+def check(
+    port: int, followers: list[Follower], tally: Tally, eventually: Eventually, patches: int
+) -> None:
+    """Each follower was told what history says: every commit, once, in order."""
+    assert tally.unexpected == []
+    assert len(tally.acknowledged) == CLIENTS * patches
+    history = all_commits(port)
+    for follower in followers:
+        eventually(lambda one=follower: len(one.commits) >= len(history), 30)
+        assert follower.commits == history
+        assert follower.unexpected == []
+
+
+def following(stack: ExitStack, port: Callable[[], int], count: int) -> list[Follower]:
+    return [stack.enter_context(Follower(port, CHANGES)) for _ in range(count)]
+
+
+def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
+    service: RunningGateway, eventually: Eventually
+) -> None:
+    patches = 20
+    luck = random.Random(3)
+    create(service.port)
+
+    def happen(_: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(luck.choice(service.worker_pids()), signal.SIGKILL)
+
+    with ExitStack() as stack:
+        followers = following(stack, lambda: service.port, 6)
+        eventually(lambda: all(each.commits for each in followers))
+        mishaps = stack.enter_context(Mishaps(60, happen))
+        tally = Tally(mishaps.progress)
+        run_clients(service.port, tally, clients=CLIENTS, turns=range(patches))
+        check(service.port, followers, tally, eventually, patches)
+        assert mishaps.happened >= 4
+        assert sum(each.connected for each in followers) > len(followers), "nothing was tested"
+
+
+def test_a_restarted_gateway_goes_on_where_followers_are(
+    mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    patches = 12
+    services: list[RunningGateway] = []
+
+    def port() -> int:
+        return services[-1].port
+
+    with ExitStack() as stack:
+        services.append(stack.enter_context(RunningGateway(mongodb_uri, database_name)))
+        create(port())
+        followers = following(stack, port, 4)
+        everything = Tally()
+        for turn in range(3):
+            eventually(lambda: all(len(each.commits) > 0 for each in followers))
+            tally = Tally()
+            turns = range(turn * patches // 3, (turn + 1) * patches // 3)
+            run_clients(port(), tally, clients=CLIENTS, turns=turns)
+            everything.acknowledged += tally.acknowledged
+            everything.unexpected += tally.unexpected
+            following_one = RunningGateway(mongodb_uri, database_name)
+            before = services[-1]
+            services.append(stack.enter_context(following_one))
+            assert before.stop() == 0
+        check(port(), followers, everything, eventually, patches)
+        assert all("shutting_down" in each.ended for each in followers)
+
+
+def test_a_killed_mongod_is_a_pause_and_no_more(tmp_path: Path, eventually: Eventually) -> None:
+    patches = 15
+    with (
+        EmbeddedMongod(tmp_path) as mongod,
+        RunningGateway(mongod.uri, "feed", store_timeout_ms=1000) as service,
+    ):
+        create(service.port)
+
+        def happen(_: int) -> None:
+            mongod.kill()
+            mongod.start()
+
+        with ExitStack() as stack:
+            followers = following(stack, lambda: service.port, 6)
+            eventually(lambda: all(each.commits for each in followers))
+            mishaps = stack.enter_context(Mishaps(80, happen))
+            tally = Tally(mishaps.progress)
+            run_clients(service.port, tally, clients=CLIENTS, turns=range(patches))
+            check(service.port, followers, tally, eventually, patches)
+            assert mishaps.happened >= 1  # the rest may have come too late
+
+
+def change_streams(client: MongoClient[Any]) -> list[Any]:
+    """Cursor ids of the open change streams, by the server's own account."""
+    found = client.admin.aggregate(
+        [
+            {"$currentOp": {"allUsers": True, "idleCursors": True}},
+            {"$match": {"cursor": {"$exists": True}}},
+        ]
+    )
+    return [
+        (each["ns"], each["cursor"]["cursorId"])
+        for each in found
+        if "$changeStream" in str(each["cursor"].get("originatingCommand", ""))
+    ]
+
+
+def test_killed_change_streams_are_opened_again(
+    service: RunningGateway, mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    patches = 20
+    create(service.port)
+    killed: list[int] = []
+    with ExitStack() as stack:
+        client = stack.enter_context(MongoClient[Any](mongodb_uri))
+
+        def happen(_: int) -> None:
+            for namespace, cursor in change_streams(client):
+                database, _, collection = namespace.partition(".")
+                if database == database_name:
+                    client[database].command("killCursors", collection, cursors=[cursor])
+                    killed.append(cursor)
+
+        followers = following(stack, lambda: service.port, 6)
+        eventually(lambda: all(each.commits for each in followers))
+        eventually(lambda: change_streams(client))
+        mishaps = stack.enter_context(Mishaps(80, happen))
+        tally = Tally(mishaps.progress)
+        run_clients(service.port, tally, clients=CLIENTS, turns=range(patches))
+        check(service.port, followers, tally, eventually, patches)
+        assert killed, "no change stream was found: nothing was tested"
+        assert all(each.connected == 1 for each in followers), "watchers needn't notice"
+
+
+def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
+    service: RunningGateway, mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    create(service.port)
+    store = connect(mongodb_uri, database_name, 5000)
+    with Follower(lambda: service.port, CHANGES) as follower:
+        eventually(lambda: follower.revisions == [1])
+        head = store.heads([CATALOG])[CATALOG]
+        change = Change("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
+        commit = Commit(CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,))
+        store.move_heads([Move(Head(CATALOG, 2, commit.time_us, 1, batch=(commit,)))])
+        eventually(lambda: follower.revisions == [1, 2], 4)
+        assert follower.commits[1]["author"] == "dead"
+    status, document = send(
+        service.port, "GET", DOCUMENT.rsplit("/documents/")[0] + "/documents/left"
+    )
+    assert (status, document) == (200, {"by": "the dead"})
+
+
+def test_compaction_below_a_watcher_says_where_to_begin(
+    service: RunningGateway, mongodb_uri: str, database_name: str
+) -> None:
+    create(service.port)
+    run_clients(service.port, Tally(), clients=2, turns=range(4))
+    store = connect(mongodb_uri, database_name, 5000)
+    assert store.raise_floor(CATALOG, 5, 0)
+    for headers in ({}, {"Accept": "text/event-stream"}):
+        status, problem = send(service.port, "GET", f"{CHANGES}?after=4", **headers)
+        assert (status, problem["code"], problem["oldest_revision"]) == (
+            410,
+            "revision_compacted",
+            5,
+        )
+    status, answer = send(service.port, "GET", f"{CHANGES}?after=5")
+    assert [each["revision"] for each in answer["commits"]] == [6, 7, 8, 9]
+
+
+def test_a_filtered_and_idle_feed_is_resumed_from_its_bookmark(
+    service: RunningGateway, eventually: Eventually
+) -> None:
+    create(service.port)
+    path = f"{CHANGES}?prefix=mine/"
+    with Follower(lambda: service.port, path) as follower:
+        run_clients(service.port, Tally(), clients=4, turns=range(10))
+        eventually(lambda: follower._position == 41)
+    assert follower.commits == []
+    mine = DOCUMENT.replace(DOCUMENT.rsplit("/documents/")[1], "mine/x")
+    assert send(service.port, "PUT", mine, 1, Content_Type="application/json")[0] == 201
+    with Follower(lambda: service.port, path, Last_Event_ID="41") as resumed:
+        eventually(lambda: resumed.revisions == [42])
+
+
+def test_a_commit_of_several_documents_is_one_event(
+    service: RunningGateway, eventually: Eventually
+) -> None:
+    """Deleting a catalog changes everything in it at one revision."""
+    create(service.port)
+    catalog = COMMITS.removesuffix("/commits")
+    for key in ("a", "b"):
+        path = f"{catalog}/documents/{key}"
+        assert send(service.port, "PUT", path, 1, Content_Type="application/json")[0] == 201
+    with ExitStack() as stack:
+        everything, filtered = (
+            stack.enter_context(Follower(lambda: service.port, CHANGES + query))
+            for query in ("?after=3", "?after=3&key=b")
+        )
+        eventually(lambda: everything._position == filtered._position == 3)
+        assert send(service.port, "DELETE", catalog)[0] == 204
+        eventually(lambda: everything.revisions == filtered.revisions == [4])
+        assert {c["key"] for c in everything.commits[0]["changes"]} >= {"a", "b"}
+        assert filtered.commits == everything.commits
+
+
+def test_deliveries_are_prompt(service: RunningGateway, eventually: Eventually) -> None:
+    """Not a measurement: a commit on a quiet catalog must not wait for the next look."""
+    create(service.port)
+    with Follower(lambda: service.port, CHANGES) as follower:
+        eventually(lambda: follower.commits)
+        for number in range(20):
+            run_clients(service.port, Tally(), clients=1, turns=range(number, number + 1))
+            eventually(lambda expected=number + 2: len(follower.commits) == expected, 0.9)

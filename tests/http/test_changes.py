@@ -1,0 +1,325 @@
+"""`…/changes`: the same commits by long poll and as an event stream, from any revision on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from gateway.commits.errors import StoreUnavailable
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.commits.watch_log import WatchLog
+from gateway.commits.watch_values import WatchBounds
+from gateway.http import RequestLimits, create_app
+from gateway.http.streams import Stream, in_pieces
+from gateway.store.contract import Unreachable
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+from tests.http.event_stream import Event, events
+
+EVENTS = "text/event-stream"
+
+
+class Service:
+    """A gateway of its own, with bookmarks each second and few watchers."""
+
+    def __init__(self, **bounds: int) -> None:
+        self.store = MemoryStore()
+        limits = ServiceLimits(watch=WatchBounds(watchers_max=3, bookmark_commits=5, **bounds))
+        gateway = Gateway(self.store, ThreadRuntime(), limits)
+        self.app = create_app(gateway, RequestLimits(watch_bookmark_s=1))
+        self.client = self.app.test_client()
+        self.catalog = Catalog(self.client, "c")
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.app.begin_stop()
+
+
+@pytest.fixture
+def own(service: Service) -> Catalog:
+    return service.catalog
+
+
+def poll(catalog: Catalog, query: str = "", **headers: str) -> Any:
+    answer = catalog.client.get(f"{catalog.path}/changes{query}", headers=headers)
+    assert answer.status_code == 200, answer.data
+    assert answer.headers["Cache-Control"] == "no-store"
+    return answer.get_json()
+
+
+def refused(catalog: Catalog, query: str = "", **headers: str) -> TestResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.get(f"{catalog.path}/changes{query}", headers=named)
+
+
+@contextmanager
+def stream(catalog: Catalog, query: str = "", **headers: str) -> Iterator[Iterator[Event]]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = catalog.client.get(
+        f"{catalog.path}/changes{query}", headers={"Accept": EVENTS} | named, buffered=False
+    )
+    assert answer.status_code == 200, answer.data
+    try:
+        yield events(line for piece in answer.response for line in piece.splitlines())  # type: ignore[union-attr]
+    finally:
+        answer.close()
+
+
+class TestLongPoll:
+    def test_what_is_there_is_told_at_once_as_history_has_it(self, own: Catalog) -> None:
+        own.put({"a": 1})
+        own.patch({"op": "add", "path": "/b", "value": 2}, Commit_Message="why")
+        own.delete()
+        told = poll(own, "?after=1&timeout=60")
+        history = own.client.get(f"{own.path}/commits?after=1").get_json()["commits"]
+        assert told == {"commits": history, "revision": 3}
+        assert told["commits"][0]["message"] == "why"
+
+    def test_it_waits_for_the_next_commit(self, own: Catalog) -> None:
+        own.put(1)
+        writing = threading.Timer(0.2, own.put, (2,))
+        writing.start()
+        told = poll(own, "?after=1&timeout=30")
+        writing.join()
+        assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([2], 2)
+
+    def test_when_the_time_is_up_it_says_how_far_it_has_come(self, own: Catalog) -> None:
+        own.put(1)
+        assert poll(own, "?after=1&timeout=0") == {"commits": [], "revision": 1}
+        assert poll(own, "?after=0&timeout=0&key=other") == {"commits": [], "revision": 1}
+        assert poll(own, "?after=1&timeout=1") == {"commits": [], "revision": 1}
+
+    def test_pages_go_on_from_the_revision(self, own: Catalog) -> None:
+        for number in range(7):
+            own.put(number)
+        told, after = [], 0
+        while after < 7:
+            answer = poll(own, f"?after={after}&limit=3")
+            told += [commit["revision"] for commit in answer["commits"]]
+            after = answer["revision"]
+        assert told == list(range(1, 8))
+
+    def test_a_patient_poll_passes_over_what_it_does_not_want(self, own: Catalog) -> None:
+        for number in range(20):
+            own.put(number, key="other")
+        own.put(1, key="dir/mine")
+        for query in ("?key=dir%2Fmine", "?prefix=dir/", "?key=x&key=dir/mine"):
+            told = poll(own, query + "&timeout=0")
+            assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([21], 21)
+
+    def test_a_catalog_to_come_is_waited_for(self, own: Catalog) -> None:
+        assert poll(own, "?timeout=0") == {"commits": [], "revision": 0}
+
+    def test_a_stop_answers_at_once(self, service: Service, own: Catalog) -> None:
+        own.put(1)
+        stopping = threading.Timer(0.2, service.app.begin_stop)
+        stopping.start()
+        assert poll(own, "?after=1&timeout=60") == {"commits": [], "revision": 1}
+        stopping.join()
+
+
+class TestEventStream:
+    def test_commits_are_events_with_their_revision(self, own: Catalog) -> None:
+        own.put({"text": "two\nlines"})
+        with stream(own) as told:
+            first = next(told)
+            assert (first.name, first.id) == ("commit", 1)
+            assert [first.data] == poll(own, "?timeout=0")["commits"]
+            own.put(2)
+            assert next(told)[:2] == ("commit", 2)
+
+    def test_its_headers(self, own: Catalog) -> None:
+        answer = own.client.get(f"{own.path}/changes", headers={"Accept": EVENTS}, buffered=False)
+        assert answer.headers["Content-Type"] == EVENTS
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["X-Accel-Buffering"] == "no"
+        assert "Content-Length" not in answer.headers
+        answer.close()
+
+    def test_an_idle_one_begins_with_a_bookmark_and_sends_more(self, own: Catalog) -> None:
+        own.put(1)
+        with stream(own, "?after=1") as told:
+            for _ in range(2):
+                assert next(told) == ("bookmark", 1, {"revision": 1})
+
+    def test_bookmarks_of_a_filtered_one_can_be_resumed_from(self, own: Catalog) -> None:
+        own.put(1)
+        with stream(own, "?after=1&key=mine") as told:
+            assert next(told).id == 1
+            for number in range(6):
+                own.put(number, key="other")
+            bookmark = next(told)
+        assert bookmark.name == "bookmark"
+        own.put(1, key="mine")
+        with stream(own, "?key=mine", Last_Event_ID=str(bookmark.id)) as told:
+            assert next(event for event in told if event.name == "commit").id == 8
+
+    def test_the_last_event_wins_over_the_query(self, own: Catalog) -> None:
+        for number in range(3):
+            own.put(number)
+        with stream(own, "?after=0", Last_Event_ID="2") as told:
+            assert next(told).id == 3
+
+    def test_a_stop_ends_it_with_a_reason(self, service: Service, own: Catalog) -> None:
+        own.put(1)
+        with stream(own) as told:
+            assert next(told).id == 1
+            service.app.begin_stop()
+            (end,) = told
+        assert (end.name, end.id) == ("end", None)
+        assert (end.data["code"], end.data["revision"]) == ("shutting_down", 1)
+        assert end.data["detail"]
+
+    def test_compaction_past_it_ends_it_with_a_reason(self) -> None:
+        service = Service(ring_commits_max=1)
+        own = service.catalog
+        own.put(1)
+        with stream(own) as told:
+            assert next(told).id == 1
+            for number in range(2, 6):
+                own.put(number)
+            assert service.store.raise_floor("c", 5, 0)
+            (end,) = told
+        assert (end.name, end.data["code"]) == ("end", "revision_compacted")
+        assert end.data["revision"] == 1
+        service.app.begin_stop()
+
+    def test_a_store_that_cannot_be_read_ends_it_with_a_reason(
+        self, own: Catalog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own.put(1)
+
+        def fail(*_: Any) -> None:
+            raise Unreachable("gone")
+
+        monkeypatch.setattr(WatchLog, "page", fail)
+        monkeypatch.setattr(WatchLog, "onward", fail)
+        with stream(own) as told:
+            (end,) = told
+        assert (end.data["code"], end.data["revision"]) == (StoreUnavailable.code, 0)
+
+    def test_one_that_nobody_reads_gives_its_place_back(self, own: Catalog) -> None:
+        for _ in range(10):
+            with stream(own):
+                pass
+
+
+class TestRefusals:
+    def test_below_the_floor_it_says_where_to_begin(self, service: Service, own: Catalog) -> None:
+        for number in range(5):
+            own.put(number)
+        assert service.store.raise_floor("c", 3, 0)
+        for headers in ({}, {"Accept": EVENTS}):
+            content = problem(refused(own, "?after=2", **headers), 410, "revision_compacted")
+            assert content["oldest_revision"] == 3
+        assert [c["revision"] for c in poll(own, "?after=3")["commits"]] == [4, 5]
+
+    def test_above_the_head_there_is_nothing(self, own: Catalog) -> None:
+        own.put(1)
+        for headers in ({}, {"Accept": EVENTS}):
+            content = problem(refused(own, "?after=2", **headers), 404, "revision_not_found")
+            assert content["head_revision"] == 1
+
+    @pytest.mark.parametrize(
+        ("query", "named"),
+        [
+            ("?after=-1", "after"),
+            ("?after=x", "after"),
+            ("?after=1&after=2", "after"),
+            ("?limit=0", "limit"),
+            ("?limit=1001", "limit"),
+            ("?timeout=61", "timeout"),
+            ("?timeout=1.5", "timeout"),
+            ("?key=", "key"),
+            ("?since=1", "since"),
+            ("?prefix=%zz", "prefix"),
+        ],
+    )
+    def test_parameters_are_strict(self, own: Catalog, query: str, named: str) -> None:
+        content = problem(refused(own, query), 400, "invalid_parameter")
+        assert content["parameter"] == named
+
+    @pytest.mark.parametrize("parameter", ["timeout=1", "limit=1"])
+    def test_a_stream_has_no_end_to_choose(self, own: Catalog, parameter: str) -> None:
+        answer = refused(own, f"?{parameter}", Accept=EVENTS)
+        problem(answer, 400, "invalid_parameter")
+
+    @pytest.mark.parametrize("last", ["", "x", "-1", "1.5", "9" * 30])
+    def test_a_last_event_must_be_a_revision(self, own: Catalog, last: str) -> None:
+        content = problem(refused(own, Last_Event_ID=last), 400, "invalid_header")
+        assert content["header"] == "Last-Event-ID"
+
+    @pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "If-Modified-Since"])
+    def test_conditions_cannot_be_honoured(self, own: Catalog, header: str) -> None:
+        answer = own.client.get(f"{own.path}/changes?timeout=0", headers={header: '"1-a"'})
+        problem(answer, 400, "invalid_condition")
+
+    @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH"])
+    def test_it_can_only_be_read(self, own: Catalog, method: str) -> None:
+        assert own.client.open(f"{own.path}/changes", method=method).status_code == 405
+
+    def test_too_many_watchers_are_told_to_come_back(self, own: Catalog) -> None:
+        with stream(own), stream(own), stream(own):
+            answer = refused(own, Accept=EVENTS)
+            assert problem(answer, 429, "too_many_watchers")["retryable"] is True
+            assert int(answer.headers["Retry-After"]) > 0
+            problem(refused(own, "?timeout=0"), 429, "too_many_watchers")
+        assert poll(own, "?timeout=0") == {"commits": [], "revision": 0}
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_stream"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("application/json", False),
+        ("application/json, text/event-stream", False),
+        ("text/event-stream;q=0.5, application/json", False),
+        ("text/event-stream, application/json;q=0.5", True),
+        ("Text/Event-Stream", True),
+        ("text/event-stream;q=0", False),
+    ],
+)
+def test_accept_chooses(own: Catalog, accept: str, is_stream: bool) -> None:
+    answer = own.client.get(
+        f"{own.path}/changes" + ("" if is_stream else "?timeout=0"),
+        headers={"Accept": accept},
+        buffered=False,
+    )
+    assert (answer.content_type == EVENTS) == is_stream
+    answer.close()
+
+
+def test_pieces_are_few_and_none_is_large() -> None:
+    parts = [b"a" * 10, b"b" * 30, b"", b"c" * 3, b"d" * 100, b"e"]
+    pieces = list(in_pieces(parts, 32))
+    assert b"".join(pieces) == b"".join(parts)
+    assert max(map(len, pieces)) <= 32
+    assert len(pieces) <= 7
+    assert list(in_pieces([], 32)) == []
+
+
+def test_a_stream_is_closed_even_if_it_never_began() -> None:
+    closed: list[int] = []
+    Stream(iter(()), lambda: closed.append(1)).close()
+    assert closed == [1]
+
+
+def test_answers_are_json_as_they_stand(client: FlaskClient) -> None:
+    """A long poll puts encoded commits together by hand."""
+    path = "/v1/catalogs/by-hand"
+    for value in ("a\ndata: b", {"data: ": "\n\n"}, "]}", "é😀"):
+        client.put(f"{path}/documents/k", json=value)
+    told = json.loads(client.get(f"{path}/changes").data)
+    assert [commit["revision"] for commit in told["commits"]] == [1, 2, 3, 4]

@@ -1,0 +1,278 @@
+"""The feed as it goes over the wire: real workers, a real MongoDB, real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+
+from tests.failure.clients import send
+from tests.http.event_stream import EventStream
+from tests.service import RunningGateway
+
+pytestmark = pytest.mark.mongod
+
+CATALOG = "/v1/catalogs/live"
+CHANGES = f"{CATALOG}/changes"
+Eventually = Callable[..., Any]
+
+
+@pytest.fixture
+def serve(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., RunningGateway]]:
+    with ExitStack() as running:
+
+        def start(**settings: Any) -> RunningGateway:
+            return running.enter_context(RunningGateway(mongodb_uri, database_name, **settings))
+
+        yield start
+
+
+def put(port: int, key: str, value: Any) -> int:
+    status, answer = send(
+        port, "PUT", f"{CATALOG}/documents/{key}", value, Content_Type="application/json"
+    )
+    assert status in (200, 201), answer
+    return int(answer["revision"])
+
+
+def patch_counter(port: int, times: int) -> None:
+    for number in range(times):
+        patch = [{"op": "add", "path": f"/{number % 7}", "value": number}]
+        status, answer = send(
+            port,
+            "PATCH",
+            f"{CATALOG}/documents/hot",
+            patch,
+            Content_Type="application/json-patch+json",
+        )
+        assert status == 200, answer
+
+
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+def test_a_stream_is_chunked_and_begins_at_once(
+    serve: Callable[..., RunningGateway], worker_class: str
+) -> None:
+    service = serve(worker_class=worker_class, workers=1, watch_bookmark_s=1)
+    with EventStream(service.port, CHANGES) as stream:
+        assert stream.response.getheader("Transfer-Encoding") == "chunked"
+        assert stream.response.getheader("Content-Length") is None
+        told = iter(stream)
+        assert next(told)[:2] == ("bookmark", 0)
+        assert put(service.port, "k", {"a": 1}) == 1
+        event = next(each for each in told if each.name == "commit")
+        assert (event.id, event.data["changes"][0]["key"]) == (1, "k")
+        assert next(told)[:2] == ("bookmark", 1)
+    status, answer = send(service.port, "GET", f"{CHANGES}?after=0")
+    assert (status, answer["revision"]) == (200, 1)
+    assert answer["commits"] == [event.data]
+
+
+def test_a_connection_is_of_use_after_a_long_poll(serve: Callable[..., RunningGateway]) -> None:
+    service = serve(workers=1)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    for _ in range(3):
+        connection.request("GET", f"{CHANGES}?timeout=0")
+        assert json.loads(connection.getresponse().read()) == {"commits": [], "revision": 0}
+    connection.close()
+
+
+def test_commits_of_both_workers_reach_the_watchers_of_each_in_one_order(
+    serve: Callable[..., RunningGateway],
+) -> None:
+    """Many connections, so that both workers have watchers and writers."""
+    service = serve(workers=2)
+    put(service.port, "hot", {})
+    writers = [threading.Thread(target=patch_counter, args=(service.port, 15)) for _ in range(8)]
+    with ExitStack() as open_streams:
+        streams = [
+            open_streams.enter_context(EventStream(service.port, CHANGES)) for _ in range(12)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        status, page = send(service.port, "GET", f"{CATALOG}/commits?limit=1000")
+        assert status == 200
+        expected = page["commits"]
+        for stream in streams:
+            told = []
+            for event in stream:
+                if event.name == "commit":
+                    told.append(event.data)
+                if len(told) == len(expected):
+                    break
+            assert told == expected
+
+
+def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGateway]) -> None:
+    service = serve(workers=1)
+    put(service.port, "k", 0)
+    with ExitStack() as open_streams:
+        streams = [
+            open_streams.enter_context(EventStream(service.port, f"{CHANGES}?after=1"))
+            for _ in range(320)
+        ]
+        told = [iter(stream) for stream in streams]
+        assert [next(each).name for each in told] == ["bookmark"] * len(streams)
+        begun = time.monotonic()
+        assert put(service.port, "k", {"n": 1}) == 2
+        assert [next(e.id for e in each if e.name == "commit") for each in told] == [2] * 320
+        assert time.monotonic() - begun < 5
+        status, _ = send(service.port, "GET", f"{CATALOG}/documents/k", timeout_s=5)
+        assert status == 200
+
+
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+def test_a_stop_ends_streams_and_polls_at_once(
+    serve: Callable[..., RunningGateway], worker_class: str
+) -> None:
+    service = serve(workers=1, worker_class=worker_class, graceful_timeout_s=25)
+    put(service.port, "k", 1)
+    poll = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    with EventStream(service.port, CHANGES) as stream:
+        told = iter(stream)
+        assert next(told).id == 1
+        poll.request("GET", f"{CHANGES}?after=1&timeout=60")
+        # Its being there is seen by the worker's answering something that was asked later.
+        assert send(service.port, "GET", f"{CATALOG}/documents/k")[0] == 200
+        begun = time.monotonic()
+        os.kill(service.master_pid, signal.SIGTERM)
+        (end,) = [event for event in told if event.name == "end"]
+        assert end.data["code"] == "shutting_down"
+        assert json.loads(poll.getresponse().read()) == {"commits": [], "revision": 1}
+        poll.close()
+    assert service.stop() == 0
+    assert time.monotonic() - begun < 12
+
+
+def lazy_reader(port: int, path: str) -> socket.socket:
+    """A client that asks for a stream and takes next to nothing of it."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", port))
+    connection.settimeout(30)
+    request = (
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        "Accept: text/event-stream\r\n\r\n"
+    )
+    connection.sendall(request.encode())
+    assert connection.recv(12) == b"HTTP/1.1 200"
+    return connection
+
+
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
+    serve: Callable[..., RunningGateway], worker_class: str, eventually: Eventually
+) -> None:
+    service = serve(workers=1, worker_class=worker_class, watch_stall_s=1, watchers_max=2)
+    with lazy_reader(service.port, CHANGES), EventStream(service.port, CHANGES) as quick:
+        told = iter(quick)
+        text = "x" * 500_000
+        last = 0
+        for number in range(24):  # more than the buffers between the two hold
+            last = put(service.port, "k", {"n": number, "text": text})
+            assert next(event.id for event in told if event.name == "commit") == last
+        eventually(lambda: "takes nothing" in service.log())
+        # Its place is free again.
+        with EventStream(service.port, f"{CHANGES}?after={last}") as another:
+            assert another.response.status == 200
+        assert put(service.port, "k", 1) == last + 1
+        assert next(event.id for event in told if event.name == "commit") == last + 1
+    assert "Traceback" not in service.log()
+
+
+def test_a_client_that_lags_is_told_so_when_it_wakes(
+    serve: Callable[..., RunningGateway],
+) -> None:
+    service = serve(workers=1, watch_lag_max=20)
+    with lazy_reader(service.port, CHANGES) as slow, EventStream(service.port, CHANGES) as quick:
+        told = iter(quick)
+        for number in range(60):
+            last = put(service.port, "k", {"n": number, "text": "x" * 200_000})
+            assert next(event.id for event in told if event.name == "commit") == last
+        taken = b"".join(iter(lambda: slow.recv(1 << 20), b""))
+    assert b"event: end\n" in taken
+    assert b'"code":"watcher_too_slow"' in taken
+
+
+def test_clients_that_went_away_leave_their_places(
+    serve: Callable[..., RunningGateway], eventually: Eventually
+) -> None:
+    service = serve(workers=1, watchers_max=3, watch_bookmark_s=1)
+
+    def answers() -> int:
+        with EventStream(service.port, CHANGES) as stream:
+            return stream.response.status
+
+    with ExitStack() as open_streams:
+        for _ in range(3):
+            open_streams.enter_context(EventStream(service.port, CHANGES))
+        assert answers() == 429
+    eventually(lambda: answers() == 200)
+
+
+class TestBodies:
+    """A body that is begun and not gone on with holds nothing for long."""
+
+    HEAD = (
+        b"PUT /v1/catalogs/live/documents/k HTTP/1.1\r\nHost: x\r\n"
+        b"Content-Type: application/json\r\n"
+    )
+
+    @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+    @pytest.mark.parametrize(
+        "begun", [b"Content-Length: 10\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}"]
+    )
+    def test_one_that_stalls_is_refused_and_its_connection_closed(
+        self, serve: Callable[..., RunningGateway], worker_class: str, begun: bytes
+    ) -> None:
+        service = serve(workers=1, worker_class=worker_class, body_timeout_s=1)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+            connection.sendall(self.HEAD + begun)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 "), head
+        problem = json.loads(body)
+        assert (problem["code"], problem["applied"]) == ("request_timeout", "no")
+        assert problem["retryable"] is True
+
+    def test_one_that_comes_slowly_is_taken(self, serve: Callable[..., RunningGateway]) -> None:
+        service = serve(workers=1, body_timeout_s=2)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+            connection.sendall(self.HEAD + b"Content-Length: 5\r\nConnection: close\r\n\r\n")
+            for byte in b"12345":
+                time.sleep(0.5)
+                connection.sendall(bytes([byte]))
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 201 ")
+
+    def test_those_under_way_are_bounded_together(
+        self, serve: Callable[..., RunningGateway], eventually: Eventually
+    ) -> None:
+        service = serve(workers=1, bodies_bytes_max=1 << 20)
+        whole = json.dumps("x" * 700_000).encode()
+        begun = self.HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(whole)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as slow:
+            slow.sendall(begun + whole[:600_000])
+
+            def refused() -> bool:
+                """Once the worker has taken in what the slow one sent."""
+                with socket.create_connection(("127.0.0.1", service.port), timeout=20) as other:
+                    with suppress(OSError):  # it may be refused before it has sent everything
+                        other.sendall(begun + whole)
+                    return other.recv(12) == b"HTTP/1.1 429"
+
+            eventually(refused)
+            assert send(service.port, "GET", "/livez")[0] == 200
+            slow.sendall(whole[600_000:])
+            assert slow.recv(12) == b"HTTP/1.1 201"
+        assert not refused()
