@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 from gateway.commits.errors import (
     CommitError,
-    DocumentNotFound,
     PatchDoesNotFit,
     PreconditionFailed,
-    RevisionNotFound,
 )
 from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
 from gateway.model import Document
 
 from .asks import SETTINGS
 from .ledger import Ledger, Violation
-from .model import judge, live
+from .model import judge
 from .model_edits import GONE
+from .reads import check_read
 from .recorder import Call, Recording
 from .sameness import same
 
@@ -30,13 +29,13 @@ def check_answer(ledger: Ledger, call: Call, recording: Recording) -> Iterator[V
     """What is wrong with this answer, given the log."""
     if call.answered is None:
         return
-    if isinstance(call.error, CommitError) and call.error.retryable:
+    if not call.ask.writes:
+        yield from check_read(ledger, call)
+    elif isinstance(call.error, CommitError) and call.error.retryable:
         if call.ask.label in ledger.by_label:
             yield Violation("applied-anyway", f"{call.error!r}")
-    elif call.ask.writes:
-        yield from _write(ledger, call)
     else:
-        yield from _READS[call.ask.kind](ledger, call)
+        yield from _write(ledger, call)
     yield from _in_time(call, recording)
 
 
@@ -75,12 +74,11 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        state = ledger.states[revision]
         named = ledger.named[revision] | ({SETTINGS} if call.ask.deletes_catalog else set())
         if outcome.documents.keys() != named:
             yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
         for key, document in outcome.documents.items():
-            if not same(document, state.get(key)):
+            if not ledger.is_told(document, revision, key, call.answered):
                 yield Violation("untrue-applied", f"is answered with another document {key}")
 
 
@@ -134,60 +132,6 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
         return True
     found = state.live(error.key)
     return error.current == (None if found is None else (found.token, found.revision))
-
-
-def _read(ledger: Ledger, call: Call) -> Iterator[Violation]:
-    assert call.reading is not None
-    revision = call.reading.catalog_revision
-    if revision not in ledger.current(call.called, call.answered):
-        yield Violation("read", f"revision {revision} was not current")
-    elif not same(call.reading.document, ledger.states[revision].get(call.ask.key)):
-        yield Violation("read", f"not what {revision} has")
-
-
-def _read_at(ledger: Ledger, call: Call) -> Iterator[Violation]:
-    current = ledger.current(call.called, call.answered)
-    asked = call.ask.revision
-    if isinstance(call.error, RevisionNotFound):
-        if call.error.head_revision not in current or asked <= call.error.head_revision:
-            yield Violation("history", f"{asked} against {current}")
-        return
-    if asked > current[-1]:
-        yield Violation("history", f"{asked} was not made yet")
-        return
-    doc = ledger.states[asked].get(call.ask.key)
-    if isinstance(call.error, DocumentNotFound):
-        if live(doc) is not None:
-            yield Violation("history", f"{asked} has {doc}")
-    elif call.reading is None or not same(call.reading.document, doc):
-        yield Violation("history", f"{asked} has {doc}")
-
-
-def _page(ledger: Ledger, call: Call) -> Iterator[Violation]:
-    assert call.page is not None
-    head, after = call.page.head_revision, call.ask.revision
-    if head not in ledger.current(call.called, call.answered):
-        yield Violation("history", f"revision {head} was not current")
-        return
-    expected = [made.commit.id for made in ledger.log[after:head]]
-    found = [commit.id for commit in call.page.commits]
-    if found != expected[: len(found)] or len(found) > 3 or (expected and not found):
-        yield Violation("history", "the page isn't what the log has")
-    elif call.page.next_after != (after + len(found) if len(found) < len(expected) else None):
-        yield Violation("history", "the page says wrongly where it goes on")
-
-
-def _reply(ledger: Ledger, call: Call) -> Iterator[Violation]:
-    assert call.answered is not None
-    made = ledger.by_key.get(call.ask.idempotency_key or "")
-    if call.reply is None:
-        if made is not None and made.tick < call.called:
-            yield Violation("history", "the key was used before the call")
-    elif made is None or made.commit.id != call.reply.id or made.tick > call.answered:
-        yield Violation("history", "the key was used for another commit, or none")
-
-
-_READS = {"read": _read, "read-at": _read_at, "page": _page, "reply": _reply}
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:

@@ -7,12 +7,29 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal[
-    *("write", "delete-catalog"),
-    *("read", "read-at", "page", "reply"),
+    "write",
+    "delete-catalog",
+    "read",
+    "read-at",
+    "read-then",
+    "page",
+    "reply",
+    "list",
+    "several",
+    "export",
+    "revision-at",
 ]
 Deed = Literal[
-    *("put", "patch", "merge", "delete", "move", "touch", "get"),
-    *("attributes-put", "attributes-patch", "attributes-delete"),
+    "put",
+    "patch",
+    "merge",
+    "delete",
+    "move",
+    "touch",
+    "get",
+    "attributes-put",
+    "attributes-patch",
+    "attributes-delete",
 ]
 
 
@@ -86,7 +103,12 @@ class Ask:
     idempotency_key: str | None = None
     fingerprint: str = ""
     wait_s: float | None = None
-    revision: int = 0
+    revision: int | None = 0
+    time_us: int = 0
+    after: str = ""
+    limit: int = 0
+    keys: tuple[Name, ...] = ()
+    pause_s: float = 0.0
 
     @property
     def writes(self) -> bool:

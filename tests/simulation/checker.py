@@ -11,6 +11,7 @@ The kinds of violations, each a promise:
     untrue-no-op   so was "nothing to change"
     applied-anyway what was refused, or changed nothing, is not in the log
     read           a read shows the state at a moment between call and answer
+    snapshot       documents that are told together are those of one revision, all of them
     history        the past that is read is the past of the log; so are the stored commits
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
@@ -50,7 +51,11 @@ def _violations(recording: Recording) -> Iterator[Violation]:
     asks = {call.ask.label: call.ask for call in recording.calls if call.ask.writes}
     ledgers: dict[str, Ledger] = {}
     for catalog in sorted({call.ask.catalog for call in recording.calls}):
-        ledger = ledgers[catalog] = Ledger(catalog, recording.logs.get(catalog, []))
+        ledger = ledgers[catalog] = Ledger(
+            catalog,
+            recording.logs.get(catalog, []),
+            [kept for kept in recording.kept if kept.catalog == catalog],
+        )
         yield from ledger.build(asks)
         if ledger.last < len(ledger.log):
             return

@@ -12,7 +12,7 @@ from gateway.model import Document
 
 from .asks import Action, Ask, Name, digest
 from .model_edits import GONE
-from .recorder import Call
+from .recorder import Call, Listed
 from .scheduler import Process, Scheduler
 from .sim_runtime import SimEvent
 from .worker import Worker
@@ -87,14 +87,24 @@ class Client:
     def _learn(self, call: Call) -> None:
         ask, outcome = call.ask, call.outcome
         if isinstance(outcome, Applied):
+            self._wishes.remember(ask.catalog, outcome.commit.time_us)
             for key, document in outcome.documents.items():
                 self._see(ask.catalog, Name(key), document, outcome.commit.revision)
         elif isinstance(outcome, Unchanged) and not outcome.would_change:
             for key, document in outcome.documents.items():
                 self._see(ask.catalog, Name(key), document, outcome.catalog_revision)
-        elif call.reading is not None:
+        elif call.reading is not None and ask.kind == "read":
             revision = call.reading.catalog_revision
             self._see(ask.catalog, ask.key, call.reading.document, revision)
+        elif call.listed is not None:
+            self._learn_many(ask, call.listed)
+
+    def _learn_many(self, ask: Ask, listed: Listed) -> None:
+        if listed.next_after is not None:
+            self._wishes.left_over(ask, listed.revision, listed.next_after)
+        if ask.revision is None:
+            for key, document in listed.documents.items():
+                self._see(ask.catalog, Name(key), document, listed.revision)
 
     def _see(self, catalog: Name, key: Name, document: Document | None, revision: int) -> None:
         content: Any = GONE

@@ -263,6 +263,8 @@ class FaultyStore:
 
     def _travel(self) -> None:
         """The way to the store or back; it may never end."""
+        if self._scheduler.closed:  # a generator's clean-up
+            raise Unreachable("simulated: the history is over")
         faults = self._network.faults
         if self._happens(faults.crash):
             self._scheduler.kill(self._process)

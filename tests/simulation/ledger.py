@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from gateway.model import Document
+
 from .asks import Ask, Name
 from .model import Doc, State, judge, live
 from .model_edits import GONE, After, Misfit, operated
-from .recorder import Made
+from .recorder import Kept, Made
+from .sameness import same
 
 FOREVER = 1 << 62
 
@@ -29,9 +32,11 @@ class Ledger:
     idempotency keys used up to r to their fingerprints; ``named[r]`` are the keys that r's request
     is answered of; ``ticks[r]`` is when r became current."""
 
-    def __init__(self, catalog: str, log: Sequence[Made]) -> None:
+    def __init__(self, catalog: str, log: Sequence[Made], kept: Sequence[Kept] = ()) -> None:
+        """``kept``: what retention did, in order."""
         self.catalog = catalog
         self.log = log
+        self._raised = [(each.tick, each.about) for each in kept if each.what == "floor"]
         self.states: list[Mapping[str, Doc]] = [{}]
         self.keys_used: list[Mapping[str, str]] = [{}]
         self.named: list[frozenset[str]] = [frozenset()]
@@ -77,6 +82,25 @@ class Ledger:
         return State(
             revision, self.states[revision], self.keys_used[revision], exists, self._as_of(revision)
         )
+
+    def floors(self, called: int, answered: int | None) -> list[int]:
+        """The floors that there were at some moment from ``called`` to ``answered``, ascending."""
+        end = FOREVER if answered is None else answered
+        before = [floor for tick, floor in self._raised if tick < called]
+        return [*([0, *before][-1:]), *(f for tick, f in self._raised if called <= tick <= end)]
+
+    def revision_at(self, time_us: int, head: int) -> int:
+        """The last revision up to ``head`` that was made at or before ``time_us``."""
+        made = self.log[:head]
+        return sum(each.commit.time_us <= time_us for each in made)
+
+    def is_told(self, document: Document | None, revision: int, key: str, tick: int | None) -> bool:
+        """Whether ``document`` is what ``revision`` has; of a tombstone at or below the floor
+        nothing may be left."""
+        doc = self.states[revision].get(key)
+        if document is None and doc is not None and live(doc) is None:
+            return doc.revision <= self.floors(tick or FOREVER, tick)[-1]
+        return same(document, doc)
 
     def _as_of(self, newest: int) -> Callable[[int, str], Doc | None]:
         def as_of(revision: int, key: str) -> Doc | None:

@@ -15,7 +15,7 @@ from gateway.commits.cache import Cache
 from gateway.store.memory import MemoryStore
 
 from . import breakages
-from .plan import Plan, crowded, doubtful, forgetful, quiet
+from .plan import Plan, crowded, doubtful, forgetful, quiet, watchful
 
 Patch = tuple[object, str, Any]
 
@@ -155,6 +155,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a reader shares a look at the head only if it began after the reader came",
         "read",
         (shared_reads.SharedReads, "standing", breakages.join_a_look_under_way),
+        adjust=watchful,
     ),
     "cached-at-a-revision": _mutation(
         "what was read from the store is cached only where the catalog still is at that revision",

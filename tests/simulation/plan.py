@@ -30,6 +30,7 @@ class Plan:
     cached_catalogs_max: int
     catch_up_max: int
     page_bytes_max: int
+    export_page: int
     turns: bool  # whether the workers are on one machine, and see each other's turns
 
     @property
@@ -61,6 +62,7 @@ def plan(rng: random.Random) -> Plan:
         cached_catalogs_max=rng.choice((1, 200_000, 200_000)),
         catch_up_max=rng.choice((0, 2, 1_000)),
         page_bytes_max=rng.choice((100, 1 << 23)),
+        export_page=rng.choice((1, 2, 500)),
         turns=rng.random() < 0.3,
     )
 
@@ -110,6 +112,23 @@ def forgetful(chosen: Plan) -> Plan:
     )
 
 
+def watchful(chosen: Plan) -> Plan:
+    """Mostly reads of one document, and answers that take long now and then."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=1,
+        keys=1,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(deadline_ms=2_000),
+        faults=Faults(slow=0.2, latency_s=0.005),
+        outages=False,
+        think_s=0.002,
+        tastes=Tastes(reading=0.7, transactions=0.0, settings=0.0, deletions=0.0),
+    )
+
+
 def quiet(chosen: Plan) -> Plan:
     """Nothing fails; several catalogs, and workers whose tasks never fall behind."""
     return replace(
@@ -130,7 +149,7 @@ def _tastes(rng: random.Random) -> Tastes:
     return Tastes(
         reading=rng.choice((0.1, 0.3, 0.6)),
         transactions=rng.choice((0.0, 0.2, 0.2, 0.6)),
-        settings=rng.choice((0.0, 0.0, 0.04)),
+        settings=rng.choice((0.0, 0.0, 0.08)),
         deletions=rng.choice((0.0, 0.0, 0.06)),
     )
 

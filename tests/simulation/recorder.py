@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,16 @@ class Kept:
     about: Any
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Documents at one revision. ``next_after`` and ``whole``: whether that is all of them."""
+
+    revision: int
+    documents: Mapping[str, Document | None]
+    next_after: str | None = None
+    whole: bool = True
+
+
 @dataclass
 class Call:
     """One call of a client. ``answered`` stays None where no answer ever came.
@@ -66,6 +76,8 @@ class Call:
     outcome: Outcome | None = None
     reading: Reading | None = None
     page: CommitPage | None = None
+    listed: Listed | None = None
+    revision: int | None = None
     reply: Commit | None = None
     error: Exception | None = None
     commit_id: str | None = None

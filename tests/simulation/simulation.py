@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 
-from gateway.commits import cache, observe
+from gateway.commits import cache, listing, observe
 from gateway.commits import history as gateway_history
 from gateway.commits.requests import Applied
 from gateway.commits.service import Gateway
@@ -220,6 +220,8 @@ def _constants(chosen: Plan) -> Iterator[None]:
         (cache, "_CATALOGS_MAX", chosen.cached_catalogs_max),
         (observe, "_CATCH_UP_COMMITS_MAX", chosen.catch_up_max),
         (gateway_history, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
+        (listing, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
+        (listing, "_EXPORT_PAGE", chosen.export_page),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in bounds]
     for module, name, bound in bounds:

@@ -47,7 +47,8 @@ def test_the_histories_have_every_kind_of_answer() -> None:
             *("precondition_failed", "patch_does_not_fit", "document_not_found"),
             *("idempotency_key_reused", "queue_full", "deadline_exceeded", "store_unavailable"),
             *("precondition_required", "schema_violation", "target_exists", "catalog_not_found"),
-            *("read-ok", "read-at-ok", "page-ok", "reply-ok"),
+            *("read-ok", "read-at-ok", "read-then-ok", "page-ok", "reply-ok"),
+            *("list-ok", "several-ok", "export-ok", "revision-at-ok", "revision_not_found"),
         )
         if outcomes[name] < 3
     }

@@ -41,7 +41,9 @@ def history(recording: Recording) -> str:
         ask = call.ask
         lines.append((call.called, f"{call.called_s:10.4f} {call.worker} <- {ask}"))
         if call.answered is not None:
-            told = call.reading or call.page or call.reply or call.error or call.outcome
+            told = (
+                call.reading or call.page or call.listed or call.reply or call.error or call.outcome
+            )
             text = f"{call.answered_s:10.4f} {call.worker} -> {ask.label} {outcome_name(call)}"
             lines.append((call.answered, f"{text} {told}"))
     for catalog, log in recording.logs.items():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from gateway.commits.errors import CommitError
 from gateway.commits.requests import Refused, Written
 from gateway.commits.service import Gateway
+from gateway.model import Document
 
 from .asks import Ask
-from .recorder import Call, Recording
+from .recorder import Call, Listed, Recording
 from .scheduler import Process, Scheduler
 from .sim_requests import PRINCIPAL, request_of
 from .sim_runtime import SimEvent
@@ -33,8 +34,11 @@ class Worker:
 
     def call(self, ask: Ask, done: SimEvent) -> Call:
         """Begin to serve a call; ``done`` is set when it is answered, or the worker is dead."""
-        (call,) = self._begin([ask], done, lambda calls: serve_call(self._gateway, calls[0]))
+        (call,) = self._begin([ask], done, self._serve)
         return call
+
+    def _serve(self, calls: Sequence[Call]) -> None:
+        serve_call(self._gateway, calls[0], self._scheduler.sleep)
 
     def call_bulk(self, asks: Sequence[Ask], done: SimEvent) -> list[Call]:
         """The same for many writes that come at once, each for itself."""
@@ -87,19 +91,44 @@ class Worker:
         return self.process.suspended_s - ahead_s
 
 
-def serve_call(gateway: Gateway, call: Call) -> None:
+def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
     """Raises CommitError."""
-    ask = call.ask
-    if ask.writes:
-        serve_write(gateway, call)
-    elif ask.kind == "read":
-        call.reading = gateway.read(ask.catalog, ask.key)
-    elif ask.kind == "read-at":
-        call.reading = gateway.read_at_revision(ask.catalog, ask.key, ask.revision)
-    elif ask.kind == "page":
-        call.page = gateway.commits(ask.catalog, after=ask.revision, limit=3, key=None)
-    else:
-        call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
+    ask, revision = call.ask, call.ask.revision
+    match ask.kind:
+        case "write" | "delete-catalog":
+            serve_write(gateway, call)
+        case "read":
+            call.reading = gateway.read(ask.catalog, ask.key)
+        case "read-at":
+            call.reading = gateway.read_at_revision(ask.catalog, ask.key, revision or 0)
+        case "read-then":
+            call.reading = gateway.read_at_time(ask.catalog, ask.key, ask.time_us)
+        case "page":
+            call.page = gateway.commits(ask.catalog, after=revision or 0, limit=3, key=None)
+        case "reply":
+            call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
+        case "list":
+            page = gateway.listing.page(
+                ask.catalog, prefix="", after=ask.after, limit=ask.limit, revision=revision
+            )
+            documents = {document.key: document for document in page.documents}
+            call.listed = Listed(page.revision, documents, page.next_after)
+        case "several":
+            call.listed = Listed(*gateway.listing.several(ask.catalog, ask.keys, revision=revision))
+        case "export":
+            serve_export(gateway, call, sleep)
+        case "revision-at":
+            call.revision = gateway.listing.revision_at(ask.catalog, ask.time_us)
+
+
+def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
+    export = gateway.listing.export(call.ask.catalog, revision=call.ask.revision)
+    documents: dict[str, Document | None] = {}
+    call.listed = Listed(export.revision, documents, whole=False)
+    for document in export.documents:
+        sleep(call.ask.pause_s)
+        documents[document.key] = document
+    call.listed = Listed(export.revision, documents)
 
 
 def serve_write(gateway: Gateway, call: Call) -> None:

@@ -10,6 +10,11 @@ from typing import Any
 from .asks import SETTINGS, Action, Ask, Compare, Kind, Name, Tag, digest, write
 from .model_edits import GONE
 
+_LOOKS: tuple[Kind, ...] = (
+    *("read", "read", "read", "read", "read", "read", "read", "read", "read-at", "read-then"),
+    *("page", "reply", "list", "list", "list", "several", "several", "export", "revision-at"),
+)
+
 
 @dataclass(frozen=True)
 class Tastes:
@@ -48,6 +53,8 @@ class Wishes:
         self._count = 0
         self._known: dict[tuple[str, str], Known] = {}
         self._revisions: dict[str, int] = {}
+        self._times_us: dict[str, list[int]] = {}
+        self._left_over: list[Ask] = []
 
     def seen(self, catalog: str, key: str, token: str | None, content: Any, revision: int) -> None:
         known = self._known.setdefault((catalog, key), Known())
@@ -56,8 +63,18 @@ class Wishes:
         known.content = content
         self._revisions[catalog] = max(revision, self._revisions.get(catalog, 0))
 
+    def remember(self, catalog: str, time_us: int) -> None:
+        """Something was committed at that time."""
+        self._times_us.setdefault(catalog, []).append(time_us)
+
+    def left_over(self, ask: Ask, revision: int, after: str) -> None:
+        """A page was not the last one."""
+        self._left_over.append(replace(ask, revision=revision, after=after))
+
     def next(self) -> Ask:
         label = self._label()
+        if self._left_over and self._happens(0.5):
+            return replace(self._left_over.pop(), label=label)
         catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
         if self._happens(self._tastes.reading):
             return self._look(catalog, key, label)
@@ -108,7 +125,7 @@ class Wishes:
 
     def _settings(self) -> Action:
         most = {"schemas": {"*": {"properties": {"n": {"maximum": self._rng.randrange(1, 3)}}}}}
-        values: tuple[Any, ...] = ({}, {}, {"require_precondition": True}, most)
+        values: tuple[Any, ...] = ({}, {"require_precondition": True}, most, most)
         if self._happens(0.3):
             return Action("delete", SETTINGS)
         return Action("put", SETTINGS, self._rng.choice(values))
@@ -175,11 +192,24 @@ class Wishes:
         return self._rng.choice(choices)
 
     def _look(self, catalog: Name, key: Name, label: str) -> Ask:
-        newest = self._revisions.get(catalog, 0)
-        kind: Kind = self._rng.choice(("read",) * 6 + ("read-at", "page", "reply"))
-        revision = max(0, newest + self._rng.randrange(-6, 2))
+        kind: Kind = self._rng.choice(_LOOKS)
+        revision: int | None = max(0, self._revision(catalog) + self._rng.randrange(-5, 2))
+        if kind in ("list", "several", "export") and self._happens(0.6):
+            revision = None
         back = f"{self._client}.{max(1, self._count - self._rng.randrange(1, 5))}"
-        return Ask(kind, catalog, key, label, revision=revision, idempotency_key=back)
+        time_us = self._rng.choice(self._times_us.get(catalog, [1_700_000_000_000_000]))
+        return Ask(
+            kind,
+            catalog,
+            key,
+            label,
+            revision=revision,
+            idempotency_key=back,
+            time_us=time_us + self._rng.choice((-1, 0, 0, 1, 100_000)),
+            limit=self._rng.choice((1, 2, 100)),
+            keys=tuple(self._rng.sample(self._keys, self._rng.randrange(1, len(self._keys) + 1))),
+            pause_s=self._rng.choice((0.0, 0.0, 0.02, 20.0)) if kind == "export" else 0.0,
+        )
 
     def _action(self, catalog: Name, key: Name, label: str) -> Action:
         known = self._of(catalog, key)
