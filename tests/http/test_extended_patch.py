@@ -1,0 +1,158 @@
+"""The extended patch as a media type of PATCH; what it does is tested with the patch language."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.http.conftest import Catalog, problem
+
+EXTENDED = "application/vnd.metadata.patch+json"
+SCHEMA = {"fields": [{"path": "user.name", "tags": ["a"]}, {"path": "id", "tags": []}], "n": 1}
+KEYS = {"/fields": ["path"]}
+
+
+def send(catalog: Catalog, body: Any, query: str = "", **headers: str) -> TestResponse:
+    return catalog.client.patch(
+        catalog.document("k") + query,
+        data=json.dumps(body),
+        content_type=EXTENDED,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+@pytest.fixture
+def schema(catalog: Catalog) -> Catalog:
+    catalog.put(SCHEMA)
+    return catalog
+
+
+def last_patch(catalog: Catalog) -> Any:
+    commits = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
+    return commits[-1]["changes"][0]["patch"]
+
+
+def test_items_are_addressed_by_key_and_recorded_by_index(schema: Catalog) -> None:
+    body = {
+        "patch": [
+            {"op": "contains", "path": "/fields/user.name/path", "value": "name"},
+            {"op": "add_to_set", "path": "/fields/user.name/tags", "value": "b"},
+            {"op": "increment", "path": "/n", "value": 2},
+        ],
+        "array_primary_keys": KEYS,
+    }
+    answer = send(schema, body)
+    assert (answer.status_code, answer.get_json()["changed"]) == (200, True)
+    content = schema.get().get_json()
+    assert (content["fields"][0]["tags"], content["n"]) == (["a", "b"], 3)
+    assert {each["op"] for each in last_patch(schema)} <= {"add", "replace", "remove"}
+    assert all("user.name" not in each["path"] for each in last_patch(schema))
+
+
+def test_set_operations_sent_again_change_nothing(schema: Catalog) -> None:
+    body = {"patch": [{"op": "add_to_set", "path": "/fields/1/tags", "value": "x"}]}
+    assert send(schema, body).get_json()["changed"] is True
+    content = send(schema, body).get_json()
+    assert (content["changed"], content["revision"]) == (False, 2)
+
+
+def test_a_false_predicate_is_a_failed_test(schema: Catalog) -> None:
+    body = {"patch": [{"op": "increment", "path": "/n"}, {"op": "less", "path": "/n", "value": 2}]}
+    content = problem(send(schema, body), 409, "test_failed")
+    assert (content["operation"], content["pointer"], content["actual"]) == (1, "/n", 2)
+    assert content["current"]["revision"] == 1
+    assert schema.get().get_json() == SCHEMA
+
+
+def test_an_absent_document(catalog: Catalog) -> None:
+    problem(
+        send(catalog, {"patch": [{"op": "increment", "path": "/n"}]}), 404, "document_not_found"
+    )
+    body = {"patch": [{"op": "add", "path": "/a/b", "value": 1, "create_parents": True}]}
+    answer = send(catalog, body)
+    assert (answer.status_code, "Location" in answer.headers) == (201, True)
+    assert catalog.get().get_json() == {"a": {"b": 1}}
+    assert catalog.get(query="?revision=1").get_json() == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ([], "invalid_patch"),
+        ({}, "invalid_patch"),
+        ({"patch": {}}, "invalid_patch"),
+        ({"patch": [], "keys": {}}, "invalid_patch"),
+        ({"patch": [], "array_primary_keys": []}, "invalid_patch"),
+        ({"patch": [{"op": "append", "path": "/n"}]}, "unknown_operation"),
+        ({"patch": [{"op": "remove", "path": "n", "if_exists": True}]}, "invalid_pointer"),
+        ({"patch": [{"op": "increment", "path": "/n", "value": "1"}]}, "invalid_patch"),
+    ],
+)
+def test_what_is_no_extended_patch_is_400(schema: Catalog, body: Any, code: str) -> None:
+    problem(send(schema, body), 400, code)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "add", "path": "/x", "value": 2**64},
+        {"op": "add", "path": "/a\0/b", "value": 1, "create_parents": True},
+        {"op": "add_to_set", "path": "/fields", "value": {"\0": 1}},
+    ],
+)
+def test_what_cant_be_stored_is_422(schema: Catalog, operation: Any) -> None:
+    content = problem(send(schema, {"patch": [operation]}), 422, "unstorable_value")
+    assert content["operation"] == 0
+    assert schema.get().get_json() == SCHEMA
+
+
+def test_sums_beyond_64_bits_are_no_500(schema: Catalog) -> None:
+    body = {"patch": [{"op": "increment", "path": "/n", "value": 2**63 - 1}]}
+    problem(send(schema, body), 409, "patch_does_not_fit")
+
+
+def test_limits(schema: Catalog) -> None:
+    many = [{"op": "increment", "path": "/n"}] * 1001
+    content = problem(send(schema, {"patch": many}), 413, "over_limit")
+    assert content["limit"] == "patch_operations_max"
+    nested: Any = 1
+    for _ in range(101):
+        nested = [nested]
+    body = {"patch": [{"op": "add", "path": "/x", "value": nested}]}
+    problem(send(schema, body), 422, "nesting_too_deep")
+
+
+def test_an_increment_under_an_idempotency_key_counts_once(schema: Catalog) -> None:
+    body = {"patch": [{"op": "increment", "path": "/n"}]}
+    first = send(schema, body, Idempotency_Key="i")
+    again = send(schema, body, Idempotency_Key="i")
+    assert again.get_json() == first.get_json()
+    assert schema.get().get_json()["n"] == 2
+    answer = send(schema, {"patch": [*body["patch"], *body["patch"]]}, Idempotency_Key="i")
+    problem(answer, 422, "idempotency_key_reused")
+
+
+def test_conditions_and_dry_runs(schema: Catalog) -> None:
+    body = {"patch": [{"op": "increment", "path": "/n"}]}
+    problem(send(schema, body, If_Match='"x"'), 412, "precondition_failed")
+    assert send(schema, body, "?dry_run=true").get_json()["changed"] is True
+    assert schema.head_revision() == 1
+
+
+def test_rebase_by_key_goes_on_past_other_fields(schema: Catalog) -> None:
+    token = schema.get().headers["ETag"]
+    schema.patch({"op": "add", "path": "/fields/1/tags/-", "value": "new"})
+    body = {
+        "patch": [{"op": "add", "path": "/fields/user.name/doc", "value": "d"}],
+        "array_primary_keys": KEYS,
+    }
+    answer = send(schema, body, If_Match=token, Prefer="rebase")
+    assert answer.get_json()["rebased_from"] == token.strip('"')
+    schema.patch({"op": "replace", "path": "/fields/0/path", "value": "renamed"})
+    content = problem(
+        send(schema, body, If_Match=token, Prefer="rebase"), 412, "precondition_failed"
+    )
+    assert content["overlap"]

@@ -1,0 +1,114 @@
+"""`Prefer: rebase`: told whenever it was applied, refused with what stands in its way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.http.conftest import Catalog, problem
+
+REBASE = {"Prefer": "rebase"}
+
+
+def replace(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "replace", "path": path, "value": value}
+
+
+@pytest.fixture
+def stale(catalog: Catalog) -> str:
+    """The token of {"a": 1, "b": 1, "list": [1]}, whose ``a`` is 2 by now."""
+    token = catalog.put({"a": 1, "b": 1, "list": [1]}).headers["ETag"]
+    catalog.patch(replace("/a", 2))
+    return str(token)
+
+
+def test_it_is_applied_and_told(catalog: Catalog, stale: str) -> None:
+    answer = catalog.patch(replace("/b", 5), If_Match=stale, Prefer="rebase, return=minimal")
+    assert answer.status_code == 204
+    assert answer.headers["Preference-Applied"] == "return=minimal, rebase"
+    assert catalog.get().get_json() == {"a": 2, "b": 5, "list": [1]}
+    answer = catalog.merge({"list": None}, If_Match=stale, **REBASE)
+    assert answer.get_json()["rebased_from"] == stale.strip('"')
+    assert answer.headers["Preference-Applied"] == "rebase"
+    commits = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
+    token = stale.strip('"')
+    assert [each["rebased_from"] for each in commits] == [None, None, token, token]
+
+
+def test_where_it_isnt_needed_nothing_is_told(catalog: Catalog, stale: str) -> None:
+    answers = [
+        catalog.patch(replace("/b", 5), **REBASE),
+        catalog.patch(replace("/b", 6), If_Match=catalog.get().headers["ETag"], **REBASE),
+        catalog.patch(replace("/b", 7), If_Match="*", **REBASE),
+    ]
+    for answer in answers:
+        assert answer.get_json()["rebased_from"] is None
+        assert "Preference-Applied" not in answer.headers
+    assert stale
+
+
+def test_what_overlaps_is_named(catalog: Catalog, stale: str) -> None:
+    answer = catalog.patch(replace("/b", 5), replace("/a", 5), If_Match=stale, **REBASE)
+    content = problem(answer, 412, "precondition_failed")
+    assert content["overlap"] == ["/a"]
+    assert content["not_rebased"]
+    assert [each["revision"] for each in content["changes_since"]] == [2]
+    assert "Preference-Applied" not in answer.headers
+    assert catalog.get().get_json()["b"] == 1
+
+
+def test_without_the_preference_it_is_refused(catalog: Catalog, stale: str) -> None:
+    content = problem(catalog.patch(replace("/b", 5), If_Match=stale), 412, "precondition_failed")
+    assert not {"overlap", "not_rebased"} & content.keys()
+
+
+def test_only_patches_are_rebased(catalog: Catalog, stale: str) -> None:
+    for answer in (
+        catalog.put(1, If_Match=stale, **REBASE),
+        catalog.delete(If_Match=stale, **REBASE),
+    ):
+        content = problem(answer, 412, "precondition_failed")
+        assert "only a patch" in content["not_rebased"]
+
+
+def test_a_document_made_again_is_another_one(catalog: Catalog, stale: str) -> None:
+    catalog.delete()
+    content = problem(
+        catalog.patch(replace("/b", 5), If_Match=stale, **REBASE), 412, "precondition_failed"
+    )
+    assert "exist" in content["not_rebased"]
+    catalog.put({"a": 1, "b": 1, "list": [1]})
+    content = problem(
+        catalog.patch(replace("/b", 5), If_Match=stale, **REBASE), 412, "precondition_failed"
+    )
+    assert "made again" in content["not_rebased"]
+
+
+def test_a_replay_says_the_same(catalog: Catalog, stale: str) -> None:
+    headers = {"If_Match": stale, "Idempotency_Key": "i", **REBASE}
+    first = catalog.patch(replace("/b", 5), **headers)
+    again = catalog.patch(replace("/b", 5), **headers)
+    assert again.get_json() == first.get_json()
+    assert again.headers["Preference-Applied"] == "rebase"
+
+
+def test_what_holds_by_now_is_no_change_and_says_from_where(catalog: Catalog, stale: str) -> None:
+    answer = catalog.patch(replace("/b", 1), If_Match=stale, **REBASE)
+    content = answer.get_json()
+    assert (content["changed"], content["rebased_from"]) == (False, stale.strip('"'))
+
+
+def test_a_dry_run_tells_whether_it_could_be(catalog: Catalog, stale: str) -> None:
+    answer = catalog.patch(replace("/b", 5), query="?dry_run=true", If_Match=stale, **REBASE)
+    assert answer.get_json()["rebased_from"] == stale.strip('"')
+    assert catalog.get().get_json()["b"] == 1
+
+
+def test_long_pointers_are_shortened(catalog: Catalog) -> None:
+    name = "x" * 50_000
+    token = catalog.put({name: 1}).headers["ETag"]
+    catalog.put({name: 2})
+    answer = catalog.patch(replace(f"/{name}", 5), If_Match=token, **REBASE)
+    problem(answer, 412, "precondition_failed")
+    assert len(answer.data) < 5000

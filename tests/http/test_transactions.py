@@ -1,0 +1,641 @@
+"""Transactions over HTTP: what is checked, committed, answered and answered again."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+import patching
+from gateway.commits.requests import Put
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import RequestLimits, create_app
+from gateway.model import SETTINGS_KEY
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+from tests.http.served import serving
+
+ABSENT: dict[str, Any] = {"etag": None, "revision": None, "exists": False}
+
+
+def send(catalog: Catalog, body: Any, query: str = "", **headers: str) -> TestResponse:
+    return catalog.client.post(
+        f"{catalog.path}/transactions{query}",
+        data=json.dumps(body),
+        content_type="application/json",
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+def then(catalog: Catalog, *actions: Any, **headers: str) -> TestResponse:
+    return send(catalog, {"then": actions}, **headers)
+
+
+def put(key: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"action": "put", "key": key, "value": value, **more}
+
+
+def done(answer: TestResponse) -> dict[str, Any]:
+    assert answer.status_code == 200, answer.data
+    content = answer.get_json()
+    assert {"catalog", "succeeded", "changed", "revision", "commit_id", "attempts"} <= set(content)
+    assert answer.headers["Catalog-Revision"] == str(content["revision"])
+    assert answer.headers["Attempts"] == str(content["attempts"])
+    assert answer.headers.get("Commit-Id") == content["commit_id"]
+    return dict(content)
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Catalog:
+    """``info`` and ``route`` at revision 1."""
+    done(then(catalog, put("info", {"n": 1}), put("route", [1])))
+    return catalog
+
+
+class TestAnswers:
+    def test_each_action_has_its_result(self, catalog: Catalog) -> None:
+        content = done(
+            then(
+                catalog,
+                put("a", {"x": 1}, attributes={"mode": "replace", "value": {"o": 1}}),
+                {"action": "patch", "key": "a", "patch": [{"op": "add", "path": "/y", "value": 2}]},
+                {"action": "merge", "key": "a", "value": {"x": None}},
+                {"action": "move", "from": "a", "to": "b"},
+                {"action": "attributes", "key": "b", "patch": [{"op": "remove", "path": "/o"}]},
+                {"action": "get", "key": "b"},
+                {"action": "delete", "key": "never"},
+                {"action": "touch"},
+            )
+        )
+        token = catalog.get("b").headers["ETag"].strip('"')
+        there = {"etag": token, "revision": 1, "exists": True}
+        assert content.pop("commit_id")
+        assert content == {
+            "catalog": catalog.name,
+            "succeeded": True,
+            "changed": True,
+            "revision": 1,
+            "attempts": 1,
+            "results": [
+                {"action": "put", "key": "a", **ABSENT},
+                {"action": "patch", "key": "a", **ABSENT},
+                {"action": "merge", "key": "a", **ABSENT},
+                {"action": "move", "from": "a", "key": "b", **there},
+                {"action": "attributes", "key": "b", **there},
+                {"action": "get", "key": "b", **there, "value": {"y": 2}},
+                {"action": "delete", "key": "never", **ABSENT},
+                {"action": "touch", "key": None, **dict.fromkeys(ABSENT)},
+            ],
+        }
+
+    def test_the_tag_names_all_written_documents_that_exist(self, catalog: Catalog) -> None:
+        actions = [put("a;b", 1), put("c", 2), {"action": "delete", "key": "d"}]
+        answer = then(catalog, *actions, {"action": "get", "key": "e"})
+        first, second = (catalog.get(key).headers["ETag"].strip('"') for key in ("a;b", "c"))
+        assert answer.headers["ETag"] == f'"a%3Bb={first};c={second}"'
+        assert then(catalog, put("c", 3), If_Match=answer.headers["ETag"]).status_code == 200
+        assert then(catalog, put("c", 4), If_Match=answer.headers["ETag"]).status_code == 412
+
+    def test_a_tag_that_would_be_too_long_is_left_out(self, catalog: Catalog) -> None:
+        answer = then(catalog, *(put(f"key-{n}" * 20, n) for n in range(100)))
+        assert done(answer)["changed"]
+        assert "ETag" not in answer.headers
+
+    def test_what_changes_nothing_has_no_commit(self, table: Catalog) -> None:
+        for body in (
+            {},
+            {"then": [put("info", {"n": 1.0})]},
+            {"then": [{"action": "get", "key": "x"}]},
+        ):
+            content = done(send(table, body))
+            assert (content["changed"], content["revision"]) == (False, 1)
+            assert content["commit_id"] is None
+
+    def test_a_touch_alone_moves_the_revision(self, table: Catalog) -> None:
+        assert done(then(table, {"action": "touch"}))["revision"] == 2
+
+    def test_minimal_and_representation(self, table: Catalog) -> None:
+        answer = then(table, put("info", 2), Prefer="return=minimal, wait=5")
+        assert "results" not in done(answer)
+        assert answer.headers["Preference-Applied"] == "return=minimal, wait=5"
+        answer = then(table, put("info", 3), Prefer="return=representation")
+        assert done(answer)["results"][0]["value"] == 3
+        assert answer.headers["Preference-Applied"] == "return=representation"
+
+    def test_a_dry_run_shows_the_changes_and_makes_none(self, table: Catalog) -> None:
+        actions = [put("info", {"n": 2}), {"action": "move", "from": "route", "to": "r"}]
+        for answer in (
+            send(table, {"then": actions}, "?dry_run=true"),
+            send(table, {"then": actions, "dry_run": True}),
+        ):
+            content = done(answer)
+            assert (content["dry_run"], content["changed"], content["revision"]) == (True, True, 1)
+            assert [(each["key"], each["action"]) for each in content["changes"]] == [
+                ("info", "put"),
+                ("route", "delete"),
+                ("r", "put"),
+            ]
+            assert [each["etag"] for each in content["results"]] == [None, None]
+            assert [each["exists"] for each in content["results"]] == [True, True]
+            assert "ETag" not in answer.headers
+        assert table.head_revision() == 1
+
+    def test_values_that_would_be_too_much_in_one_answer_are_left_out(
+        self, catalog: Catalog
+    ) -> None:
+        for key in "abcde":
+            catalog.put("x" * 4_000_000, key)
+        got = done(then(catalog, *({"action": "get", "key": key} for key in "abcde")))["results"]
+        assert ["value" in each for each in got] == [True, True, True, True, False]
+        assert got[4]["too_large"] is True
+        assert got[4]["etag"]
+
+
+class TestCompares:
+    def test_all_true_or_else(self, table: Catalog) -> None:
+        etag = table.get("info").headers["ETag"].strip('"')
+        compare = [
+            {"key": "info", "etag": etag},
+            {"key": "info", "equals": {"n": 1}},
+            {"key": "info", "test": [{"op": "less", "path": "/n", "value": 2}]},
+            {"key": "new", "absent": True},
+            {"resource_version": 1},
+        ]
+        body = {
+            "compare": compare,
+            "then": [put("info", 2)],
+            "else": [{"action": "get", "key": "info"}],
+        }
+        assert done(send(table, body))["succeeded"] is True
+        content = done(send(table, body))
+        assert (content["succeeded"], content["changed"]) == (False, False)
+        assert content["results"][0]["value"] == 2
+
+    def test_without_else_it_is_refused_with_what_is_there(self, table: Catalog) -> None:
+        compare = [
+            {"key": "info", "etag": "1-x"},
+            {"key": "route", "equals": [1]},
+            {"key": "never", "equals": 1},
+            {"resource_version": 0},
+        ]
+        body = {"compare": compare, "then": [put("a", 1)]}
+        content = problem(send(table, body), 412, "precondition_failed")
+        current = table.get("info")
+        token = {"etag": current.headers["ETag"].strip('"'), "revision": 1}
+        failed = content["failed_compares"]
+        assert [(each["index"], each["key"]) for each in failed] == [
+            (0, "info"),
+            (2, "never"),
+            (3, None),
+        ]
+        assert failed[0]["current"] == {**token, "value": {"n": 1}}
+        assert failed[1]["current"] is None
+        assert all(each["detail"] for each in failed)
+        assert content["resource_version"] == 1
+        assert table.get("a").status_code == 404
+
+    def test_values_in_a_refusal_are_bounded_in_sum(self, catalog: Catalog) -> None:
+        keys = [f"k{n}" for n in range(5)]
+        for key in keys:
+            catalog.put("x" * 400_000, key)
+        body = {"compare": [{"key": key, "absent": True} for key in keys]}
+        answer = send(catalog, body)
+        content = problem(answer, 412, "precondition_failed")
+        assert [each["current"]["etag"] is not None for each in content["failed_compares"]]
+        assert len(answer.data) < 1_100_000
+
+    def test_a_stale_revision_tells_what_changed_since(self, table: Catalog) -> None:
+        table.put(2, "info")
+        stale = [
+            send(table, {"compare": [{"resource_version": 1}]}),
+            send(table, {"then": [put("a", 1)]}, "?resource_version=1"),
+            send(table, {"then": [put("a", 1)]}, If_Match='"@1"'),
+        ]
+        for answer in stale:
+            content = problem(answer, 412, "precondition_failed")
+            assert [each["revision"] for each in content["changes_since"]] == [2]
+            assert content["resource_version"] == 2
+
+    def test_an_else_that_cant_be_done_says_where(self, table: Catalog) -> None:
+        body = {
+            "compare": [{"key": "info", "absent": True}],
+            "else": [{"action": "touch"}, {"action": "move", "from": "x", "to": "y"}],
+        }
+        content = problem(send(table, body), 404, "document_not_found")
+        assert (content["action"], content["branch"], content["key"]) == (1, "else", "x")
+        assert table.head_revision() == 1
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("action", "status", "code"),
+        [
+            ({"action": "move", "from": "info", "to": "route"}, 409, "target_exists"),
+            ({"action": "move", "from": "info", "to": "info"}, 409, "target_exists"),
+            ({"action": "move", "from": "x", "to": "y"}, 404, "document_not_found"),
+            ({"action": "merge", "key": "x", "value": {}}, 404, "document_not_found"),
+            (
+                {"action": "patch", "key": "info", "patch": [{"op": "remove", "path": "/x"}]},
+                409,
+                "path_missing",
+            ),
+            (
+                {"action": "patch", "key": "info", "patch": [{"op": "defined", "path": "/x"}]},
+                409,
+                "test_failed",
+            ),
+            ({"action": "attributes", "key": "x", "value": {}}, 404, "document_not_found"),
+            ({"action": "attributes", "key": "info", "value": 5}, 422, "invalid_attributes"),
+            (
+                {"action": "attributes", "key": "info", "value": {"x": "y" * 70_000}},
+                413,
+                "over_limit",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("before", [0, 1])
+    def test_an_action_that_cant_be_done_is_named_and_nothing_is_half_done(
+        self, table: Catalog, action: Any, status: int, code: str, before: int
+    ) -> None:
+        content = problem(then(table, *[put("new", 1)] * before, action), status, code)
+        assert content.get("action", 0) == before
+        assert (table.head_revision(), table.get("new").status_code) == (1, 404)
+
+    @pytest.mark.parametrize(
+        ("body", "code", "pointer"),
+        [
+            ([], "invalid_body", ""),
+            ({"compares": []}, "invalid_body", "/compares"),
+            ({"then": {}}, "invalid_body", "/then"),
+            ({"else": None}, "invalid_body", "/else"),
+            ({"message": 1}, "invalid_body", "/message"),
+            ({"message": "x" * 1001}, "invalid_body", "/message"),
+            ({"dry_run": "true"}, "invalid_body", "/dry_run"),
+            ({"then": [5]}, "invalid_body", "/then/0"),
+            ({"then": [{}]}, "invalid_body", "/then/0"),
+            ({"then": [{"action": "drop"}]}, "invalid_body", "/then/0/action"),
+            ({"then": [{"action": ["put"]}]}, "invalid_body", "/then/0/action"),
+            ({"then": [{"action": "touch", "key": "k"}]}, "invalid_body", "/then/0/key"),
+            ({"else": [{"action": "get"}]}, "invalid_body", "/else/0"),
+            ({"then": [{"action": "get", "key": 1}]}, "invalid_body", "/then/0/key"),
+            ({"then": [{"action": "get", "key": ""}]}, "invalid_name", "/then/0/key"),
+            ({"then": [{"action": "move", "from": "a", "to": ""}]}, "invalid_name", "/then/0/to"),
+            ({"then": [{"action": "put", "key": "a"}]}, "invalid_body", "/then/0"),
+            ({"then": [put("a", 1, values=1)]}, "invalid_body", "/then/0/values"),
+            ({"then": [put("a", 1, attributes={})]}, "invalid_body", "/then/0/attributes"),
+            (
+                {"then": [put("a", 1, attributes={"mode": "drop"})]},
+                "invalid_body",
+                "/then/0/attributes/mode",
+            ),
+            (
+                {"then": [put("a", 1, attributes={"mode": ["keep"]})]},
+                "invalid_body",
+                "/then/0/attributes/mode",
+            ),
+            (
+                {"then": [put("a", 1, attributes={"mode": "keep", "value": {}})]},
+                "invalid_body",
+                "/then/0/attributes",
+            ),
+            (
+                {"then": [put("a", 1, attributes={"mode": "replace", "value": 1})]},
+                "invalid_body",
+                "/then/0/attributes/value",
+            ),
+            ({"then": [{"action": "attributes", "key": "a"}]}, "invalid_body", "/then/0"),
+            ({"then": [{"action": "patch", "key": "a"}]}, "invalid_body", "/then/0"),
+            (
+                {"then": [{"action": "patch", "key": "a", "patch": {}}]},
+                "invalid_patch",
+                "/then/0/patch",
+            ),
+            (
+                {"then": [{"action": "patch", "key": "a", "patch": [{"op": "x", "path": ""}]}]},
+                "unknown_operation",
+                "/then/0/patch/0/op",
+            ),
+            (
+                {
+                    "then": [
+                        {"action": "patch", "key": "a", "patch": [{"op": "remove", "path": "x"}]}
+                    ]
+                },
+                "invalid_pointer",
+                "/then/0/patch/0/path",
+            ),
+            (
+                {
+                    "then": [
+                        {
+                            "action": "patch",
+                            "key": "a",
+                            "patch": [],
+                            "array_primary_keys": {"/x": []},
+                        }
+                    ]
+                },
+                "invalid_patch",
+                "/then/0/array_primary_keys",
+            ),
+            ({"compare": [{}]}, "invalid_body", "/compare/0"),
+            ({"compare": [{"key": "a"}]}, "invalid_body", "/compare/0"),
+            ({"compare": [{"key": "a", "absent": False}]}, "invalid_body", "/compare/0/absent"),
+            ({"compare": [{"key": "a", "absent": 1}]}, "invalid_body", "/compare/0/absent"),
+            ({"compare": [{"key": "a", "etag": '"1-x"'}]}, "invalid_body", "/compare/0/etag"),
+            ({"compare": [{"key": "a", "etag": None}]}, "invalid_body", "/compare/0/etag"),
+            ({"compare": [{"key": "a", "etag": "x", "equals": 1}]}, "invalid_body", "/compare/0"),
+            ({"compare": [{"key": "a", "resource_version": 1}]}, "invalid_body", "/compare/0/key"),
+            (
+                {"compare": [{"resource_version": True}]},
+                "invalid_body",
+                "/compare/0/resource_version",
+            ),
+            ({"compare": [{"key": "a", "test": {}}]}, "invalid_patch", "/compare/0/test"),
+            (
+                {"compare": [{"key": "a", "test": [{"op": "remove", "path": ""}]}]},
+                "unknown_operation",
+                "/compare/0/test/0/op",
+            ),
+        ],
+    )
+    def test_a_malformed_body_names_the_place(
+        self, table: Catalog, body: Any, code: str, pointer: str
+    ) -> None:
+        content = problem(send(table, body), 400, code)
+        assert content["pointer"] == pointer
+        assert table.head_revision() == 1
+
+    @pytest.mark.parametrize(
+        ("body", "pointer"),
+        [
+            ({"then": [put("a", {"a": 2**64})]}, "/then/0/value/a"),
+            ({"then": [put("a", [{"\0": 1}])]}, "/then/0/value/0"),
+            ({"else": [put("a", "\ud800")]}, "/else/0/value"),
+            ({"compare": [{"key": "a", "equals": [2**64]}]}, "/compare/0/equals/0"),
+            ({"then": [{"action": "merge", "key": "a", "value": {"x": 2**64}}]}, "/then/0/value/x"),
+            (
+                {
+                    "then": [
+                        {
+                            "action": "patch",
+                            "key": "a",
+                            "patch": [{"op": "add", "path": "/\0", "value": 1}],
+                        }
+                    ]
+                },
+                "/then/0/patch/0",
+            ),
+            ({"then": [{"action": "get", "key": "\ud800"}]}, "/then/0/key"),
+            ({"message": "\ud800"}, "/message"),
+        ],
+    )
+    def test_what_cant_be_stored_names_the_place(
+        self, table: Catalog, body: Any, pointer: str
+    ) -> None:
+        assert problem(send(table, body), 422, "unstorable_value")["pointer"] == pointer
+
+    def test_each_value_is_held_to_the_limits_of_a_document(self) -> None:
+        small = Catalog(
+            behind(document_bytes_max=50, depth_max=3, transaction_actions_max=3),
+            "c",
+        )
+        deep = [[[1]]]
+        assert then(small, put("deep", deep)).status_code == 200
+        content = problem(then(small, put("deep", [deep])), 422, "nesting_too_deep")
+        assert content["pointer"] == "/then/0/value"
+        content = problem(then(small, put("a", "x" * 60)), 413, "over_limit")
+        assert (content["pointer"], content["limit"]) == ("/then/0/value", "document_bytes_max")
+        content = problem(then(small, *[{"action": "touch"}] * 4), 413, "over_limit")
+        assert (content["limit"], content["actual"]) == ("transaction_actions_max", 4)
+        problem(then(small, put("k" * 1025, 1)), 414, "name_too_long")
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"If_Match": "*"},
+            {"If_Match": '"1-x"'},
+            {"If_Match": '"a=1-x", "1-x"'},
+            {"If_Match": '"a=1-x;a=2-x"'},
+            {"If_Match": '"a=1-x;a=absent"'},
+            {"If_None_Match": "*"},
+            {"If_None_Match": '"a=1-x"'},
+            {"If_Unmodified_Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+            {"If_Modified_Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+        ],
+    )
+    def test_conditions_on_a_single_document_are_refused(
+        self, table: Catalog, headers: dict[str, str]
+    ) -> None:
+        problem(then(table, put("a", 1), **headers), 400, "invalid_condition")
+
+    def test_other_media_types_methods_and_parameters(self, table: Catalog) -> None:
+        path = f"{table.path}/transactions"
+        answer = table.client.post(path, data=b"{}", content_type="text/plain")
+        problem(answer, 415, "unsupported_media_type")
+        problem(table.client.get(path), 405, "method_not_allowed")
+        problem(send(table, {}, "?dryrun=true"), 400, "invalid_parameter")
+
+    def test_deeply_nested_bodies_are_refused(self, table: Catalog) -> None:
+        path = f"{table.path}/transactions"
+        for count in (500, 100_000):
+            raw = b'{"then":' + b"[" * count + b"]" * count + b"}"
+            answer = table.client.post(path, data=raw, content_type="application/json")
+            assert answer.status_code in (400, 422)
+            raw = b'{"compare":[{"key":"a","equals":' + b"[" * count + b"]" * count + b"}]}"
+            answer = table.client.post(path, data=raw, content_type="application/json")
+            problem(answer, 422, "nesting_too_deep")
+
+    def test_a_body_and_a_header_agree_on_the_message(self, table: Catalog) -> None:
+        body = {"then": [{"action": "touch"}], "message": "naïve"}
+        problem(send(table, body, Commit_Message="other"), 400, "invalid_header")
+        assert done(send(table, body, Commit_Message="na%C3%AFve"))["revision"] == 2
+        commit = table.client.get(f"{table.path}/commits/2").get_json()
+        assert commit["message"] == "naïve"
+
+
+def behind(**limits: Any) -> FlaskClient:
+    """A service of its own behind other limits."""
+    store = MemoryStore()
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(), uploads=store.uploads())
+    return create_app(gateway, RequestLimits(**limits)).test_client()
+
+
+class TestReplays:
+    def test_it_is_answered_as_the_first_time(self, table: Catalog) -> None:
+        body = {
+            "compare": [{"key": "a", "absent": True}],
+            "then": [
+                put("a", 1),
+                {"action": "get", "key": "route"},
+                {"action": "get", "key": "a"},
+                {"action": "delete", "key": "info"},
+                put("route", [1]),
+            ],
+        }
+        first = send(table, body, Idempotency_Key="i")
+        table.put("later", "route")
+        table.put("later", "a")
+        again = send(table, body, Idempotency_Key="i")
+        assert done(again) == done(first)
+        assert again.headers["ETag"] == first.headers["ETag"]
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert "Idempotency-Replayed" not in first.headers
+        represented = send(table, body, Idempotency_Key="i", Prefer="return=representation")
+        values = [each.get("value") for each in done(represented)["results"]]
+        assert values == [1, [1], 1, None, [1]]
+
+    def test_else_is_replayed_as_else(self, table: Catalog) -> None:
+        body = {
+            "compare": [{"key": "info", "absent": True}],
+            "then": [put("info", 1)],
+            "else": [put("b", 1), {"action": "get", "key": "info"}],
+        }
+        first = done(send(table, body, Idempotency_Key="i"))
+        table.delete("info")
+        assert done(send(table, body, Idempotency_Key="i")) == first
+        assert first["succeeded"] is False
+
+    @pytest.mark.parametrize(
+        ("body", "query", "headers"),
+        [
+            ({"then": [put("a", True)]}, "", {}),
+            ({"then": [put("a", 1)], "compare": [{"key": "a", "absent": True}]}, "", {}),
+            ({"then": [put("a", 1)], "else": []}, "", {}),
+            ({"then": [put("a", 1)], "message": "x"}, "", {}),
+            ({"then": [put("a", 1)]}, "?resource_version=1", {}),
+            ({"then": [put("a", 1)]}, "", {"If_Match": '"@1"'}),
+            ({"then": [put("a", 1)]}, "", {"Commit_Message": "x"}),
+        ],
+    )
+    def test_another_request_under_its_key_is_refused(
+        self, table: Catalog, body: Any, query: str, headers: dict[str, str]
+    ) -> None:
+        done(then(table, put("a", 1), Idempotency_Key="i"))
+        answer = send(table, body, query, Idempotency_Key="i", **headers)
+        problem(answer, 422, "idempotency_key_reused")
+
+    def test_the_same_request_written_otherwise_is_the_same(self, table: Catalog) -> None:
+        first = done(send(table, {"then": [put("a", 1)], "message": "m"}, Idempotency_Key="i"))
+        body = {"then": [{"value": 1, "key": "a", "action": "put"}]}
+        again = send(table, body, Idempotency_Key="i", Commit_Message="m", Prefer="wait=9")
+        assert done(again) == first
+        dry = done(send(table, {**body, "message": "m", "dry_run": True}, Idempotency_Key="i"))
+        assert (dry["changed"], dry["dry_run"], dry["revision"]) == (False, True, first["revision"])
+
+    def test_a_key_of_a_single_write_is_another_request(self, table: Catalog) -> None:
+        table.put(1, "a", Idempotency_Key="i")
+        problem(then(table, put("a", 1), Idempotency_Key="i"), 422, "idempotency_key_reused")
+
+    def test_without_a_key_what_holds_already_is_a_success(self, table: Catalog) -> None:
+        body = {"compare": [{"key": "a", "absent": True}], "then": [put("a", {"owner": 1})]}
+        assert done(send(table, body))["changed"] is True
+        content = done(send(table, body))
+        assert (content["succeeded"], content["changed"]) == (True, False)
+        body["then"] = [put("a", {"owner": 2})]
+        problem(send(table, body), 412, "precondition_failed")
+
+
+class TestCatalogSettings:
+    @pytest.fixture
+    def ruled(self, table: Catalog, memory_gateway: Gateway) -> Catalog:
+        settings = {
+            "schemas": {"info*": {"type": "object", "properties": {"n": {"maximum": 5}}}},
+            "require_precondition": True,
+        }
+        memory_gateway.write(table.name, SETTINGS_KEY, Put(settings, 100))
+        return table
+
+    def test_a_violation_names_key_and_places(self, ruled: Catalog) -> None:
+        answer = then(ruled, put("a", 1), put("info", {"n": 6}), If_Match='"@2"')
+        content = problem(answer, 422, "schema_violation")
+        assert content["key"] == "info"
+        assert [each["pointer"] for each in content["errors"]] == ["/n"]
+        assert content["errors"][0]["message"]
+
+    def test_a_precondition_is_required_of_every_write(self, ruled: Catalog) -> None:
+        problem(then(ruled, {"action": "touch"}, put("a", 1)), 428, "precondition_required")
+        problem(ruled.put(1, "a"), 428, "precondition_required")
+        problem(ruled.delete("info"), 428, "precondition_required")
+        assert then(ruled, {"action": "touch"}).status_code == 200
+        body = {"compare": [{"key": "a", "absent": True}], "then": [put("a", 1)]}
+        assert send(ruled, body).status_code == 200
+
+    def test_settings_are_told_without_their_key(self, ruled: Catalog) -> None:
+        commit = ruled.client.get(f"{ruled.path}/commits/2").get_json()
+        (change,) = commit["changes"]
+        assert (change["key"], change["action"]) == (None, "settings")
+        problem(then(ruled, put("", 1), If_Match='"@2"'), 400, "invalid_name")
+
+
+def test_thousands_of_actions(catalog: Catalog) -> None:
+    actions = [put(f"k{n}", n) for n in range(4096)]
+    content = done(then(catalog, *actions))
+    assert len(content["results"]) == 4096
+    assert catalog.get("k4095").get_json() == 4095
+    problem(then(catalog, *actions, actions[0]), 413, "over_limit")
+
+
+@pytest.mark.mongod
+def test_on_mongodb_states_and_history_agree(mongodb_uri: str, database_name: str) -> None:
+    """Through two workers: what one of them committed the other replays, reads and rebuilds."""
+    with serving(mongodb_uri, database_name) as server:
+        path = f"/v1/catalogs/{uuid.uuid4().hex}"
+
+        def post(body: Any, *headers: tuple[str, str]) -> Any:
+            sent = [("Content-Type", "application/json"), *headers]
+            return server.send("POST", f"{path}/transactions", json.dumps(body).encode(), sent)
+
+        name = "with.dot/$ref"
+        bodies: list[dict[str, Any]] = [
+            {"then": [put("a", {"$x.y": 1}, attributes={"mode": "replace", "value": {"$a.b": 1}})]},
+            {
+                "then": [
+                    {
+                        "action": "patch",
+                        "key": "a",
+                        "patch": [{"op": "increment", "path": "/$x.y", "value": 4}],
+                    },
+                    {"action": "move", "from": "a", "to": name},
+                    put("a", [], attributes={"mode": "clear"}),
+                ]
+            },
+            {"then": [{"action": "attributes", "key": name, "value": {}}, {"action": "touch"}]},
+            {
+                "then": [
+                    {"action": "delete", "key": "a"},
+                    put(name, 1),
+                    {"action": "delete", "key": name},
+                ]
+            },
+        ]
+        answers = [post(body, ("Idempotency-Key", str(n))) for n, body in enumerate(bodies)]
+        assert [answer.status for answer in answers] == [200] * len(bodies), answers
+        for n, body in enumerate(bodies):
+            again = post(body, ("Idempotency-Key", str(n)))
+            assert again.json() == answers[n].json()
+        expected = [
+            ({"$x.y": 1}, {"$a.b": 1}, None, None),
+            ([], {}, {"$x.y": 5}, {"$a.b": 1}),
+            ([], {}, {"$x.y": 5}, {}),
+            (None, None, None, None),
+        ]
+        for revision, states in enumerate(expected, 1):
+            found = []
+            for key in ("a", name):
+                for part in ("documents", "attributes"):
+                    answer = server.send("GET", f"{path}/{part}/{key}?revision={revision}")
+                    found.append(answer.json() if answer.status == 200 else None)
+            assert tuple(found) == states, revision
+        commits = server.send("GET", f"{path}/commits").json()["commits"]
+        document: patching.Document = patching.ABSENT
+        for commit in commits:
+            for change in commit["changes"]:
+                if change["key"] == "a":
+                    document = patching.apply(document, change["patch"])
+        assert document is patching.ABSENT
