@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gateway.commits.errors import (
     CatalogNotFound,
+    CommitError,
     DeadlineExceeded,
     OverLimit,
     PreconditionFailed,
@@ -67,18 +68,20 @@ class Catalogs:
         Raises CatalogNotFound, PreconditionFailed where the catalog isn't at the revision that the
         request wants, OverLimit, DeadlineExceeded, and what ``commit`` raises.
         """
+        refusal: CommitError = CatalogNotFound(request.catalog, 0)
         while True:
             try:
                 deletion = self._deletion(request)
-            except CatalogNotFound:
+            except (CatalogNotFound, PreconditionFailed, OverLimit) as error:
                 if request.idempotency is None:
                     raise
-                # It may be this very request that deleted it; without edits it only looks.
-                deletion = request
+                # It may be this very request that deleted it, also where the catalog was made
+                # again since; without edits it only looks.
+                deletion, refusal = request, error
             written = self._commit(deletion)
             if not _came_too_late(written.outcome, deletion):
                 if deletion is request and not isinstance(written.outcome, Applied | Refused):
-                    raise CatalogNotFound(request.catalog, 0)
+                    raise refusal
                 return written
             if request.resource_version is not None:
                 return written

@@ -1,0 +1,50 @@
+"""Rule: a deletion of a catalog that is sent again under its key is told what became of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.commits.errors import IdempotencyMismatch, PreconditionFailed
+from gateway.commits.requests import Applied, Put, Refused, Written
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.model import Idempotency
+from gateway.store.memory import MemoryStore
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway.write("c", "k", Put(1, 1))
+    return gateway
+
+
+def delete(gateway: Gateway, revision: int, key: str, fingerprint: str = "f") -> Written:
+    idempotency = Idempotency("p", key, fingerprint)
+    request = gateway.request("c", (), resource_version=revision, idempotency=idempotency)
+    return gateway.catalogs.delete(request)
+
+
+def test_it_is_replayed_also_where_the_catalog_was_made_again(gateway: Gateway) -> None:
+    first = delete(gateway, 1, "x").outcome
+    gateway.write("c", "k", Put(2, 1))
+    again = delete(gateway, 1, "x").outcome
+    assert isinstance(first, Applied)
+    assert isinstance(again, Applied)
+    assert again.replayed
+    assert again.commit == first.commit
+
+
+def test_another_request_under_its_key_is_told_so(gateway: Gateway) -> None:
+    delete(gateway, 1, "x")
+    gateway.write("c", "k", Put(2, 1))
+    outcome = delete(gateway, 1, "x", "another").outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, IdempotencyMismatch)
+
+
+@pytest.mark.parametrize("revision", [0, 2])
+def test_one_that_was_never_done_is_held_to_the_revision(gateway: Gateway, revision: int) -> None:
+    outcome = delete(gateway, revision, "x").outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, PreconditionFailed)
