@@ -162,15 +162,6 @@ class FailedCompare:
     document: Document | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """``token`` (None: absent) isn't that of the live ``document``."""
-
-    key: str
-    token: str | None
-    document: Document | None
-
-
 class UploadConflict(PreconditionFailed):
     """What an upload was opened under is no longer so: it lost, and stays as it is."""
 

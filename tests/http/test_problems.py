@@ -53,6 +53,15 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.UploadNotFound("x"), "upload_not_found", 404),
     (errors.UploadIncomplete(2), "upload_incomplete", 409),
     (errors.UploadCommitted("x"), "upload_committed", 409),
+    (errors.PreconditionRequired("c"), "precondition_required", 428),
+    (errors.TargetExists("k"), "target_exists", 409),
+    (
+        errors.SchemaViolation("k", "*", [{"pointer": "/a", "message": "x"}]),
+        "schema_violation",
+        422,
+    ),
+    (errors.SettingsInvalid("/a", "x"), "invalid_settings", 422),
+    (errors.AttributesInvalid("k"), "invalid_attributes", 422),
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
@@ -182,6 +191,22 @@ def _reused(catalog: Catalog) -> TestResponse:
     return catalog.put(3, Idempotency_Key="reused")
 
 
+def _transaction(*actions: Any) -> Callable[..., TestResponse]:
+    """Of ``actions``; without any: something else than a list of them."""
+    body = {"then": actions or {}}
+    return _by(lambda c: c.client.post(f"{c.path}/transactions", json=body))
+
+
+def _under(settings: Json) -> Callable[..., TestResponse]:
+    """A write to a catalog that has ``settings``."""
+
+    def provoke(catalog: Catalog) -> TestResponse:
+        assert catalog.client.put(catalog.path, json=settings).status_code in (200, 201)
+        return catalog.put(2)
+
+    return _by(provoke)
+
+
 # How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
 PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] = {
     "malformed_request": _by_error(ClientDisconnected()),
@@ -213,6 +238,12 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "upload_incomplete": _by(
         lambda c: c.client.post(f"{_upload(c)}/commit", json={"parts": [1, 2]})
     ),
+    "invalid_body": _transaction(),
+    "target_exists": _transaction({"action": "move", "from": "k", "to": "k"}),
+    "precondition_required": _under({"require_precondition": True}),
+    "schema_violation": _under({"schemas": {"k": False}}),
+    "invalid_settings": _by_error(errors.SettingsInvalid("/a", "x")),
+    "invalid_attributes": _by(lambda c: c.client.put(f"{c.path}/attributes/k", json=[])),
     "unsupported_media_type": _by(lambda c: c.send("PUT", b"1", "text/plain")),
     "unsupported_content_encoding": _by(
         lambda c: c.send("PUT", b"1", "application/json", Content_Encoding="br")
