@@ -16,20 +16,11 @@ made once, however often it is asked for, and asking again gives the first resul
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gateway.commits.conditions import (
-    ANY,
-    ANY_TAG,
-    NO_CONDITIONS,
-    CatalogTag,
-    Composite,
-    Conditions,
-    Tag,
-    Tags,
-)
+from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.edits import checked_attributes
 from gateway.commits.errors import (
     CommitError,
@@ -54,6 +45,7 @@ from gateway.commits.requests import (
     Written,
 )
 from gateway.commits.runtime import Runtime
+from gateway.commits.upload_terms import from_terms, pinned, terms_of
 from gateway.model import Attributes, Commit, Document, Idempotency
 from gateway.store.uploads import Part, Upload, UploadStore
 from patching import Json
@@ -129,7 +121,7 @@ class Uploads:
             catalog=catalog,
             key=key,
             principal=principal,
-            terms=_terms(conditions, attributes),
+            terms=terms_of(conditions, attributes),
             created_us=now_us,
             expires_us=now_us + self._limits.expiry_s * 1_000_000,
         )
@@ -148,7 +140,7 @@ class Uploads:
             ):
                 raise UploadNotFound(upload_id)
             parts = tuple(self._store.parts(upload))
-        conditions, attributes = _from_terms(upload.terms)
+        conditions, attributes = from_terms(upload.terms)
         return OpenUpload(upload, parts, conditions, attributes, upload.terms.get(_COMMITTED))
 
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
@@ -274,74 +266,6 @@ class Uploads:
             _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)
 
 
-def pinned(conditions: Conditions, key: str, document: Document | None) -> Conditions:
-    """Those that hold of ``key`` only while they hold and ``document`` is what is live there.
-
-    ``conditions`` are true of it now. None of them: none then either.
-    """
-    if conditions is NO_CONDITIONS:
-        return conditions
-    token = None if document is None else document.token
-    match, none_match = conditions.if_match, conditions.if_none_match
-    if match is None and token is None:
-        return Conditions(if_none_match=ANY_TAG | (none_match or frozenset()))
-    if match is None or ANY in match:
-        match = frozenset({token}) if token is not None else None
-    else:
-        match = frozenset(_pinned_tags(match, key, token))
-    return Conditions(if_match=match, if_none_match=none_match)
-
-
-def _pinned_tags(tags: Tags, key: str, token: str | None) -> list[Tag]:
-    """Those that can be true of ``key`` while it has ``token``; None: no document."""
-    kept: list[Tag] = []
-    for tag in tags:
-        if isinstance(tag, Composite):
-            kept.append(Composite((*tag.tokens, (key, token))))
-        elif isinstance(tag, CatalogTag) or tag == token:
-            # A catalog that is at its revision still has not changed a document.
-            kept.append(tag)
-    return kept
-
-
 def _idempotency(upload: Upload) -> Idempotency:
     # With a space, which no Idempotency-Key has.
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
-
-
-def _terms(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
-    return {
-        "if_match": _tags_to_json(conditions.if_match),
-        "if_none_match": _tags_to_json(conditions.if_none_match),
-        "attributes": attributes,
-    }
-
-
-def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
-    match, none_match = terms["if_match"], terms["if_none_match"]
-    if match is none_match is None:
-        return NO_CONDITIONS, terms["attributes"]
-    conditions = Conditions(
-        if_match=_tags_from_json(match), if_none_match=_tags_from_json(none_match)
-    )
-    return conditions, terms["attributes"]
-
-
-def _tags_to_json(tags: Tags | None) -> list[Any] | None:
-    return None if tags is None else [_tag_to_json(tag) for tag in tags]
-
-
-def _tag_to_json(tag: Tag) -> Any:
-    if isinstance(tag, Composite):
-        return [list(pair) for pair in tag.tokens]
-    return tag.revision if isinstance(tag, CatalogTag) else tag
-
-
-def _tags_from_json(tags: list[Any] | None) -> Tags | None:
-    return None if tags is None else frozenset(map(_tag_from_json, tags))
-
-
-def _tag_from_json(tag: Any) -> Tag:
-    if isinstance(tag, list):
-        return Composite(tuple((key, token) for key, token in tag))
-    return CatalogTag(tag) if isinstance(tag, int) else str(tag)

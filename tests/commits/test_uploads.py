@@ -25,7 +25,8 @@ from gateway.commits.errors import (
 from gateway.commits.requests import Applied, Delete, EditAttributes, Put, Unchanged
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.uploads import OpenUpload, pinned
+from gateway.commits.upload_terms import pinned
+from gateway.commits.uploads import OpenUpload
 from gateway.model import SETTINGS_KEY, Attributes, Document
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads

@@ -88,25 +88,43 @@ def serve(mongodb_uri: str, database_name: str) -> Iterator[Serve]:
         each.stop()
 
 
-@pytest.mark.parametrize(("worker_class", "lines"), [("gevent", 20_000), ("gthread", 3_000)])
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
 def test_a_client_that_sends_everything_before_it_reads_is_answered(
-    serve: Serve, worker_class: str, lines: int
+    serve: Serve, worker_class: str
 ) -> None:
-    # Whoever sends to it can't for longer than the timeout of its body allows.
-    gateway = serve(worker_class=worker_class, body_timeout_s=1)
+    """8 MB of answers, more than all buffers on the way hold."""
+    gateway = serve(worker_class=worker_class)
+    lines = 20_000
     with connected(gateway, receive_bytes=4096) as client:
         client.begin()
-        until = time.monotonic() + 1.5
         for start in range(0, lines, 100):
-            client.chunk(b"".join(put(number) for number in range(start, start + 100)))
-            if start == lines // 2:
-                while time.monotonic() < until:  # a blank line at a time
-                    client.chunk(b"\n")
-                    time.sleep(0.1)
+            numbers = range(start, start + 100)
+            terms = [{} if n % 8 == 0 else {"if_match": "0-x"} for n in numbers]
+            client.chunk(b"".join(put(n, **each) for n, each in zip(numbers, terms, strict=True)))
         client.end()
         answers = list(client.answers())
     assert [answer["index"] for answer in answers] == list(range(lines))
-    assert {answer["status"] for answer in answers} == {200, 201}
+    assert {answer["status"] for answer in answers[::8]} == {200, 201}
+    assert {answer["status"] for n, answer in enumerate(answers) if n % 8} == {412}
+
+
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+def test_a_client_that_sends_slowly_may_read_nothing_for_long(
+    serve: Serve, worker_class: str
+) -> None:
+    """Longer than its body may stall: that isn't said of the answers."""
+    gateway = serve(worker_class=worker_class, body_timeout_s=1)
+    long_answer = json.dumps({"op": "delete", "x" * 1000: 1}).encode() + b"\n"
+    with connected(gateway, receive_bytes=4096) as client:
+        client.begin()
+        for _ in range(80):
+            client.chunk(long_answer * 100)
+            time.sleep(0.02)  # so that the gateway waits for lines, not for what it does with them
+        for _ in range(15):
+            client.chunk(b"\n")
+            time.sleep(0.1)
+        client.end()
+        assert [answer["status"] for answer in client.answers()] == [400] * 8000
 
 
 def test_a_line_is_answered_before_the_next_one_is_sent(serve: Serve) -> None:
