@@ -175,6 +175,7 @@ class UploadConflict(PreconditionFailed):
             expected=failed.expected,
             current=failed.current,
             since_revision=failed.since_revision,
+            stale=failed.stale,
         )
         conflict.catalog_revision = failed.catalog_revision
         return conflict

@@ -169,6 +169,16 @@ def test_a_condition_that_is_false_at_opening_opens_nothing(
     assert not isinstance(caught.value, UploadConflict)
 
 
+def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: Gateway) -> None:
+    token = write(gateway, 1)
+    other = Composite((("other", None), ("k", token)))
+    upload = opened(gateway, Conditions(if_match=frozenset({other})))
+    gateway.write("c", "other", put(1))
+    with pytest.raises(UploadConflict) as caught:
+        commit(gateway, upload)
+    assert [each.key for each in caught.value.stale] == ["other"]
+
+
 def test_pinned_conditions_hold_of_that_document_alone() -> None:
     then = document({}, revision=5)
     other = Composite((("other", "3-a"),))
