@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help demo test test-fast lint bench serve clean libraries
+.PHONY: help demo test test-fast systems lint bench serve clean libraries
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -23,6 +23,9 @@ test: $(INSTALLED) libraries ## all tests, on a real MongoDB that is started for
 
 test-fast: $(INSTALLED) ## the tests that need no MongoDB
 	@$(BIN)/python -m pytest -m "not mongod" $(ARGS)
+
+systems: $(INSTALLED) libraries ## what the five systems do: a table of every behaviour and its test
+	@$(BIN)/python -m tests.systems $(ARGS)
 
 lint: $(INSTALLED) ## style, format and types
 	@$(BIN)/ruff check .

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.systems.rows import ROWS, SYSTEMS, row_of
 
-_WIDTH = 110
+_WIDTH = 100
+_INDENT = " " * 16
 
 
 class Table:
@@ -64,15 +66,15 @@ class Table:
             for row in (each for each in ROWS if each.startswith(system)):
                 result = self.result_of(row)
                 test = ", ".join(self._tests[row]) or "-"
-                rule = self._rules.get(row, "")
                 shown.append(f"  {row.upper():4} {result:8} {test}")
-                shown += [] if len(rule) == 0 else [f"  {'':13} {_shortened(rule)}"]
+                shown += textwrap.wrap(
+                    self._rules.get(row, ""),
+                    _WIDTH,
+                    initial_indent=_INDENT,
+                    subsequent_indent=_INDENT,
+                )
         results = [self.result_of(row) for row in ROWS]
         return [*shown, "", f"{results.count('passed')} of {len(ROWS)} rows pass"]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def main(arguments: list[str]) -> int:

@@ -281,7 +281,7 @@ def test_o10_an_open_upload_holds_nobody_up_and_expires(
         answer: Answer = write()
         assert answer.status in (200, 201, 204)
         open_still = catalog.send("GET", f"/uploads/{opened[0]}").done()
-        assert open_still["committed"] is False
+        assert open_still["committed"] is None
     for upload in opened:
         catalog.commit_upload(upload).refused(409, "upload_conflict")
 
