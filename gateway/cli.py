@@ -102,6 +102,25 @@ def demo(**flags: Any) -> int:
     return int(import_module("gateway.demo").run_demo(settings) or 0)
 
 
+@main.command()
+@click.argument("catalog", required=False)
+@click.option("--all", "every", is_flag=True, help="Verify every catalog.")
+@_settings_flags
+def verify(catalog: str | None, every: bool, **flags: Any) -> int:
+    """Replay the log of CATALOG and compare it with its documents; nothing of them is changed.
+
+    Prints a line for each finding. The exit code is 0 where nothing was found, 1 where anything
+    was or the database can't be reached, 2 where the command can't be understood. The service may
+    run meanwhile; an embedded MongoDB that it runs is reached by its --mongodb-uri.
+    """
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    # By name: what it imports is of no use to the other commands.
+    return int(import_module("gateway.verify").run_verify(settings, catalog))
+
+
 @main.command("settings")
 @click.option("--markdown", is_flag=True, help="The table of all settings, as in docs/settings.md.")
 @_settings_flags

@@ -1,0 +1,138 @@
+"""Compaction in small steps, and what must hold of a catalog's history whatever was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from gateway.commits.advance import advance_all
+from gateway.commits.cache import Cache
+from gateway.commits.compaction import Compaction, CompactionLimits
+from gateway.commits.errors import DocumentNotFound, RevisionCompacted
+from gateway.commits.history import History
+from gateway.commits.listing import Listing
+from gateway.commits.observe import Observer, Settler
+from gateway.commits.runtime import Runtime, ThreadRuntime
+from gateway.commits.sweeper import Sweeper
+from gateway.commits.verification import Verification
+from gateway.model import Document
+from gateway.store.contract import Store
+
+# key -> (content, attributes)
+State = Mapping[str, tuple[Any, Any]]
+
+
+class Killed(BaseException):
+    """What a test ends a compaction with, where SIGKILL would."""
+
+
+def settler_of(store: Store, runtime: Runtime) -> Settler:
+    return Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s=0.0)
+
+
+def compaction_of(
+    store: Store,
+    runtime: Runtime | None = None,
+    *,
+    step: Callable[[str], None] = lambda name: None,  # noqa: ARG005
+    tombstone_grace_s: int = 0,
+    idempotency_retention_s: int = 0,
+) -> Compaction:
+    runtime = runtime or ThreadRuntime()
+    return Compaction(
+        store,
+        settler_of(store, runtime),
+        runtime,
+        CompactionLimits(tombstone_grace_s, idempotency_retention_s),
+        Sweeper(store, step, window_commits=3, keys_at_once=2, swept_at_once=1),
+    )
+
+
+def killed_at(number: int, *, seen: list[str] | None = None) -> Callable[[str], None]:
+    """A step that kills at the ``number``-th call."""
+    names: list[str] = [] if seen is None else seen
+
+    def step(name: str) -> None:
+        names.append(name)
+        if len(names) == number:
+            raise Killed(name)
+
+    return step
+
+
+def live(documents: Sequence[Document]) -> State:
+    return {d.key: (d.content, d.attributes) for d in documents}
+
+
+def state_at(store: Store, catalog: str, revision: int) -> State:
+    """As a listing gives it."""
+    runtime = ThreadRuntime()
+    listing = Listing(store, settler_of(store, runtime), runtime)
+    page = listing.page(catalog, prefix="", after="", limit=1000, revision=revision)
+    return live(page.documents)
+
+
+def check_history(store: Store, catalog: str, states: Sequence[State], keys: Sequence[str]) -> int:
+    """Every retained revision reads as ``states`` (by revision) says; the floor."""
+    head = store.heads([catalog])[catalog]
+    assert head.revision == len(states) - 1
+    history = History(store, settler_of(store, ThreadRuntime()))
+    for revision, expected in enumerate(states):
+        if revision < head.floor:
+            with pytest.raises(RevisionCompacted):
+                history.document_at_revision(catalog, keys[0], revision)
+            with pytest.raises(RevisionCompacted):
+                state_at(store, catalog, revision)
+            continue
+        assert state_at(store, catalog, revision) == expected, revision
+        for key in keys:
+            found = history_document(history, catalog, key, revision)
+            assert (found and (found.content, found.attributes)) == expected.get(key), revision
+    check_replay(store, catalog, states, keys, head.floor)
+    assert findings(store, catalog) == []
+    return head.floor
+
+
+def history_document(history: History, catalog: str, key: str, revision: int) -> Document | None:
+    try:
+        return history.document_at_revision(catalog, key, revision)
+    except DocumentNotFound:
+        return None
+
+
+def check_replay(
+    store: Store, catalog: str, states: Sequence[State], keys: Sequence[str], floor: int
+) -> None:
+    """From every retained revision forward, the commits lead to the documents."""
+    history = History(store, settler_of(store, ThreadRuntime()))
+    stored = store.documents({catalog: keys})
+    for start in range(floor, len(states)):
+        page = history.commits(catalog, after=start, limit=1000, key=None)
+        assert [c.revision for c in page.commits] == list(range(start + 1, len(states)))
+        for key in keys:
+            base = history_document(history, catalog, key, start)
+            after = advance_all(base, key, page.commits)
+            document = stored.get((catalog, key))
+            assert _told(after) == _told(document), (key, start)
+
+
+def _told(document: Document | None) -> object:
+    """What replaying must lead to; it may have begun later than what counts the patches."""
+    if document is None or not document.exists:
+        return None
+    return (
+        document.content,
+        document.attributes,
+        document.revision,
+        document.create_revision,
+        document.commit_id,
+        document.time_us,
+    )
+
+
+def findings(store: Store, catalog: str) -> list[str]:
+    runtime = ThreadRuntime()
+    verification = Verification(store, settler_of(store, runtime), runtime)
+    return [f"{found.key}: {found.detail}" for found in verification.verify(catalog)]

@@ -1,0 +1,425 @@
+"""Compaction on both stores: killed at every step, racing pins and readers, in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.commits.compactor import Compactor, CompactorPace, RetentionRules
+from gateway.commits.errors import (
+    CatalogNotFound,
+    OverLimit,
+    PinHolds,
+    PinNotFound,
+    RevisionCompacted,
+    RevisionNotFound,
+    SnapshotExists,
+)
+from gateway.commits.history import History
+from gateway.commits.requests import Delete, KeyEdit, Move, Touch
+from gateway.commits.retention import RetentionLimits
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.model import SETTINGS_KEY, Idempotency, Pin
+from gateway.store.contract import Store
+from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
+from tests.commits.conftest import patch, put
+from tests.commits.history_checks import (
+    Killed,
+    check_history,
+    compaction_of,
+    killed_at,
+    live,
+    settler_of,
+    state_at,
+)
+
+KEYS = ("a", "b", "c", "d")
+
+
+class SetClock(ThreadRuntime):
+    """Time that a test moves on; sleeping moves it too."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_s
+
+    def now_us(self) -> int:
+        return super().now_us() + int(self.passed_s * 1_000_000)
+
+
+@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    database = request.getfixturevalue("database_name")
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=10_000)
+    yield real
+    real.close()
+
+
+def gateway_on(store: Store, runtime: ThreadRuntime | None = None, **limits: Any) -> Gateway:
+    retention = RetentionLimits(pause_ms=0, tombstone_grace_s=0, **limits)
+    return Gateway(
+        store, runtime or ThreadRuntime(), ServiceLimits(full_value_every=3, retention=retention)
+    )
+
+
+def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> list[Any]:
+    """Twelve revisions of every kind of change; the states, by revision."""
+    edits: list[list[KeyEdit]] = [
+        [KeyEdit("a", put({"n": 1})), KeyEdit("b", put({"n": 1}))],
+        [KeyEdit("a", patch({"op": "add", "path": "/m", "value": 1}))],
+        [KeyEdit("b", Delete()), KeyEdit("c", put({"n": 2}))],
+        [KeyEdit("d", put({"n": 3}))],
+        [KeyEdit("a", Touch())],
+        [KeyEdit("b", patch({"op": "add", "path": "", "value": {}}))],
+        [KeyEdit("c", Delete())],
+        [KeyEdit("a", Move("c"))],
+        [KeyEdit("c", patch({"op": "add", "path": "/o", "value": 1}))],
+        [KeyEdit("d", put({"n": 4})), KeyEdit("b", Delete())],
+        [KeyEdit("d", Delete())],
+        [KeyEdit("a", put({"n": 5}))],
+    ]
+    states: list[Any] = [{}]
+    for number, each in enumerate(edits):
+        name = Idempotency("ann", f"{number}", "x") if number % 2 else None
+        gateway.commit(gateway.request(catalog, each, idempotency=name))
+        states.append(state_at(store, catalog, number + 1))
+    return states
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_compaction_killed_at_any_step_is_finished_by_the_next(store: Store) -> None:
+    gateway = gateway_on(store)
+    for kill_at in range(1, 60):
+        catalog = f"c{kill_at}"
+        states = write_history(gateway, store, catalog)
+        compaction_of(store).compact(catalog, 5, nothing)
+        seen: list[str] = []
+        killed = compaction_of(store, step=killed_at(kill_at, seen=seen))
+        try:
+            killed.compact(catalog, 11, nothing)
+        except Killed:
+            assert check_history(store, catalog, states, KEYS) == 11
+            compaction_of(store).compact(catalog, 12, nothing)
+            assert check_history(store, catalog, states, KEYS) == 12
+            retained = store.list_commits(catalog, 0, 12, 99, None, 10**9)
+            assert [c.revision for c in retained] == [8, 9, 12]
+        else:
+            assert set(seen) == {
+                *("raise_floor", "sweep_marker", "sweep_older", "sweep_window", "end_sweep"),
+                *("purge_tombstones", "drop_replies"),
+            }
+            return
+    pytest.fail("it has more steps than were killed at")
+
+
+def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:
+    gateway = gateway_on(store)
+    for number in range(1, 60):
+        catalog = f"c{number}"
+        states = write_history(gateway, store, catalog)
+        seen: list[str] = []
+
+        def overtake(name: str, seen: list[str] = seen, catalog: str = catalog) -> None:
+            seen.append(name)
+            if len(seen) == number:  # noqa: B023
+                compaction_of(store).finish(catalog, nothing)
+                compaction_of(store).compact(catalog, 11, nothing)
+
+        compaction_of(store, step=overtake).compact(catalog, 7, nothing)
+        if len(seen) < number:
+            return
+        assert check_history(store, catalog, states, KEYS) == 11
+
+
+def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
+    gateway = gateway_on(store)
+    write_history(gateway, store)
+    times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
+    gateway.retention.compact("c", 7)
+    gateway.retention.compact("c", 11)
+    assert gateway.listing.revision_at("c", times[11]) == 11
+    assert gateway.listing.revision_at("c", times[12] - 1) == 11
+    assert gateway.listing.revision_at("c", times[12]) == 12
+    for n in (1, 7, 8, 10):
+        with pytest.raises(RevisionCompacted):
+            gateway.read_at_time("c", "a", times[n])
+
+
+def test_errors_of_a_compaction(store: Store) -> None:
+    gateway = gateway_on(store)
+    with pytest.raises(CatalogNotFound):
+        gateway.retention.compact("c", 1)
+    write_history(gateway, store)
+    with pytest.raises(RevisionNotFound):
+        gateway.retention.compact("c", 13)
+    gateway.retention.compact("c", 5)
+    for revision in (0, 4, 5):
+        with pytest.raises(SnapshotExists):
+            gateway.retention.compact("c", revision)
+    pin = gateway.retention.pin("c", 8, 100, "ann")
+    with pytest.raises(PinHolds) as held:
+        gateway.retention.compact("c", 9)
+    assert held.value.pinned == 8
+    assert gateway.retention.compact("c", 8).floor == 8
+    gateway.retention.unpin("c", pin.id)
+    assert gateway.retention.compact("c", 12).floor == 12
+
+
+def test_pins(store: Store) -> None:
+    clock = SetClock()
+    gateway = gateway_on(store, clock, pins_max=3, pin_seconds_max=1000)
+    retention = gateway.retention
+    with pytest.raises(CatalogNotFound):
+        retention.pin("c", None, 10, "ann")
+    write_history(gateway, store)
+    retention.compact("c", 4)
+    assert retention.pin("c", None, 10, "ann").revision == 12
+    with pytest.raises(RevisionNotFound):
+        retention.pin("c", 13, 10, "ann")
+    with pytest.raises(RevisionCompacted):
+        retention.pin("c", 3, 10, "ann")
+    with pytest.raises(OverLimit):
+        retention.pin("c", 5, 1001, "ann")
+    low = retention.pin("c", 4, 100, "bob")
+    retention.pin("c", 5, 10, "bob")
+    with pytest.raises(OverLimit):
+        retention.pin("c", 5, 10, "bob")
+    assert [pin.revision for pin in retention.pins("c")] == [4, 5, 12]
+    clock.passed_s += 50
+    assert retention.pins("c") == [low]
+    renewed = retention.renew("c", low.id, 1000)
+    assert retention.read_pin("c", low.id) == renewed
+    clock.passed_s += 60
+    with pytest.raises(PinHolds):
+        retention.compact("c", 5)
+    assert retention.pin("c", 5, 10, "bob")  # those that ended long ago count no more
+    clock.passed_s += 1000
+    for call in (lambda: retention.renew("c", low.id, 1), lambda: retention.unpin("c", low.id)):
+        with pytest.raises(PinNotFound):
+            call()
+    assert retention.compact("c", 12).floor == 12
+
+
+class OvertakenStore:
+    """Compacts the catalog right after a call of ``name`` has read."""
+
+    def __init__(self, store: Store, name: str, revision: int) -> None:
+        self._store = store
+        self._name = name
+        self._revision = revision
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._store, name)
+        if name != self._name:
+            return method
+
+        def overtaken(*arguments: Any) -> Any:
+            self._name = ""
+            before = method(*arguments)
+            compaction_of(self._store).compact("c", self._revision, nothing)
+            after = method(*arguments)
+            return after if self._revision % 2 else before
+
+        return overtaken
+
+
+@pytest.mark.parametrize("revision", [11, 12])
+def test_a_reader_that_was_overtaken_is_told_so(store: Store, revision: int) -> None:
+    def history(call: str) -> History:
+        slow: Any = OvertakenStore(store, call, revision)
+        return History(slow, settler_of(store, ThreadRuntime()))
+
+    reads: list[tuple[str, Callable[[History], object]]] = [
+        ("changes_of", lambda h: h.document_at_revision("c", "b", 6)),
+        ("commit_at", lambda h: h.document_at_time("c", "b", times[6])),
+        ("list_commits", lambda h: h.commits("c", after=6, limit=9, key=None)),
+        ("commits", lambda h: h.commit("c", 6)),
+    ]
+    gateway = gateway_on(store)
+    for call, read in reads:
+        catalog_store: Any = store
+        _clear(catalog_store)
+        write_history(gateway_on(store), store)
+        times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
+        with pytest.raises(RevisionCompacted):
+            read(history(call))
+
+
+def _clear(store: Any) -> None:
+    """Empty, so that the same history can be written once more."""
+    if isinstance(store, MemoryStore):
+        store.__init__()  # type: ignore[misc]
+        return
+    for collection in (store._on.catalogs, store._on.documents, store._on.commits):
+        collection.delete_many({})
+
+
+def test_replies_outlive_history_for_a_while(store: Store) -> None:
+    gateway = gateway_on(store)
+    write_history(gateway, store)
+    compaction_of(store, idempotency_retention_s=1000).compact("c", 12, nothing)
+    reply = gateway.reply("c", "ann", "1")
+    assert reply is not None
+    assert reply.revision == 2
+    compaction_of(store).tidy("c", nothing)
+    assert gateway.reply("c", "ann", "1") is None
+    assert gateway.reply("c", "ann", "11") is not None
+
+
+def test_tombstones_wait_for_their_grace(store: Store) -> None:
+    gateway = gateway_on(store)
+    write_history(gateway, store)
+    compaction_of(store, tombstone_grace_s=1000).compact("c", 12, nothing)
+    assert {key for _, key in store.documents({"c": KEYS})} == set(KEYS)
+    compaction_of(store).tidy("c", nothing)
+    assert {key for _, key in store.documents({"c": KEYS})} == {"a", "c"}
+
+
+def compactor_of(store: Store, runtime: ThreadRuntime, **rules: int) -> Compactor:
+    compaction = compaction_of(store, runtime)
+    pace = CompactorPace(interval_s=300, pause_s=0)
+    return Compactor(store, runtime, compaction, RetentionRules(**rules), pace)
+
+
+def floor(store: Store, catalog: str = "c") -> int:
+    return store.heads([catalog])[catalog].floor
+
+
+class TestInTheBackground:
+    def test_nothing_goes_where_nothing_is_said(self, store: Store) -> None:
+        write_history(gateway_on(store), store)
+        assert compactor_of(store, ThreadRuntime()).run_round()
+        assert floor(store) == 0
+
+    def test_the_last_commits_are_kept(self, store: Store) -> None:
+        states = write_history(gateway_on(store), store)
+        compactor_of(store, ThreadRuntime(), commits=4).run_round()
+        assert check_history(store, "c", states, KEYS) == 8
+
+    def test_young_commits_are_kept(self, store: Store) -> None:
+        clock = SetClock()
+        gateway = gateway_on(store, clock)
+        write_history(gateway, store)
+        clock.passed_s += 100
+        gateway.write("c", "a", put({"n": 6}))
+        compactor_of(store, clock, age_s=50).run_round()
+        assert floor(store) == 12
+
+    def test_with_both_rules_a_commit_stays_if_either_keeps_it(self, store: Store) -> None:
+        clock = SetClock()
+        write_history(gateway_on(store, clock), store)
+        compactor = compactor_of(store, clock, age_s=50, commits=3)
+        compactor.run_round()
+        assert floor(store) == 0
+        clock.passed_s += 100
+        compactor.run_round()
+        assert floor(store) == 9
+
+    def test_a_catalogs_own_settings_overrule(self, store: Store) -> None:
+        gateway = gateway_on(store)
+        write_history(gateway, store)
+        write_history(gateway, store, "d")
+        gateway.write("c", SETTINGS_KEY, put({"retention": {"commits": 2}}))
+        compactor_of(store, ThreadRuntime(), commits=5).run_round()
+        assert (floor(store), floor(store, "d")) == (11, 7)
+
+    def test_the_floor_stays_at_the_lowest_pin(self, store: Store) -> None:
+        clock = SetClock()
+        gateway = gateway_on(store, clock)
+        write_history(gateway, store)
+        gateway.retention.pin("c", 6, 100, "ann")
+        compactor = compactor_of(store, clock, commits=2)
+        compactor.run_round()
+        assert floor(store) == 6
+        clock.passed_s += 101
+        compactor.run_round()
+        assert floor(store) == 10
+
+    def test_one_catalogs_error_is_no_others(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gateway = gateway_on(store)
+        for catalog in ("a", "b", "c"):
+            write_history(gateway, store, catalog)
+        compactor = compactor_of(store, ThreadRuntime(), commits=2)
+        compact = compactor._compaction.compact
+
+        def failing(catalog: str, *arguments: Any) -> Any:
+            if catalog == "b":
+                raise RuntimeError("a defect")
+            return compact(catalog, *arguments)
+
+        monkeypatch.setattr(compactor._compaction, "compact", failing)
+        with caplog.at_level(logging.INFO):
+            assert compactor.run_round()
+        assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 10]
+        assert "compacted catalog 'a' from 0 to 10 of 12" in caplog.text
+        assert "catalog 'b' could not be compacted" in caplog.text
+
+    def test_one_of_all_compacts_and_stops_when_its_lease_is_lost(self, store: Store) -> None:
+        gateway = gateway_on(store)
+        for catalog in ("a", "b", "c"):
+            write_history(gateway, store, catalog)
+        clock = SetClock()
+        first = compactor_of(store, clock, commits=2)
+        second = compactor_of(store, ThreadRuntime(), commits=2)
+        compact = first._compact
+
+        def then_sleep(*arguments: Any) -> None:
+            # It sleeps so long that its lease ends and is taken by another.
+            compact(*arguments)
+            store.end_lease("compactor", first._holder)
+            assert store.take_lease("compactor", second._holder, 600)
+            clock.passed_s += 1000
+            first._rest()
+
+        first._compact = then_sleep  # type: ignore[method-assign]
+        assert not first.run_round()
+        assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 0]
+        assert not first.run_round()
+        assert second.run_round()
+        assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 10, 10]
+
+    def test_what_was_broken_off_is_finished(self, store: Store) -> None:
+        states = write_history(gateway_on(store), store)
+        with pytest.raises(Killed):
+            compaction_of(store, step=killed_at(3)).compact("c", 11, nothing)
+        compactor_of(store, ThreadRuntime()).run_round()
+        bounds = store.retention("c")
+        assert bounds is not None
+        assert (bounds.floor, bounds.swept) == (11, 11)
+        assert check_history(store, "c", states, KEYS) == 11
+
+
+def test_a_pin_made_while_compaction_runs_holds_or_is_refused(store: Store) -> None:
+    gateway = gateway_on(store)
+    states = write_history(gateway, store)
+    refused: list[bool] = []
+
+    def pin_now(_: str) -> None:
+        refused.append(not store.set_pin("c", Pin(f"{len(refused)}", 6, 2**50, "ann")))
+
+    compaction_of(store, step=pin_now).compact("c", 11, nothing)
+    assert refused
+    assert all(refused)
+    assert check_history(store, "c", states, KEYS) == 11
+
+
+def test_the_export_of_a_compacted_catalog_is_its_state(store: Store) -> None:
+    gateway = gateway_on(store)
+    states = write_history(gateway, store)
+    gateway.retention.compact("c", 12)
+    assert live(list(gateway.listing.export("c").documents)) == states[12]
