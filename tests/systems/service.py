@@ -298,17 +298,18 @@ class Feed:
         self._connection.close()
 
     def events(self) -> Iterator[tuple[str, Any]]:
-        """(event, data) until the server ends it."""
-        event, data = "message", ""
+        """(event, data) until the server ends it; an event's id is the revision that it tells."""
+        told: dict[str, str] = {}
         while line := self._answer.readline().decode():
             name, _, text = line.rstrip("\r\n").partition(": ")
-            if name == "event":
-                event = text
-            elif name == "data":
-                data += text
-            elif not name and data:
-                yield event, json.loads(data)
-                event, data = "message", ""
+            if name:
+                told[name] = text
+                continue
+            if "data" in told:
+                data = json.loads(told["data"])
+                assert told["event"] == "end" or told["id"] == str(data["revision"])
+                yield told["event"], data
+            told = {}
 
     def commits(self, count: int) -> list[dict[str, Any]]:
         """The next ``count`` commits."""

@@ -75,6 +75,10 @@ def test_o2_the_expectation_is_checked_twice_and_sent_once(catalog: Catalog, exi
     assert lost["current"]["etag"] == changed.token
     assert catalog.get(KEY).done() == {"v": "theirs"}
 
+    # Nothing is resent: a condition at the commit would be a second one, and is refused.
+    path = f"/uploads/{behind}/commit"
+    catalog.send("POST", path, {}, if_match=changed.token).refused(400, "invalid_condition")
+
     # Of uploads opened on one generation, one commits.
     opened = [catalog.uploaded(KEY, {"v": n}, if_match=changed.token) for n in range(6)]
     answers = side_by_side([partial(catalog.commit_upload, each) for each in opened])
