@@ -63,7 +63,7 @@ class Watcher:
         self, hub: Hub, channel: Channel, after: int, head_revision: int, selection: Selection
     ) -> None:
         self.position = after
-        self.bookmarked = after  # the revision that the last taking ended with
+        self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
         self.selection = selection
         self._hub = hub
         self._channel: Channel | None = channel
@@ -89,8 +89,10 @@ class Watcher:
                 continue
             self._require_speed()
             told = self._next(limit)
-            if not patient and self._is_bookmark_due():
-                break
+            if self._is_bookmark_due():
+                if not patient:
+                    break
+                self.bookmarked = self.position
             if not told and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
                 break
         self.bookmarked = self.position

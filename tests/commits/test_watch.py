@@ -370,6 +370,27 @@ class TestSelections:
         assert (taken.told, taken.revision) == ([], 25)
         assert spent[0] >= 10.0
 
+    def test_a_bookmark_is_due_also_to_one_that_waits(self, world: World) -> None:
+        watcher = world.watch(selection=Selection(prefix="a"))
+        world.runtime.background = lambda: (world.hub.step(), world.commit("b"))[0]
+        with world.took() as spent:
+            taken = watcher.take(1000.0, patient=False)
+        assert (taken.told, 20 <= taken.revision < 25) == ([], True)
+        assert spent[0] < 1.0
+
+    def test_one_that_waits_for_long_needs_no_log(self, world: World) -> None:
+        """More commits pass it by than the ring holds."""
+        watcher = world.watch(selection=Selection(prefix="a"))
+
+        def others_then_mine() -> None:
+            world.commit("a" if len(world.encoded) > 30 else "b")
+            world.hub.step()
+
+        world.runtime.background = others_then_mine
+        (told,) = revisions(watcher, 10.0)
+        assert told > 30
+        assert world.encoded == list(range(1, len(world.encoded) + 1)), "encoded again"
+
     def test_those_who_want_nothing_of_it_are_not_woken(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         woken: list[int] = []
