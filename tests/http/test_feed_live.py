@@ -161,8 +161,7 @@ def lazy_reader(port: int, path: str) -> socket.socket:
     connection.connect(("127.0.0.1", port))
     connection.settimeout(30)
     request = (
-        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-        "Accept: text/event-stream\r\n\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: text/event-stream\r\n\r\n"
     )
     connection.sendall(request.encode())
     assert connection.recv(12) == b"HTTP/1.1 200"
