@@ -11,6 +11,7 @@ from gateway.commits.errors import (
     DeadlineExceeded,
     OverLimit,
     PreconditionFailed,
+    RevisionCompacted,
 )
 from gateway.commits.guards import require_revision
 from gateway.commits.listing import DocumentPage, Listing
@@ -72,6 +73,9 @@ class Catalogs:
         while True:
             try:
                 deletion = self._deletion(request)
+            except RevisionCompacted:
+                self._require_time(request)
+                continue
             except (CatalogNotFound, PreconditionFailed, OverLimit) as error:
                 if request.idempotency is None:
                     raise
@@ -85,8 +89,13 @@ class Catalogs:
                 return written
             if request.resource_version is not None:
                 return written
-            if self._runtime.monotonic() >= request.deadline:
-                raise DeadlineExceeded("the catalog was written all the time; nothing was deleted")
+            self._require_time(request)
+
+    def _require_time(self, request: Request) -> None:
+        if self._runtime.monotonic() >= request.deadline:
+            raise DeadlineExceeded(
+                "the catalog was written or compacted all the time; nothing was deleted"
+            )
 
     def _deletion(self, request: Request) -> Request:
         self._listing.head(request.catalog)

@@ -6,16 +6,23 @@ at 3 and c at 7, so they are what 7 had; b is at 8 already and is rebuilt from h
 it. The next page is asked for at revision 7 too, however far the head has moved.
 
 Where history was compacted beyond the revision meanwhile, what was read may lack tombstones that
-were purged; so the floor is looked at last, and the answer given up if it has passed.
+were purged; so the floor is looked at last, and the answer given up if it has passed. Who asked
+for the head is answered at a newer one then: the present is never compacted away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-from gateway.commits.errors import CatalogNotFound, RevisionCompacted, RevisionNotFound
+from gateway.commits.errors import (
+    CatalogNotFound,
+    RevisionCompacted,
+    RevisionNotFound,
+    StoreUnavailable,
+)
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
@@ -23,7 +30,10 @@ from gateway.commits.runtime import Runtime
 from gateway.model import Document, Head, Pin
 from gateway.store.contract import Store, Unreachable
 
+_Answer = TypeVar("_Answer")
+
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
+_OVERTAKEN_MAX = 20
 _EXPORT_PAGE = 500
 # An export holds its revision while it runs; renewed well before it would end.
 _EXPORT_PIN_S = 120
@@ -74,11 +84,10 @@ class Listing:
         with reaching():
             standing = self._settler.settle(catalog)
             commit = self._store.commit_at(catalog, time_us)
-        if commit is None and standing.floor == 0:
+            self._require_above_floor(catalog, 0 if commit is None else commit.revision)
+        if commit is None:
             detail = "the catalog has no commit that old"
             raise RevisionNotFound(detail, standing.revision)
-        if commit is None or commit.revision < standing.floor:
-            raise RevisionCompacted(0 if commit is None else commit.revision, standing.floor)
         return commit.revision
 
     def page(
@@ -88,20 +97,28 @@ class Listing:
 
         At most ``limit``; fewer where they are large, but one at least if any is left.
         """
+
+        def page() -> DocumentPage:
+            return self._page(catalog, prefix, after, limit, self._readable(catalog, revision))
+
         with reaching():
-            at = self._readable(catalog, revision)
-            return self._page(catalog, prefix, after, limit, at)
+            return _not_overtaken(revision, page)
 
     def several(
         self, catalog: str, keys: Collection[str], *, revision: int | None
     ) -> tuple[int, dict[str, Document | None]]:
         """The documents under ``keys`` (None: no live one) at one revision, which comes first."""
         with reaching():
-            at = self._readable(catalog, revision)
-            stored = self._store.documents({catalog: keys})
-            found = {key: self._as_of(catalog, key, stored.get((catalog, key)), at) for key in keys}
-            self._require_above_floor(catalog, at)
-            return at, found
+            return _not_overtaken(revision, lambda: self._several(catalog, keys, revision))
+
+    def _several(
+        self, catalog: str, keys: Collection[str], revision: int | None
+    ) -> tuple[int, dict[str, Document | None]]:
+        at = self._readable(catalog, revision)
+        stored = self._store.documents({catalog: keys})
+        found = {key: self._as_of(catalog, key, stored.get((catalog, key)), at) for key in keys}
+        self._require_above_floor(catalog, at)
+        return at, found
 
     def export(self, catalog: str, *, prefix: str = "", revision: int | None = None) -> Export:
         """All live documents by key ascending, read page by page while they are gone through.
@@ -109,10 +126,8 @@ class Listing:
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
         pinned meanwhile. The iterator raises what ``page`` raises.
         """
-        with reaching():
-            at = self._readable(catalog, revision)
-            first = self._page(catalog, prefix, "", _EXPORT_PAGE, at)
-        return Export(at, self._pages(catalog, prefix, first))
+        first = self.page(catalog, prefix=prefix, after="", limit=_EXPORT_PAGE, revision=revision)
+        return Export(first.revision, self._pages(catalog, prefix, first))
 
     def _pages(self, catalog: str, prefix: str, page: DocumentPage) -> Iterator[Document]:
         if page.next_after is None:
@@ -192,3 +207,14 @@ class Listing:
         head = self._store.heads([catalog]).get(catalog)
         if head is not None and revision < head.floor:
             raise RevisionCompacted(revision, head.floor)
+
+
+def _not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
+    """``read``, once more where compaction passes a head (``revision`` None) while it is read."""
+    for _ in range(_OVERTAKEN_MAX):
+        try:
+            return read()
+        except RevisionCompacted:
+            if revision is not None:
+                raise
+    raise StoreUnavailable("the catalog is compacted faster than it can be read")

@@ -124,6 +124,10 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
     if call.ask.deletes_catalog and not state.exists and error.code == "precondition_failed":
         return call.ask.resource_version not in (None, revision)  # as true as "not found"
     verdict = judge(call.ask, state)
+    if call.ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
+        # What it was to be rebased from may have been compacted.
+        unable = judge(call.ask, state, rebasing=False)
+        verdict = unable if unable.code == error.code else verdict
     if verdict.kind != "refused" or verdict.code != error.code:
         return False
     if not isinstance(error, PreconditionFailed | PatchDoesNotFit):

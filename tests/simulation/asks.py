@@ -18,6 +18,10 @@ Kind = Literal[
     "several",
     "export",
     "revision-at",
+    "pin",
+    "renew",
+    "unpin",
+    "compact",
 ]
 Deed = Literal[
     "put",
@@ -85,7 +89,9 @@ class Ask:
 
     ``key`` is what is read, or the first document written. ``label`` names the request: it goes
     with the commit as its message. ``fingerprint`` belongs to the idempotency key. ``revision`` is
-    for reads of the past, and where a page of commits begins.
+    for reads of the past (None: of the present), and where a page of commits begins; ``time_us``
+    is for reads by time. ``after``, ``limit``, ``keys`` and ``pause_s`` (between two documents of
+    an export) are for reads of many documents. ``pin`` (an id) and ``seconds`` are for pins.
     """
 
     kind: Kind
@@ -109,6 +115,8 @@ class Ask:
     limit: int = 0
     keys: tuple[Name, ...] = ()
     pause_s: float = 0.0
+    pin: str = ""
+    seconds: int = 0
 
     @property
     def writes(self) -> bool:

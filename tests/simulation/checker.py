@@ -13,6 +13,7 @@ The kinds of violations, each a promise:
     read           a read shows the state at a moment between call and answer
     snapshot       documents that are told together are those of one revision, all of them
     history        the past that is read is the past of the log; so are the stored commits
+    pin            no floor passes what a pin holds; who was told of a pin has it
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
     bulk           what came together for one catalog is done in the order it was given
@@ -31,7 +32,9 @@ from gateway.commits.requests import Unchanged
 from gateway.model import Commit
 
 from .answers import check_answer
-from .ledger import Ledger, Violation
+from .ledger import FOREVER, Ledger, Violation
+from .model import live
+from .pins import check_pins
 from .recorder import Call, Recording, changes_json
 from .sameness import same
 
@@ -60,6 +63,9 @@ def _violations(recording: Recording) -> Iterator[Violation]:
         if ledger.last < len(ledger.log):
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
+        yield from check_pins(ledger, recording.skew_us)
+    for finding in recording.findings:
+        yield Violation("documents", finding)
     yield from _check_documents(ledgers, recording)
     for group in _bulks(recording):
         yield from _check_order(ledgers, group)
@@ -94,10 +100,14 @@ def _check_order(ledgers: dict[str, Ledger], calls: list[Call]) -> Iterator[Viol
 
 def _check_commits(ledger: Ledger, stored: list[Commit]) -> Iterator[Violation]:
     made = {entry.commit.revision: entry for entry in ledger.log}
-    if sorted(made) != [commit.revision for commit in stored]:
+    floor = ledger.floors(FOREVER, None)[-1]
+    retained = [commit.revision for commit in stored if commit.revision > floor]
+    if retained != list(range(floor + 1, ledger.last + 1)) or len(made) != ledger.last:
         yield Violation("history", f"{ledger.catalog}: the commits are not those of the heads")
         return
     for commit in stored:
+        if commit.revision <= floor:
+            continue
         entry = made[commit.revision]
         if commit.id != entry.commit.id or changes_json(commit) != entry.changes:
             yield Violation("history", f"{ledger.catalog}@{commit.revision} is another commit")
@@ -109,12 +119,24 @@ def _check_documents(ledgers: dict[str, Ledger], recording: Recording) -> Iterat
         for catalog, ledger in ledgers.items()
         for key, doc in ledger.states[-1].items()
     }
-    if recording.documents.keys() != expected.keys():
+    gone = {
+        (catalog, key)
+        for catalog, key in expected.keys() - recording.documents.keys()
+        if ledgers[catalog].is_told(None, ledgers[catalog].last, key, None)
+    }
+    if recording.documents.keys() | gone != expected.keys():
         yield Violation("documents", "others are stored than were made")
     for name, stored in recording.documents.items():
         if name in expected and not same(stored, expected[name]):
             yield Violation("documents", f"{name}: {stored} is stored, not {expected[name]}")
     for name, reading in recording.fresh.items():
         last = ledgers[name[0]].last if name[0] in ledgers else 0
-        if reading.catalog_revision != last or not same(reading.document, expected.get(name)):
+        document = reading.document
+        if reading.catalog_revision != last or not (
+            same(document, expected.get(name)) or (document is None and name in gone)
+        ):
             yield Violation("documents", f"{name} is read as {reading}, not {expected.get(name)}")
+    for (catalog, key, revision), document in recording.past.items():
+        doc = live(ledgers[catalog].states[revision].get(key))
+        if not same(document, doc):
+            yield Violation("documents", f"{catalog} {key} at {revision} is {document}, not {doc}")

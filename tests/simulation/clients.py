@@ -96,6 +96,8 @@ class Client:
         elif call.reading is not None and ask.kind == "read":
             revision = call.reading.catalog_revision
             self._see(ask.catalog, ask.key, call.reading.document, revision)
+        elif call.pin is not None:
+            self._wishes.pinned(ask.catalog, call.pin.id, call.pin.revision)
         elif call.listed is not None:
             self._learn_many(ask, call.listed)
 

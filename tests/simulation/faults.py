@@ -45,8 +45,12 @@ class Faults:
 class Network:
     """Which writes are still under way to the store, and whether it can be reached at all."""
 
-    def __init__(self, scheduler: Scheduler, rng: random.Random, faults: Faults) -> None:
+    def __init__(
+        self, scheduler: Scheduler, rng: random.Random, faults: Faults, *, strays: bool = True
+    ) -> None:
+        """``strays``: whether what was left of a broken write may still be done later."""
         self.faults = faults
+        self.strays = strays
         self.down_until = 0.0
         self._scheduler = scheduler
         self._rng = rng
@@ -244,7 +248,7 @@ class FaultyStore:
         if self._happens(faults.part):
             count = self._rng.randrange(len(steps) + 1)
             self._do(steps[:count])
-            if self._rng.random() < 0.5:
+            if self._network.strays and self._rng.random() < 0.5:
                 self._network.later(steps[count:])
             raise Unreachable("simulated: broken off in the middle")
         done = self._do(steps)

@@ -36,6 +36,7 @@ class Ledger:
         """``kept``: what retention did, in order."""
         self.catalog = catalog
         self.log = log
+        self.kept = kept
         self._raised = [(each.tick, each.about) for each in kept if each.what == "floor"]
         self.states: list[Mapping[str, Doc]] = [{}]
         self.keys_used: list[Mapping[str, str]] = [{}]

@@ -211,7 +211,7 @@ def _named(actions: Sequence[Action]) -> tuple[Name, ...]:
 
 def _require_valid(key: str, after: After, state: State) -> None:
     """The one schema that the simulated settings have: an upper bound on the member n."""
-    known = {"schemas", "require_precondition"}
+    known = {"schemas", "require_precondition", "retention"}
     if key == SETTINGS and after.content is not GONE and not after.content.keys() <= known:
         raise RefusedEdit("invalid_settings")
     settings = state.live(SETTINGS)

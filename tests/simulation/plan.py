@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from gateway.commits.retention import RetentionLimits
 from gateway.commits.service import ServiceLimits
 
 from .faults import Faults
@@ -31,6 +32,8 @@ class Plan:
     catch_up_max: int
     page_bytes_max: int
     export_page: int
+    compactor: bool  # whether the workers compact in the background
+    strays: bool  # whether writes arrive long after their call failed
     turns: bool  # whether the workers are on one machine, and see each other's turns
 
     @property
@@ -44,7 +47,7 @@ def plan(rng: random.Random) -> Plan:
     """A plan drawn from ``rng``; one in eight has no faults at all."""
     calm = rng.random() < 0.125
     crowd = rng.random() < 0.3  # many clients on few documents
-    return Plan(
+    chosen = Plan(
         workers=rng.choice((1, 2, 2, 3, 4)),
         catalogs=1 if crowd else rng.choice((1, 1, 2, 3)),
         keys=rng.choice((1, 2) if crowd else (1, 2, 4)),
@@ -63,7 +66,40 @@ def plan(rng: random.Random) -> Plan:
         catch_up_max=rng.choice((0, 2, 1_000)),
         page_bytes_max=rng.choice((100, 1 << 23)),
         export_page=rng.choice((1, 2, 500)),
+        compactor=False,
+        strays=True,
         turns=rng.random() < 0.3,
+    )
+    return _retaining(chosen, rng) if rng.random() < 0.4 else chosen
+
+
+def _retaining(chosen: Plan, rng: random.Random) -> Plan:
+    """With pins and compaction; only what the gateway says it can bear (``gateway.commits.late``).
+
+    Writes that arrive after their call failed, unseen by anybody, are more than that. So is a
+    worker that dies, or that finds no way to the store, right after it slept for long.
+    """
+    faults, sleepy = chosen.faults, rng.random() < 0.4
+    if sleepy and chosen.faulty:
+        faults = Faults(suspend=0.03, suspended_s=60.0, latency_s=faults.latency_s, slow=0.02)
+    else:
+        faults = replace(faults, late=0.0, suspended_s=min(faults.suspended_s, 1.0))
+    limits = RetentionLimits(
+        commits=rng.choice((None, 1, 3, 10)),
+        # Above ``late._DOCUMENTS_S``, which is made smaller too, and above what clocks differ by.
+        tombstone_grace_s=60 if chosen.skew_us > 1_000 or chosen.clock_steps else 8,
+        interval_s=rng.choice((1, 1, 5)),
+        pause_ms=rng.choice((0, 10)),
+    )
+    return replace(
+        chosen,
+        limits=replace(chosen.limits, retention=limits),
+        tastes=replace(chosen.tastes, retention=rng.choice((0.02, 0.1, 0.2))),
+        faults=faults,
+        outages=chosen.outages and not sleepy,
+        think_s=rng.choice((0.0, 0.02, 0.15, 1.0, 5.0)),
+        compactor=rng.random() < 0.7,
+        strays=False,
     )
 
 

@@ -14,6 +14,7 @@ from gateway.commits.errors import (
 
 from .ledger import Ledger, Violation
 from .model import Doc, live
+from .pins import check_compaction, check_pin
 from .recorder import Call, Listed
 from .sameness import same
 
@@ -29,7 +30,7 @@ def check_read(ledger: Ledger, call: Call) -> _Found:
         yield from _many(ledger, call, None)
     if error is not None and error.retryable:
         return
-    if isinstance(error, RevisionCompacted):
+    if isinstance(error, RevisionCompacted) and call.ask.kind != "pin":
         yield from _compacted(ledger, call, error)
     else:
         yield from _CHECKS[call.ask.kind](ledger, call, error)
@@ -205,4 +206,8 @@ _CHECKS: Mapping[str, Callable[[Ledger, Call, CommitError | None], _Found]] = {
     "several": _many,
     "export": _many,
     "revision-at": _revision_at,
+    "pin": check_pin,
+    "renew": check_pin,
+    "unpin": check_pin,
+    "compact": check_compaction,
 }

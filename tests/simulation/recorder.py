@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.commits.compaction import Compacted
 from gateway.commits.history import CommitPage
 from gateway.commits.requests import Outcome
 from gateway.commits.service import Reading
@@ -16,6 +17,7 @@ from gateway.store.contract import Moved, Swept
 from gateway.store.memory import MemoryStore
 
 from .asks import Ask
+from .sim_runtime import EPOCH_US
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Kept:
-    """A change of what is kept of a catalog, at the moment ``tick``.
+    """A change of what is kept of a catalog, at the moment ``tick``; ``at_us`` is the true time.
 
     What was refused isn't here; a sweep is, even where it found nothing left to do.
     ``what`` and ``about``: pin (the Pin), unpin (its id), floor (the new one), swept (the floor),
@@ -42,6 +44,7 @@ class Kept:
     """
 
     tick: int
+    at_us: int
     catalog: str
     what: str
     about: Any
@@ -78,6 +81,8 @@ class Call:
     page: CommitPage | None = None
     listed: Listed | None = None
     revision: int | None = None
+    pin: Pin | None = None
+    compacted: Compacted | None = None
     reply: Commit | None = None
     error: Exception | None = None
     commit_id: str | None = None
@@ -87,7 +92,8 @@ class Call:
 @dataclass
 class Recording:
     """A history. ``logs`` are the winning moves by catalog, ``kept`` what retention did, in order;
-    the rest is the state at the end."""
+    the rest is the state at the end: ``fresh`` is what a new worker reads, ``past`` what it reads
+    of earlier revisions, ``findings`` what its verification says."""
 
     logs: dict[str, list[Made]] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
@@ -99,6 +105,9 @@ class Recording:
     neglected: list[str] = field(default_factory=list)
     faulty: bool = True
     longest_s: float = 0.0  # a request's deadline
+    skew_us: int = 0  # by which a clock may be wrong
+    past: dict[tuple[str, str, int], Document | None] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
     ticks: int = 0
 
     def tick(self) -> int:
@@ -160,7 +169,8 @@ class RecordingStore(MemoryStore):
 
     def _note(self, done: bool, catalog: str, what: str, about: Any) -> bool:
         if done:
-            self._recording.kept.append(Kept(self._recording.tick(), catalog, what, about))
+            at_us = EPOCH_US + int(self._monotonic() * 1e6)
+            self._recording.kept.append(Kept(self._recording.tick(), at_us, catalog, what, about))
         return done
 
     def everything(self) -> tuple[dict[str, list[Commit]], dict[tuple[str, str], Document]]:

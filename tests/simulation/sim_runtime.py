@@ -8,7 +8,7 @@ from types import TracebackType
 
 from .scheduler import Process, Scheduler, Task
 
-_EPOCH_US = 1_700_000_000_000_000
+EPOCH_US = 1_700_000_000_000_000
 
 
 class SimEvent:
@@ -95,7 +95,7 @@ class SimRuntime:
     def now_us(self) -> int:
         if self._clock_steps and self._rng.random() < 0.1:
             self._skew_us += self._rng.randrange(-50_000, 50_000)
-        return _EPOCH_US + self._skew_us + int(self._scheduler.now * 1e6)
+        return EPOCH_US + self._skew_us + int(self._scheduler.now * 1e6)
 
     def new_id(self) -> str:
         return f"{self._rng.getrandbits(128):032x}"

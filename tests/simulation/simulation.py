@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 
-from gateway.commits import cache, listing, observe
+from gateway.commits import cache, catalogs, late, listing, observe
 from gateway.commits import history as gateway_history
+from gateway.commits.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
 from gateway.commits.requests import Applied
 from gateway.commits.service import Gateway
+from gateway.commits.verification import Verification
+from gateway.model import Head
 
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client
@@ -39,7 +42,11 @@ def simulate(seed: int, adjust: Callable[[Plan], Plan] = lambda chosen: chosen) 
     """
     rng = random.Random(seed)
     chosen = adjust(plan(rng))
-    recording = Recording(faulty=chosen.faulty, longest_s=chosen.limits.deadline_ms / 1000)
+    recording = Recording(
+        faulty=chosen.faulty,
+        longest_s=chosen.limits.deadline_ms / 1000,
+        skew_us=2 * chosen.skew_us + (5_000_000 if chosen.clock_steps else 0),
+    )
     world = World(rng, chosen, recording)
     with _constants(chosen), _logged_defects(recording):
         try:
@@ -61,7 +68,7 @@ class World:
         self._plan = chosen
         self._recording = recording
         self._store = RecordingStore(recording)
-        self._network = Network(self.scheduler, rng, chosen.faults)
+        self._network = Network(self.scheduler, rng, chosen.faults, strays=chosen.strays)
         self._catalogs = [Name(f"c{number}") for number in range(chosen.catalogs)]
         self._keys = [Name(f"k{number}") for number in range(chosen.keys)]
         self._machine = Machine()
@@ -88,7 +95,10 @@ class World:
 
     def _start_worker(self) -> Worker:
         process = Process(f"w{len(self._workers)}")
-        worker = Worker(process, self._gateway(process), self.scheduler, self._recording)
+        gateway = self._gateway(process)
+        worker = Worker(process, gateway, self.scheduler, self._recording)
+        if self._plan.compactor:
+            gateway.retention.compactor.start()
         worker.falls_behind = self._plan.preempt > 0
         self._workers.append(worker)
         return worker
@@ -180,10 +190,27 @@ class World:
         """What a gateway that has just started makes of what the store holds."""
         gateway = self._gateway(self._people)
         for catalog in self._catalogs:
-            gateway.commits(catalog, after=0, limit=1, key=None)
+            gateway.reply(catalog, "nobody", "none")  # has what is unfinished written out
+            head = self._store.heads([catalog]).get(catalog, Head(catalog))
             for key in (SETTINGS, *self._keys):
                 self._recording.fresh[catalog, key] = gateway.read(catalog, key)
+                if self._plan.tastes.retention:
+                    for revision in {head.floor, (head.floor + head.revision) // 2}:
+                        self._read_past(gateway, catalog, key, revision)
+            verification = Verification(gateway._store, gateway._settler, gateway._runtime)
+            with suppress(CatalogNotFound):
+                self._recording.findings += map(str, verification.verify(catalog))
         done.append(True)
+
+    def _read_past(self, gateway: Gateway, catalog: str, key: str, revision: int) -> None:
+        document = None
+        try:
+            document = gateway.read_at_revision(catalog, key, revision).document
+        except DocumentNotFound:
+            pass
+        except RevisionCompacted:
+            return
+        self._recording.past[catalog, key, revision] = document
 
 
 class _Defects(logging.Handler):
@@ -222,6 +249,8 @@ def _constants(chosen: Plan) -> Iterator[None]:
         (gateway_history, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
         (listing, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
         (listing, "_EXPORT_PAGE", chosen.export_page),
+        (catalogs, "_PAGE", chosen.export_page),
+        (late, "_DOCUMENTS_S", 3.0),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in bounds]
     for module, name, bound in bounds:

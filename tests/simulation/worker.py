@@ -119,6 +119,14 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
             serve_export(gateway, call, sleep)
         case "revision-at":
             call.revision = gateway.listing.revision_at(ask.catalog, ask.time_us)
+        case "pin":
+            call.pin = gateway.retention.pin(ask.catalog, revision, ask.seconds, ask.label)
+        case "renew":
+            call.pin = gateway.retention.renew(ask.catalog, ask.pin, ask.seconds)
+        case "unpin":
+            gateway.retention.unpin(ask.catalog, ask.pin)
+        case "compact":
+            call.compacted = gateway.retention.compact(ask.catalog, revision or 0)
 
 
 def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:

@@ -24,6 +24,7 @@ class Tastes:
     transactions: float
     settings: float
     deletions: float  # of whole catalogs
+    retention: float = 0.0  # pins and compactions
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Wishes:
         self._revisions: dict[str, int] = {}
         self._times_us: dict[str, list[int]] = {}
         self._left_over: list[Ask] = []
+        self._pins: dict[str, list[tuple[str, int]]] = {}
 
     def seen(self, catalog: str, key: str, token: str | None, content: Any, revision: int) -> None:
         known = self._known.setdefault((catalog, key), Known())
@@ -67,6 +69,9 @@ class Wishes:
         """Something was committed at that time."""
         self._times_us.setdefault(catalog, []).append(time_us)
 
+    def pinned(self, catalog: str, pin: str, revision: int) -> None:
+        self._pins.setdefault(catalog, []).append((pin, revision))
+
     def left_over(self, ask: Ask, revision: int, after: str) -> None:
         """A page was not the last one."""
         self._left_over.append(replace(ask, revision=revision, after=after))
@@ -76,6 +81,8 @@ class Wishes:
         if self._left_over and self._happens(0.5):
             return replace(self._left_over.pop(), label=label)
         catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
+        if self._happens(self._tastes.retention):
+            return self._keep(catalog, key, label)
         if self._happens(self._tastes.reading):
             return self._look(catalog, key, label)
         return self._write(catalog, key, label)
@@ -125,7 +132,12 @@ class Wishes:
 
     def _settings(self) -> Action:
         most = {"schemas": {"*": {"properties": {"n": {"maximum": self._rng.randrange(1, 3)}}}}}
-        values: tuple[Any, ...] = ({}, {"require_precondition": True}, most, most)
+        values: tuple[Any, ...] = (
+            {"retention": {"commits": self._rng.randrange(1, 6)}},
+            {"require_precondition": True},
+            most,
+            most,
+        )
         if self._happens(0.3):
             return Action("delete", SETTINGS)
         return Action("put", SETTINGS, self._rng.choice(values))
@@ -191,11 +203,28 @@ class Wishes:
         choices.append(Compare("revision", key, self._revision(catalog)))
         return self._rng.choice(choices)
 
+    def _keep(self, catalog: Name, key: Name, label: str) -> Ask:
+        """Pin something, or compact."""
+        kinds: tuple[Kind, ...] = ("pin", "compact", "compact", "renew", "unpin")
+        kind = self._rng.choice(kinds)
+        revision: int | None = self._revision(catalog) - self._rng.choice((0, 0, 1, 2, 5))
+        pins = self._pins.get(catalog)
+        ask = Ask(kind, catalog, key, label, revision=max(0, revision or 0))
+        if kind == "compact":
+            return ask
+        ask = replace(ask, seconds=self._rng.choice((1, 10, 60, 600)))
+        if kind == "pin" or not pins:
+            revision = None if self._happens(0.5) else ask.revision
+            return replace(ask, kind="pin", revision=revision)
+        return replace(ask, pin=self._rng.choice(pins)[0])
+
     def _look(self, catalog: Name, key: Name, label: str) -> Ask:
         kind: Kind = self._rng.choice(_LOOKS)
         revision: int | None = max(0, self._revision(catalog) + self._rng.randrange(-5, 2))
         if kind in ("list", "several", "export") and self._happens(0.6):
             revision = None
+        elif self._pins.get(catalog) and self._happens(0.4):
+            revision = self._rng.choice(self._pins[catalog])[1]
         back = f"{self._client}.{max(1, self._count - self._rng.randrange(1, 5))}"
         time_us = self._rng.choice(self._times_us.get(catalog, [1_700_000_000_000_000]))
         return Ask(
