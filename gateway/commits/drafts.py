@@ -13,8 +13,9 @@ from patching import ABSENT, Absent, Json, Patch
 
 # What the patches of one request may work through, as bytes of documents, each time counted.
 _PATCHED_BYTES_MAX = 128 * 1024 * 1024
-# An RFC 6902 patch copies the containers on its way, anything else looks at all of them.
+# An RFC 6902 patch copies the containers on its way; a merge looks at all of them several times.
 _PATH_SHARE = 8
+_MERGE_TIMES = 4
 
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
@@ -85,8 +86,11 @@ class Drafts:
         self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
 
     def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
-        along_paths = isinstance(edit, ApplyPatch) and isinstance(edit.patch, Patch)
-        self._patched_bytes += size_bytes // _PATH_SHARE if along_paths else size_bytes
+        if isinstance(edit, Merge):
+            size_bytes *= _MERGE_TIMES
+        elif isinstance(edit.patch, Patch):
+            size_bytes //= _PATH_SHARE
+        self._patched_bytes += size_bytes
         if self._patched_bytes > _PATCHED_BYTES_MAX:
             raise OverLimit(
                 f"the patches would work through {self._patched_bytes} bytes of documents, more"

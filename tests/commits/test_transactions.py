@@ -390,8 +390,8 @@ class TestBounds:
     def test_patches_of_large_documents_are_bounded_in_sum(self, bounds: Bounds, ask: Ask) -> None:
         small = a_document({"n": 0}, key="a")
         large = Document(**{n: getattr(small, n) for n in small.__slots__} | {"size_bytes": 2**21})
-        edits = [("a", Merge({"n": n}, 8)) for n in range(1, 66)]
-        assert run(view(large), bounds, transaction(ask, *edits[:60])).commits
+        edits = [("a", Merge({"n": n}, 8)) for n in range(1, 18)]
+        assert run(view(large), bounds, transaction(ask, *edits[:15])).commits
         error = refusal(run(view(large), bounds, transaction(ask, *edits)))
         assert isinstance(error, OverLimit)
         assert error.limit == "patched_bytes_max"

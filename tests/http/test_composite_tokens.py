@@ -93,6 +93,15 @@ def test_several_stale_ones_are_told_with_all_their_changes(three: Catalog) -> N
     assert [each["changes"][0]["key"] for each in content["changes_since"]] == ["new", "other", "k"]
 
 
+def test_changes_are_told_since_the_stale_token_not_since_the_newest_one(three: Catalog) -> None:
+    old = token(three, "k")
+    three.put(2, "k")
+    three.put(2, "other")
+    tag = f'"k={old};other={token(three, "other")}"'
+    content = problem(three.put(3, If_Match=tag), 412, "precondition_failed")
+    assert [each["revision"] for each in content["changes_since"]] == [4]
+
+
 def test_keys_are_percent_encoded_where_they_must_be(three: Catalog) -> None:
     key = 'a;b=c%d"e é/f'
     tag = f'"a%3Bb%3Dc%25d%22e%20%C3%A9/f={token(three, key)}"'
