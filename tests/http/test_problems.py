@@ -62,6 +62,10 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     ),
     (errors.SettingsInvalid("/a", "x"), "invalid_settings", 422),
     (errors.AttributesInvalid("k"), "invalid_attributes", 422),
+    (errors.CatalogNotFound("c", 0), "catalog_not_found", 404),
+    (errors.PinNotFound("x"), "pin_not_found", 404),
+    (errors.PinHolds(3, 2), "pin_holds", 409),
+    (errors.SnapshotExists(3, 3), "snapshot_exists", 409),
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
@@ -193,7 +197,7 @@ def _reused(catalog: Catalog) -> TestResponse:
 
 def _transaction(*actions: Any) -> Callable[..., TestResponse]:
     """Of ``actions``; without any: something else than a list of them."""
-    body = {"then": actions or {}}
+    body: dict[str, Any] = {"then": actions or {}}
     return _by(lambda c: c.client.post(f"{c.path}/transactions", json=body))
 
 
@@ -205,6 +209,21 @@ def _under(settings: Json) -> Callable[..., TestResponse]:
         return catalog.put(2)
 
     return _by(provoke)
+
+
+def _compact(catalog: Catalog, revision: int) -> TestResponse:
+    return catalog.client.post(f"{catalog.path}/compactions", json={"revision": revision})
+
+
+def _compacted_under_a_pin(catalog: Catalog) -> TestResponse:
+    pinned = catalog.client.post(f"{catalog.path}/pins", json={"seconds": 60})
+    assert pinned.status_code == 201
+    return _compact(catalog, catalog.put(2).get_json()["revision"])
+
+
+def _read_below_the_floor(catalog: Catalog) -> TestResponse:
+    assert _compact(catalog, catalog.put(2).get_json()["revision"]).status_code == 200
+    return catalog.get(query="?revision=1")
 
 
 # How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
@@ -224,7 +243,11 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "document_not_found": _by(lambda c: c.get("absent")),
     "revision_not_found": _by(lambda c: c.get(query="?revision=99")),
     "outcome_not_found": _by(lambda c: c.client.get(f"{c.path}/outcomes/never")),
-    "revision_compacted": _by_error(errors.RevisionCompacted(1, 5)),
+    "catalog_not_found": _by(lambda c: c.client.get("/v1/catalogs/never%20written")),
+    "pin_not_found": _by(lambda c: c.client.get(f"{c.path}/pins/x")),
+    "revision_compacted": _by(_read_below_the_floor),
+    "pin_holds": _by(_compacted_under_a_pin),
+    "snapshot_exists": _by(lambda c: _compact(c, 0)),
     "test_failed": _operation(op="test", value=2),
     "path_missing": _operation(op="remove", path="/b"),
     "patch_does_not_fit": _by_error(errors.PatchDoesNotFit(PatchConflict("x"), "k", None)),
@@ -242,7 +265,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "target_exists": _transaction({"action": "move", "from": "k", "to": "k"}),
     "precondition_required": _under({"require_precondition": True}),
     "schema_violation": _under({"schemas": {"k": False}}),
-    "invalid_settings": _by_error(errors.SettingsInvalid("/a", "x")),
+    "invalid_settings": _by(lambda c: c.client.put(c.path, json={"a": 1})),
     "invalid_attributes": _by(lambda c: c.client.put(f"{c.path}/attributes/k", json=[])),
     "unsupported_media_type": _by(lambda c: c.send("PUT", b"1", "text/plain")),
     "unsupported_content_encoding": _by(
