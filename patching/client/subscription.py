@@ -187,7 +187,7 @@ class Subscription:
     def _tell(self, event: Commit | int) -> None:
         if isinstance(event, int):
             self._position = max(self._position, event)
-        elif event.revision > self._position and not self.stopped:
+        elif not self.stopped:
             self._listener(event)
             self._position = event.revision
 

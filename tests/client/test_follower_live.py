@@ -19,6 +19,7 @@ from patching.client import (
     Follower,
     History,
     Problem,
+    Reload,
     RevisionTooOld,
     RevisionUnknown,
     Snapshot,
@@ -256,3 +257,27 @@ def test_settings_are_followed(service: RunningGateway, transport: Transport) ->
         transport.request("DELETE", path)
         follower.wait_for(3, 10)
         assert follower.current().settings is None
+
+
+def test_i5_a_compaction_is_told_to_a_listener_that_missed_commits_by_it(
+    service: RunningGateway, transport: Transport, eventually: Eventually
+) -> None:
+    put(transport, a=1)
+    path = routes_of(transport)._path
+    with follower_of(service) as follower:
+        snapshots: list[Reload] = []
+        follower.subscribe(lambda _: None, after=0, on_reload=snapshots.append)
+        for n in (2, 3, 4, 5):
+            put(transport, a=n)
+        follower.wait_for(5, 10)
+        transport.request("POST", f"{path}/compactions", json={"revision": 4})
+        late: list[Reload] = []
+        subscription = follower.subscribe(lambda _: None, after=1, on_reload=late.append)
+        assert follower.at_revision(3).documents == {"a": 3}  # it is kept here still
+        eventually(lambda: subscription.position == 5)
+        assert (snapshots, late) == ([], [])
+    with follower_of(service) as fresh:
+        fresh.subscribe(lambda _: None, after=1, on_reload=late.append)
+        eventually(lambda: late)
+        assert (late[0].missed_after, late[0].snapshot.revision) == (1, 5)
+        assert late[0].snapshot.documents == {"a": 5}

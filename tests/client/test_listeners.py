@@ -251,6 +251,19 @@ def test_stopping_waits_for_the_listener_and_tells_no_more(
     assert other.stopped
 
 
+def test_one_that_is_ahead_of_the_copy_waits_for_what_it_has_not_seen(
+    gateway: FakeGateway, follow: Follow, eventually: Eventually
+) -> None:
+    gateway.put(a=1)
+    follower = follow()
+    told: list[int] = []
+    subscription = follower.subscribe(told_to(told), after=3)
+    for n in (2, 3, 4, 5):
+        gateway.put(a=n)
+    eventually(lambda: subscription.position == 5)
+    assert told == [4, 5]
+
+
 @pytest.mark.parametrize("kept", [0, 3, 1000])
 def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
     gateway: FakeGateway, follow: Follow, eventually: Eventually, kept: int
