@@ -1,0 +1,165 @@
+"""`gateway verify`: clean where all is well, and a finding for each thing that must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.commits.requests import Delete
+from gateway.model import Change, Document
+from gateway.store.contract import Store, Swept
+from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.store import MongoStore
+from tests.commits.conftest import put
+from tests.commits.history_checks import compaction_of, findings
+from tests.commits.test_compaction import gateway_on, nothing, write_history
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    memory = MemoryStore()
+    write_history(gateway_on(memory), memory)
+    return memory
+
+
+def stored(store: MemoryStore, key: str) -> Document:
+    return store._documents["c", key]
+
+
+def overwrite(store: MemoryStore, key: str, **fields: object) -> None:
+    store._documents["c", key] = replace(stored(store, key), **fields)  # type: ignore[arg-type]
+
+
+def drop(store: MemoryStore, revision: int) -> None:
+    del store._commits["c"][revision]
+
+
+def edit(store: MemoryStore, revision: int, **fields: object) -> None:
+    commit = store._commits["c"][revision]
+    store._commits["c"][revision] = replace(commit, **fields)  # type: ignore[arg-type]
+
+
+def test_a_sound_catalog_is_clean(store: MemoryStore) -> None:
+    assert findings(store, "c") == []
+    for floor in (3, 8, 12):
+        compaction_of(store).compact("c", floor, nothing)
+        assert findings(store, "c") == []
+
+
+BREAKAGES: dict[str, tuple[Callable[[MemoryStore], object], str]] = {
+    "content": (lambda s: overwrite(s, "c", content={"n": 7}), "the content at 9"),
+    "attributes": (lambda s: overwrite(s, "c", attributes={"x": 1}), "the attributes at 9"),
+    "revision": (lambda s: overwrite(s, "c", revision=8), "changed at 9, but the document is at 8"),
+    "create_revision": (lambda s: overwrite(s, "c", create_revision=1), "create_revision is 1"),
+    "commit id": (lambda s: overwrite(s, "c", commit_id="x"), "commit_id is 'x'"),
+    "document gone": (lambda s: s.drop_document("c", "c", 9), "changed at 9, but there is no"),
+    "revived": (lambda s: overwrite(s, "d", content={"n": 1}), "but the log has none"),
+    "tombstone gone": (lambda s: s.drop_document("c", "d", 11), "changed at 11, but there is no"),
+    "gap": (lambda s: drop(s, 5), "the log has no commit 5"),
+    "time": (lambda s: edit(s, 5, time_us=1), "commit 5 isn't later"),
+    "patch": (
+        lambda s: edit(s, 9, changes=(Change("c", "patch", 8, [{"op": "remove", "path": "/q"}]),)),
+        "the patch of 9 doesn't fit",
+    ),
+    "value": (
+        lambda s: edit(
+            s, 9, changes=(replace(s._commits["c"][9].changes[0], value={"n": "other"}),)
+        ),
+        "the value isn't what the patch gives",
+    ),
+    "unknown document": (
+        lambda s: s.write_documents({"c": [replace(stored(s, "c"), key="never", revision=4)]}),
+        "never: the document is at 4, but the log has none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAKAGES)
+def test_whatever_is_wrong_is_found(store: MemoryStore, name: str) -> None:
+    breakage, expected = BREAKAGES[name]
+    breakage(store)
+    found = findings(store, "c")
+    assert any(expected in each for each in found), found
+
+
+def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:
+    first = store._commits["c"][4]
+    compaction_of(store).compact("c", 12, nothing)
+    store.write_commits([first])  # d was put at 4, and deleted since
+    assert findings(store, "c") == ["d: changed at 4, but there is no document"]
+    store.sweep("c", [Swept(4, None)])
+    assert findings(store, "c") == []
+    store.write_documents({"c": [replace(stored(store, "c"), key="d", revision=4)]})
+    assert findings(store, "c") == ["d: the document is at 4, but the log has none"]
+
+
+def test_it_leaves_nothing_behind(store: MemoryStore) -> None:
+    findings(store, "c")
+    bounds = store.retention("c")
+    assert bounds is not None
+    assert bounds.pins == ()
+
+
+def test_writes_meanwhile_are_no_findings(store: MemoryStore) -> None:
+    gateway = gateway_on(store)
+
+    class Busy:
+        """Writes something before each page of documents is read."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == "scan_documents":
+                gateway.write("c", "a", put({"n": gateway.read("c", "a").catalog_revision}))
+                gateway.write("c", "c", Delete())
+                gateway.write("c", "new", put(1))
+            return getattr(store, name)
+
+    busy: Store = Busy()  # type: ignore[assignment]
+    assert findings(busy, "c") == []
+    assert findings(store, "c") == []
+
+
+@pytest.mark.mongod
+class TestTheCommand:
+    @pytest.fixture
+    def real(self, mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+        opened = connect(mongodb_uri, database_name, timeout_ms=10_000)
+        yield opened
+        opened.close()
+
+    def run(self, uri: str, database: str, *arguments: str) -> tuple[int, str]:
+        flags = (f"--mongodb-uri={uri}", f"--database={database}")
+        result = CliRunner().invoke(main, ["verify", *arguments, *flags])
+        return result.exit_code, result.output
+
+    def test_clean_findings_and_usage(
+        self, real: MongoStore, mongodb_uri: str, database_name: str
+    ) -> None:
+        gateway = gateway_on(real)
+        write_history(gateway, real)
+        write_history(gateway, real, "d")
+        gateway.retention.compact("d", 9)
+        code, output = self.run(mongodb_uri, database_name, "c")
+        assert (code, output) == (0, "catalogs: 1, documents: 4, commits: 12, clean\n")
+        assert self.run(mongodb_uri, database_name, "--all")[0] == 0
+        document = real.documents({"d": ["a"]})["d", "a"]
+        real.drop_document("d", "a", document.revision)
+        code, output = self.run(mongodb_uri, database_name, "--all")
+        assert code == 1
+        assert "catalog 'd', document 'a': changed at 12, but there is no document" in output
+        assert output.endswith("findings: 1\n")
+        assert self.run(mongodb_uri, database_name, "none")[0] == 2
+        assert self.run(mongodb_uri, database_name)[0] == 2
+        assert self.run(mongodb_uri, database_name, "c", "--all")[0] == 2
+
+    def test_an_unreachable_database_is_said_in_a_line(self) -> None:
+        uri = "mongodb://127.0.0.1:9/?replicaSet=none"
+        result = CliRunner().invoke(
+            main, ["verify", "c", f"--mongodb-uri={uri}", "--store-timeout-ms=200"]
+        )
+        assert result.exit_code == 1
+        assert "can't be reached" in result.output

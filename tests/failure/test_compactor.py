@@ -1,0 +1,77 @@
+"""A compactor killed at every step, for real: the next one finishes; nothing reads otherwise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.store import MongoStore
+from tests.commits.history_checks import check_history, compaction_of
+from tests.commits.test_compaction import KEYS, write_history
+
+pytestmark = pytest.mark.mongod
+
+ROOT = Path(__file__).parents[2]
+STEPS_MAX = 60
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    real = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    yield real
+    real.close()
+
+
+def compact_elsewhere(
+    uri: str, database: str, catalog: str, revision: int, dies_at: int
+) -> tuple[int, list[str]]:
+    """In another process; its exit code, and the steps that it came to."""
+    command = [sys.executable, "-m", "tests.failure.compact_and_die"]
+    ended = subprocess.run(
+        [*command, uri, database, catalog, str(revision)],
+        env={**os.environ, "COMPACTOR_DIES_AT": str(dies_at), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode, ended.stdout.split()
+
+
+@pytest.mark.timeout(300)
+def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
+    killed_after: set[str] = set()
+    for dies_at in range(1, STEPS_MAX):
+        catalog = f"c{dies_at}"
+        states = write_history(gateway, store, catalog)
+        compaction_of(store).compact(catalog, 5, lambda: None)
+        code, steps = compact_elsewhere(mongodb_uri, database_name, catalog, 11, dies_at)
+        if code == 0:
+            break
+        assert len(steps) == dies_at
+        killed_after.add(steps[-1])
+        assert check_history(store, catalog, states, KEYS) == 11
+        compaction_of(store).compact(catalog, 12, lambda: None)
+        assert check_history(store, catalog, states, KEYS) == 12
+        retained = store.list_commits(catalog, 0, 12, 99, None, 10**9)
+        assert [commit.revision for commit in retained] == [8, 9, 12]
+        assert {key for _, key in store.documents({catalog: KEYS})} == {"a", "c"}
+    else:
+        pytest.fail("it has more steps than it was killed at")
+    assert killed_after == {
+        *("raise_floor", "sweep_marker", "sweep_older", "sweep_window", "end_sweep"),
+        *("purge_tombstones", "drop_replies"),
+    }

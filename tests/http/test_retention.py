@@ -1,0 +1,216 @@
+"""Pins and compactions over HTTP; what is below the floor, and what a pin holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.http.conftest import Catalog, problem
+from tests.http.served import serving
+
+
+@pytest.fixture
+def written(catalog: Catalog) -> Catalog:
+    """Six revisions of one document."""
+    for number in range(6):
+        catalog.put({"n": number})
+    return catalog
+
+
+def post(catalog: Catalog, what: str, body: Any, **headers: str) -> TestResponse:
+    return catalog.client.post(f"{catalog.path}/{what}", json=body, headers=headers)
+
+
+def compact(catalog: Catalog, revision: int) -> TestResponse:
+    return post(catalog, "compactions", {"revision": revision})
+
+
+def pin(catalog: Catalog, **body: Any) -> Any:
+    answer = post(catalog, "pins", {"seconds": 600, **body})
+    assert answer.status_code == 201, answer.data
+    return answer.get_json()
+
+
+class TestCompactions:
+    def test_the_revision_becomes_the_oldest_one(self, written: Catalog) -> None:
+        answer = compact(written, 4)
+        assert answer.status_code == 200
+        content = {"catalog": written.name, "floor": 4, "head_revision": 6}
+        assert answer.get_json() == content
+        assert answer.headers["Catalog-Revision"] == "6"
+        assert written.get(query="?revision=4").get_json() == {"n": 3}
+        told = problem(written.get(query="?revision=3"), 410, "revision_compacted")
+        assert told["oldest_revision"] == 4
+        commits = written.client.get(f"{written.path}/commits?after=4").get_json()["commits"]
+        assert [commit["revision"] for commit in commits] == [5, 6]
+
+    def test_i5_a_second_one_at_or_below_it_says_that_one_exists(self, written: Catalog) -> None:
+        compact(written, 4)
+        for revision in (0, 3, 4):
+            told = problem(compact(written, revision), 409, "snapshot_exists")
+            assert told["oldest_revision"] == 4
+        assert compact(written, 5).status_code == 200
+
+    def test_there_is_none_above_the_head(self, written: Catalog) -> None:
+        assert problem(compact(written, 7), 404, "revision_not_found")["head_revision"] == 6
+        assert problem(compact(written, 2**63 - 1), 404, "revision_not_found")
+
+    def test_an_unknown_catalog_is_404(self, catalog: Catalog) -> None:
+        problem(compact(catalog, 1), 404, "catalog_not_found")
+        problem(post(catalog, "pins", {"seconds": 1}), 404, "catalog_not_found")
+        problem(catalog.client.get(f"{catalog.path}/pins"), 404, "catalog_not_found")
+
+
+class TestPins:
+    def test_i7_history_in_use_isnt_dropped(self, written: Catalog) -> None:
+        held = pin(written, revision=3)
+        told = problem(compact(written, 5), 409, "pin_holds")
+        assert told["pinned_revision"] == 3
+        assert compact(written, 3).status_code == 200
+        assert written.get(query="?revision=3").status_code == 200
+        path = f"{written.path}/pins/{held['pin']}"
+        assert written.client.delete(path).status_code == 204
+        assert compact(written, 5).status_code == 200
+
+    def test_a_pin_says_what_it_holds(self, written: Catalog) -> None:
+        before = datetime.now(UTC)
+        answer = post(written, "pins", {"revision": 2, "seconds": 600, "owner": "spark"})
+        content = answer.get_json()
+        assert (answer.status_code, content["revision"], content["owner"]) == (201, 2, "spark")
+        seconds = (datetime.fromisoformat(content["expires"]) - before).total_seconds()
+        assert 599 < seconds < 660
+        location = answer.headers["Location"]
+        assert location == f"{written.path}/pins/{content['pin']}"
+        assert written.client.get(location).get_json() == content
+        assert written.client.get(f"{written.path}/pins").get_json() == {"pins": [content]}
+
+    def test_without_a_revision_it_holds_the_head(self, written: Catalog) -> None:
+        content = pin(written)
+        assert (content["revision"], content["owner"]) == (6, "anonymous")
+
+    def test_it_is_renewed(self, written: Catalog) -> None:
+        held = pin(written, revision=2, seconds=5)
+        path = f"{written.path}/pins/{held['pin']}"
+        renewed = written.client.put(path, json={"seconds": 5000})
+        assert renewed.status_code == 200
+        assert renewed.get_json() == {**held, "expires": renewed.get_json()["expires"]}
+        assert renewed.get_json()["expires"] > held["expires"]
+        assert written.client.get(path).get_json() == renewed.get_json()
+
+    def test_an_unknown_one_is_404(self, written: Catalog) -> None:
+        path = f"{written.path}/pins/none"
+        problem(written.client.get(path), 404, "pin_not_found")
+        problem(written.client.put(path, json={"seconds": 1}), 404, "pin_not_found")
+        problem(written.client.delete(path), 404, "pin_not_found")
+
+    def test_outside_the_history_nothing_is_held(self, written: Catalog) -> None:
+        compact(written, 3)
+        too_high = post(written, "pins", {"revision": 7, "seconds": 1})
+        assert problem(too_high, 404, "revision_not_found")["head_revision"] == 6
+        too_low = post(written, "pins", {"revision": 2, "seconds": 1})
+        assert problem(too_low, 410, "revision_compacted")["oldest_revision"] == 3
+
+    def test_it_holds_no_longer_than_allowed(self, written: Catalog) -> None:
+        told = problem(post(written, "pins", {"seconds": 86_401}), 413, "over_limit")
+        assert (told["limit"], told["maximum"]) == ("pin_seconds_max", 86_400)
+        path = f"{written.path}/pins/{pin(written)['pin']}"
+        problem(written.client.put(path, json={"seconds": 86_401}), 413, "over_limit")
+
+    def test_there_are_no_more_than_allowed(self, written: Catalog) -> None:
+        for _ in range(100):
+            pin(written)
+        told = problem(post(written, "pins", {"seconds": 1}), 413, "over_limit")
+        assert (told["limit"], told["maximum"]) == ("pins_max", 100)
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "pointer"),
+    [
+        ("pins", {}, "/seconds"),
+        ("pins", {"seconds": 0}, "/seconds"),
+        ("pins", {"seconds": 1.5}, "/seconds"),
+        ("pins", {"seconds": True}, "/seconds"),
+        ("pins", {"seconds": "1"}, "/seconds"),
+        ("pins", {"seconds": 1, "revision": -1}, "/revision"),
+        ("pins", {"seconds": 1, "revision": None}, "/revision"),
+        ("pins", {"seconds": 1, "owner": 1}, "/owner"),
+        ("pins", {"seconds": 1, "owner": "x" * 256}, "/owner"),
+        ("pins", {"seconds": 1, "for": "x"}, "/for"),
+        ("pins", [], ""),
+        ("compactions", {}, "/revision"),
+        ("compactions", {"revision": "4"}, "/revision"),
+        ("compactions", {"revision": -1}, "/revision"),
+        ("compactions", {"revision": 1, "force": True}, "/force"),
+    ],
+)
+def test_a_bad_body_is_told_where(written: Catalog, what: str, body: Any, pointer: str) -> None:
+    assert problem(post(written, what, body), 400, "invalid_body")["pointer"] == pointer
+
+
+@pytest.mark.parametrize("what", ["pins", "compactions"])
+def test_conditions_and_parameters_are_refused(written: Catalog, what: str) -> None:
+    body = {"seconds": 1} if what == "pins" else {"revision": 1}
+    problem(post(written, what, body, **{"If-Match": "*"}), 400, "invalid_condition")
+    problem(post(written, f"{what}?dry_run=true", body), 400, "invalid_parameter")
+    plain = written.client.post(f"{written.path}/{what}", data="{}", content_type="text/plain")
+    problem(plain, 415, "unsupported_media_type")
+    problem(
+        written.client.post(f"{written.path}/{what}", data="{", content_type="application/json"),
+        400,
+        "malformed_json",
+    )
+
+
+@pytest.mark.mongod
+def test_a_served_catalog_is_compacted_in_the_background(
+    mongodb_uri: str, database_name: str, eventually: Callable[..., Any]
+) -> None:
+    flags = ("--retention-commits=3", "--compaction-interval-s=1")
+    with serving(mongodb_uri, database_name, *flags) as server:
+        json_body = [("Content-Type", "application/json")]
+        for number in range(10):
+            path = "/v1/catalogs/c/documents/k"
+            server.send("PUT", path, f'{{"n": {number}}}'.encode(), json_body)
+
+        def floor() -> int:
+            return int(server.send("GET", "/v1/catalogs/c").json()["floor"])
+
+        eventually(lambda: floor() == 7, timeout_s=30)
+        assert server.send("GET", "/v1/catalogs/c/documents/k?revision=7").json() == {"n": 6}
+        assert server.send("GET", "/v1/catalogs/c/documents/k?revision=6").status == 410
+
+
+@pytest.mark.mongod
+def test_of_a_pin_and_a_compaction_side_by_side_one_is_refused(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with serving(mongodb_uri, database_name, "--compaction-interval-s=0") as server:
+        json_body = [("Content-Type", "application/json")]
+        for round_number in range(10):
+            catalog = f"/v1/catalogs/c{round_number}"
+            for number in range(4):
+                server.send("PUT", f"{catalog}/documents/k", str(number).encode(), json_body)
+            statuses: dict[str, int] = {}
+            barrier = threading.Barrier(2)
+
+            def send(
+                what: str, body: bytes, catalog: str = catalog, barrier: threading.Barrier = barrier
+            ) -> None:
+                barrier.wait(10)
+                answer = server.send("POST", f"{catalog}/{what}", body, json_body)
+                statuses[what] = answer.status  # noqa: B023
+
+            threads = [
+                threading.Thread(target=send, args=("pins", b'{"revision": 2, "seconds": 60}')),
+                threading.Thread(target=send, args=("compactions", b'{"revision": 3}')),
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert (statuses["pins"], statuses["compactions"]) in {(201, 409), (410, 200)}
