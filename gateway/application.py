@@ -6,6 +6,7 @@ import logging
 
 from flask import Flask
 
+from gateway.commits.retention import RetentionLimits
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.commits.turns import Turns
@@ -29,6 +30,7 @@ def create_application(settings: Settings) -> Flask:
     store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
     turns = _turns(settings.mongodb_uri, settings.database)
     gateway = Gateway(store, ThreadRuntime(), service_limits(settings), turns, store.uploads())
+    gateway.retention.compactor.start()
     return create_app(gateway, request_limits(settings))
 
 
@@ -65,6 +67,20 @@ def service_limits(settings: Settings) -> ServiceLimits:
             watchers_max=settings.watchers_max,
             lag_max=settings.watch_lag_max,
         ),
+        retention=retention_limits(settings),
+    )
+
+
+def retention_limits(settings: Settings) -> RetentionLimits:
+    return RetentionLimits(
+        age_s=settings.retention_age_s,
+        commits=settings.retention_commits,
+        pin_seconds_max=settings.pin_seconds_max,
+        pins_max=settings.pins_max,
+        idempotency_s=settings.idempotency_retention_s,
+        tombstone_grace_s=settings.tombstone_grace_s,
+        interval_s=settings.compaction_interval_s,
+        pause_ms=settings.compaction_pause_ms,
     )
 
 

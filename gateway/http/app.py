@@ -14,10 +14,12 @@ from gateway.http.attributes import AttributeRoutes
 from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
+from gateway.http.compactions import CompactionRoutes
 from gateway.http.documents import DocumentRoutes
 from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
 from gateway.http.listing import ListingRoutes
+from gateway.http.pins import PinRoutes
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
@@ -71,6 +73,8 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     HistoryRoutes(gateway, limits).register(app)
     BulkRoutes(gateway, limits).register(app)
     UploadRoutes(gateway, limits).register(app)
+    PinRoutes(gateway, limits).register(app)
+    CompactionRoutes(gateway, limits).register(app)
     changes = ChangesRoutes(gateway, limits)
     changes.register(app)
     app.begin_stop = changes.stop

@@ -144,6 +144,44 @@ class Settings:
         "changes of a document after which history stores it whole, not as a patch",
     )
 
+    # History
+    retention_age_s: int | None = _setting(
+        kinds.integer(1, 1_000_000_000),
+        None,
+        "seconds that commits are kept; without this and `retention_commits`, for ever. A catalog's"
+        " own settings overrule both",
+    )
+    retention_commits: int | None = _setting(
+        kinds.integer(1, 1_000_000_000),
+        None,
+        "commits of a catalog that are kept; with `retention_age_s`, those that are older are kept"
+        " if they are among these",
+    )
+    idempotency_retention_s: int = _setting(
+        kinds.integer(1, 1_000_000_000),
+        86_400,
+        "seconds that a reply can be asked for under its idempotency key, history kept or not",
+    )
+    tombstone_grace_s: int = _setting(
+        kinds.integer(600, 1_000_000_000),
+        86_400,
+        "seconds that a deletion is remembered whose history was compacted: longer than any worker"
+        " sleeps, and than the clocks of two machines differ",
+    )
+    pin_seconds_max: int = _setting(
+        kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin can hold without being renewed"
+    )
+    pins_max: int = _setting(kinds.integer(1, 1000), 100, "pins of a catalog")
+    compaction_interval_s: int = _setting(
+        kinds.integer(0, 1_000_000_000),
+        300,
+        "seconds between two rounds of the compactor, which one worker of all runs; 0: this process"
+        " never does",
+    )
+    compaction_pause_ms: int = _setting(
+        kinds.integer(0, 60_000), 10, "milliseconds that compaction rests after each piece of work"
+    )
+
     # Feeds
     watchers_max: int = _setting(
         kinds.integer(1, 65536),

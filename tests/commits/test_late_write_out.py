@@ -13,6 +13,7 @@ from gateway.commits.requests import Applied, Delete, KeyEdit, Unknown
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
+from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put
 from tests.commits.history_checks import compaction_of, findings, settler_of, state_at
 from tests.commits.test_compaction import SetClock, nothing, store
@@ -90,21 +91,33 @@ class Sleeper:
         assert findings(self._store, "c") == []
 
 
+WRITING = [
+    ("after", "move_heads"),
+    ("before", "write_documents"),
+    ("after", "write_documents"),
+    ("before", "write_commits"),
+    ("after", "write_commits"),
+]
+TAKING_OVER = [("after", "head_with_batch"), ("before", "documents"), *WRITING[1:]]
+
+
 @pytest.mark.parametrize("sleep_s", [1.0, 2 * DAY_S])
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@pytest.mark.parametrize(
-    ("when", "call"),
-    [
-        ("after", "move_heads"),
-        ("before", "write_documents"),
-        ("after", "write_documents"),
-        ("before", "write_commits"),
-        ("after", "write_commits"),
-    ],
-)
+@pytest.mark.parametrize(("when", "call"), WRITING)
 def test_a_writer_that_slept_brings_nothing_back(
-    store: Store, when: str, call: str, meanwhile: str, sleep_s: float
+    when: str, call: str, meanwhile: str, sleep_s: float
 ) -> None:
+    write_and_sleep(MemoryStore(), when, call, meanwhile, sleep_s)
+
+
+@pytest.mark.parametrize(("when", "call"), WRITING)
+def test_a_writer_that_slept_brings_nothing_back_to_either_store(
+    store: Store, when: str, call: str
+) -> None:
+    write_and_sleep(store, when, call, "deleted", 2 * DAY_S)
+
+
+def write_and_sleep(store: Store, when: str, call: str, meanwhile: str, sleep_s: float) -> None:
     clock = SetClock()
     gateway_on(store).write("c", "k", put({"n": 0}))
     gateway_on(store).write("c", "other", put({"n": 0}))
@@ -118,22 +131,23 @@ def test_a_writer_that_slept_brings_nothing_back(
     sleeper.check()
 
 
-@pytest.mark.parametrize("meanwhile", MEANWHILE)
-@pytest.mark.parametrize(
-    ("when", "call"),
-    [
-        ("after", "head_with_batch"),
-        ("before", "documents"),
-        ("before", "write_documents"),
-        ("after", "write_documents"),
-        ("before", "write_commits"),
-        ("after", "write_commits"),
-    ],
-)
 @pytest.mark.parametrize("sleep_s", [0.0, 2 * DAY_S])
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize(("when", "call"), TAKING_OVER)
 def test_one_who_takes_a_batch_over_and_sleeps_brings_nothing_back(
-    store: Store, when: str, call: str, meanwhile: str, sleep_s: float
+    when: str, call: str, meanwhile: str, sleep_s: float
 ) -> None:
+    take_over_and_sleep(MemoryStore(), when, call, meanwhile, sleep_s)
+
+
+@pytest.mark.parametrize(("when", "call"), TAKING_OVER)
+def test_one_who_takes_over_and_sleeps_brings_nothing_back_to_either_store(
+    store: Store, when: str, call: str
+) -> None:
+    take_over_and_sleep(store, when, call, "deleted", 2 * DAY_S)
+
+
+def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, sleep_s: float) -> None:
     gateway_on(store).write("c", "k", put({"n": 0}))
     gateway_on(store).write("c", "other", put({"n": 0}))
     dying = WatchedStore(store)
