@@ -75,7 +75,7 @@ class Compactor:
         self._compaction = compaction
         self._rules = rules
         self._pace = pace
-        self._holder = runtime.new_id()
+        self._holder = ""  # chosen with the first round
         self._lease_s = max(_LEASE_S_MIN, 2 * pace.interval_s)
         self._renewed = 0.0
 
@@ -101,6 +101,7 @@ class Compactor:
         The lease is kept until the next round, so that one process of all does them. Raises
         Unreachable.
         """
+        self._holder = self._holder or self._runtime.new_id()
         try:
             self._renew()
             after = ""

@@ -187,7 +187,7 @@ def _needed(store: Store, catalog: str, keys: Collection[str], floor: int) -> se
     """(key, revision) of the changes that the states of ``keys`` at the floor are rebuilt from."""
     documents = store.documents({catalog: keys})
     needed = set()
-    for key in keys:
+    for key in sorted(keys):
         if _lives_at(store, catalog, key, documents.get((catalog, key)), floor):
             retained = store.commits_of_keys(catalog, [key], floor)
             needed |= {(key, revision) for revision in chain(key, retained)}
