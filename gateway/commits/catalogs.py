@@ -17,7 +17,15 @@ from gateway.commits.guards import require_revision
 from gateway.commits.listing import DocumentPage, Listing
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
-from gateway.commits.requests import Applied, Delete, KeyEdit, Outcome, Refused, Request, Written
+from gateway.commits.requests import (
+    Delete,
+    KeyEdit,
+    Outcome,
+    Refused,
+    Request,
+    Unchanged,
+    Written,
+)
 from gateway.commits.runtime import Runtime
 from gateway.model import SETTINGS_KEY, Document
 
@@ -84,7 +92,7 @@ class Catalogs:
                 deletion, refusal = request, error
             written = self._commit(deletion)
             if not _came_too_late(written.outcome, deletion):
-                if deletion is request and not isinstance(written.outcome, Applied | Refused):
+                if deletion is request and isinstance(written.outcome, Unchanged):
                     raise refusal
                 return written
             if request.resource_version is not None:

@@ -64,7 +64,8 @@ class Client:
         """The same key through another worker, at times with another request."""
         rival = replace(ask, label=f"{ask.label}-rival")
         if self._rng.random() < 0.3:
-            rival = replace(rival, actions=(Action("put", ask.key, {"log": [], "n": 9}),))
+            value = {"log": [], "n": 9} if ask.key else {}
+            rival = replace(rival, kind="write", actions=(Action("put", ask.key, value),))
             rival = replace(rival, fingerprint=digest(rival))
         self._scheduler.spawn(self._process, lambda: self._insist(rival), rival.label)
 

@@ -165,6 +165,30 @@ def watchful(chosen: Plan) -> Plan:
     )
 
 
+def keeping(chosen: Plan) -> Plan:
+    """Pins and compactions all the time, of a history that is deleted from often."""
+    if not chosen.tastes.retention:
+        chosen = _retaining(chosen, random.Random(chosen.clients))
+    retention = replace(chosen.limits.retention, commits=2, tombstone_grace_s=8, interval_s=1)
+    return replace(
+        chosen,
+        skew_us=0,
+        clock_steps=False,
+        clients=6,
+        calls=14,
+        keys=2,
+        limits=replace(chosen.limits, retention=retention, deadline_ms=10_000),
+        tastes=Tastes(0.4, transactions=0.2, settings=0.0, deletions=0.1, retention=0.15),
+        think_s=4.0,
+    )
+
+
+def sleeping(chosen: Plan) -> Plan:
+    """The same, by workers that sleep for a minute now and then, whatever they are at."""
+    faults = Faults(suspend=0.05, suspended_s=60.0, slow=0.02)
+    return replace(keeping(chosen), faults=faults, outages=False, workers=4, restarts=False)
+
+
 def quiet(chosen: Plan) -> Plan:
     """Nothing fails; several catalogs, and workers whose tasks never fall behind."""
     return replace(

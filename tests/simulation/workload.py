@@ -205,14 +205,14 @@ class Wishes:
 
     def _keep(self, catalog: Name, key: Name, label: str) -> Ask:
         """Pin something, or compact."""
-        kinds: tuple[Kind, ...] = ("pin", "compact", "compact", "renew", "unpin")
+        kinds: tuple[Kind, ...] = ("pin", "compact", "compact", "compact", "renew", "unpin")
         kind = self._rng.choice(kinds)
         revision: int | None = self._revision(catalog) - self._rng.choice((0, 0, 1, 2, 5))
         pins = self._pins.get(catalog)
         ask = Ask(kind, catalog, key, label, revision=max(0, revision or 0))
-        if kind == "compact":
-            return ask
-        ask = replace(ask, seconds=self._rng.choice((1, 10, 60, 600)))
+        if kind == "compact" or (kind != "pin" and not pins):
+            return replace(ask, kind="compact")
+        ask = replace(ask, seconds=self._rng.choice((1, 5, 20, 300)))
         if kind == "pin" or not pins:
             revision = None if self._happens(0.5) else ask.revision
             return replace(ask, kind="pin", revision=revision)
