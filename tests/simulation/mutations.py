@@ -10,12 +10,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.commits import advance, queue, resolve, round, service, shared_reads, views, write_out
+from gateway.commits import (
+    advance,
+    catalogs,
+    compaction,
+    compactor,
+    decide,
+    drafts,
+    late,
+    listing,
+    loop,
+    observe,
+    queue,
+    rebase,
+    resolve,
+    round,
+    service,
+    shared_reads,
+    sweeper,
+    views,
+    write_out,
+)
 from gateway.commits.cache import Cache
 from gateway.store.memory import MemoryStore
 
 from . import breakages
-from .plan import Plan, crowded, doubtful, forgetful, quiet, watchful
+from . import breakages_of_history as history
+from .plan import Plan, crowded, doubtful, forgetful, keeping, quiet, sleeping, watchful
 
 Patch = tuple[object, str, Any]
 
@@ -162,5 +183,78 @@ MUTATIONS: Mapping[str, Mutation] = {
         "read untrue-commit untrue-refusal untrue-no-op defect",
         (Cache, "learn", breakages.learn_at_any_revision),
         adjust=forgetful,
+    ),
+    "compares-in-order": _mutation(
+        "a compare sees what the requests before it in the batch have left",
+        "untrue-commit untrue-refusal",
+        (decide, "failed_compares", history.compare_before_the_batch),
+    ),
+    "done-before": _mutation(
+        "a transaction that was done before holds, though its compares don't any more",
+        "untrue-refusal untrue-commit",
+        (decide._Deciding, "_holds_already", history.never_done),
+    ),
+    "touch": _mutation(
+        "a touch makes a commit that changes nothing",
+        "untrue-no-op",
+        (drafts.Drafts, "perform", history.touch_nothing),
+    ),
+    "rebase": _mutation(
+        "a patch is rebased only over changes that don't concern it",
+        "untrue-commit",
+        (rebase, "overlapping", history.nothing_overlaps),
+    ),
+    "whole-batches": _mutation(
+        "who finishes a dead worker's batch writes out all of its documents",
+        "documents read untrue-commit snapshot",
+        (observe, "write_out_for", history.write_out_first_key_for),
+    ),
+    "bulk-order": _mutation(
+        "writes that come together are done in the order given, catalog by catalog",
+        "bulk",
+        (loop.CommitLoop, "commit_each", history.commit_backwards),
+    ),
+    "deletion-of-all": _mutation(
+        "a catalog is deleted at the revision that was listed",
+        "untrue-commit",
+        (catalogs.Catalogs, "_deletion", history.delete_what_was_listed),
+        adjust=keeping,
+    ),
+    "one-revision": _mutation(
+        "documents that are told together are rebuilt as of one revision",
+        "snapshot",
+        (listing.Listing, "_as_of", history.as_it_is_now),
+    ),
+    "floor-last": _mutation(
+        "who lists looks at the floor last",
+        "snapshot history",
+        (listing.Listing, "_require_above_floor", history.whatever_the_floor),
+        adjust=keeping,
+    ),
+    "present-stays": _mutation(
+        "the present is looked at again where compaction overtakes it",
+        "history",
+        (listing, "_not_overtaken", history.read_once),
+        adjust=keeping,
+    ),
+    "pins-hold": _mutation(
+        "no floor is raised above a pin",
+        "pin",
+        (compaction, "lowest_pin", history.nothing_pinned),
+        (compactor, "lowest_pin", history.nothing_pinned),
+        (MemoryStore, "raise_floor", history.raise_floor_anyway),
+        adjust=keeping,
+    ),
+    "oldest-first": _mutation(
+        "a sweep drops what is older first",
+        "documents history snapshot",
+        (sweeper.Sweeper, "_apply", history.newest_first),
+        adjust=keeping,
+    ),
+    "late-guard": _mutation(
+        "who writes out late looks whether history was compacted meanwhile",
+        "documents history snapshot read",
+        (late.GuardedWrites, "_look", history.never_late),
+        adjust=sleeping,
     ),
 }

@@ -1,0 +1,108 @@
+"""Parts of listings, retention and transactions, each with a mistake in it; see ``breakages``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.commits import catalogs, compares, drafts, listing, loop, sweeper
+from gateway.commits.advance import advance_all
+from gateway.commits.late import GuardedWrites
+from gateway.commits.requests import Request, Touch
+from gateway.commits.write_out import write_out
+from gateway.model import Commit, Document, Pin
+from gateway.store.contract import Store, Swept
+from gateway.store.memory_retention import MemoryRetention
+
+_failed_compares = compares.failed_compares
+
+
+def compare_before_the_batch(
+    wanted: Sequence[Any], look: Any, revision: int, limits: Any
+) -> list[Any]:
+    return _failed_compares(wanted, look.__self__._view.documents.get, revision, limits)
+
+
+def never_done(self: object, request: object, failed: object) -> bool:  # noqa: ARG001
+    return False
+
+
+_perform = drafts.Drafts.perform
+
+
+def touch_nothing(self: drafts.Drafts, each: Any) -> None:
+    if not isinstance(each.edit, Touch):
+        _perform(self, each)
+
+
+def nothing_overlaps(edit: object, base: object, now: object) -> list[str]:  # noqa: ARG001
+    return []
+
+
+def write_out_first_key_for(
+    store: Store, runtime: Any, catalog: str, batch: Sequence[Commit], since: Any
+) -> None:
+    keys = {change.key for commit in batch for change in commit.changes}
+    stored = store.documents({catalog: keys})
+    changed = []
+    for key in sorted(keys)[:1]:
+        after = advance_all(stored.get((catalog, key)), key, batch)
+        changed += [after] if after is not None else []
+    writes = GuardedWrites(store, runtime, {catalog: batch}, since, alone_s=0.0)
+    write_out(writes, {catalog: batch}, {catalog: changed})
+
+
+_commit_each = loop.CommitLoop.commit_each
+
+
+def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list[Any]:
+    return _commit_each(self, requests[::-1])[::-1]
+
+
+_deletion = catalogs.Catalogs._deletion
+
+
+def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
+    return replace(_deletion(self, request), resource_version=request.resource_version)
+
+
+def as_it_is_now(
+    self: listing.Listing,  # noqa: ARG001
+    catalog: str,  # noqa: ARG001
+    key: str,  # noqa: ARG001
+    record: Document | None,
+    revision: int,  # noqa: ARG001
+) -> Document | None:
+    return record if record is not None and record.exists else None
+
+
+def whatever_the_floor(self: object, catalog: str, revision: int) -> None:  # noqa: ARG001
+    return
+
+
+def read_once(revision: int | None, read: Callable[[], Any]) -> Any:  # noqa: ARG001
+    return read()
+
+
+def nothing_pinned(pins: Sequence[Pin], now_us: int) -> int | None:  # noqa: ARG001
+    return None
+
+
+_raise_floor = MemoryRetention.raise_floor
+
+
+def raise_floor_anyway(self: MemoryRetention, catalog: str, floor: int, now_us: int) -> bool:
+    self._pins.pop(catalog, None)
+    return _raise_floor(self, catalog, floor, now_us)
+
+
+def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], step: str) -> int:
+    for each in reversed(swept):
+        self.store.sweep(catalog, [each])
+        self.step(step)
+    return len(swept)
+
+
+def never_late(self: object) -> None:  # noqa: ARG001
+    return
