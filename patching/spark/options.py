@@ -1,0 +1,277 @@
+"""The options of the data source, in one table: what each is for, and what is taken for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from patching.client import Transport
+
+WRITE: Final = "write"
+READ: Final = "read"
+READ_STREAM: Final = "readStream"
+_READS: Final = (READ, READ_STREAM)
+_ALL: Final = (WRITE, READ, READ_STREAM)
+_TEXT_MAX: Final = 1000  # characters, as a commit's message
+
+
+class OptionRefused(ValueError):
+    """An option that is unknown, missing, out of place, or has a value that it can't have."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"option {name!r}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``default`` is the text that stands for the value where none is given; None: there is none.
+
+    ``parse`` raises ValueError, saying what it takes.
+    """
+
+    name: str
+    default: str | None
+    help: str
+    parse: Callable[[str], Any]
+    uses: tuple[str, ...] = _ALL
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def _message(value: str) -> str:
+    if len(value) > _TEXT_MAX:
+        raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
+    return _text(value)
+
+
+def _url(value: str) -> str:
+    try:
+        Transport(value).close()
+    except Exception as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _number(minimum: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise ValueError(f"it must be a whole number from {minimum}, not {value!r}")
+        return number
+
+    return parse
+
+
+def _seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1e9:
+        raise ValueError(f"it must be a number of seconds above 0, not {value!r}")
+    return number
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"it must be one of {', '.join(choices)}, not {value!r}")
+        return value.lower()
+
+    return parse
+
+
+OPTIONS: Final = (
+    Option("url", None, "address of the gateway, `http://host:8080`; required", _url),
+    Option(
+        "catalog",
+        None,
+        "catalog; required, but for writing rows that have a column `catalog`",
+        _text,
+    ),
+    Option("token", None, "bearer token sent with each request", _text),
+    Option(
+        "tokenFile",
+        None,
+        "file that holds the bearer token, on every executor; read again for each request",
+        _text,
+    ),
+    Option(
+        "timeout",
+        "60",
+        "seconds to wait for each piece of an answer, before asking again",
+        _seconds,
+    ),
+    Option(
+        "retryTimeout",
+        "120",
+        "seconds for which what is refused for now, or isn't answered, is tried again",
+        _seconds,
+    ),
+    Option(
+        "maxRetries",
+        None,
+        "how often the same is tried again at most; without it, `retryTimeout` alone decides",
+        _number(0),
+    ),
+    Option("batchSize", "1000", "lines in a bulk request, at most", _number(1), (WRITE,)),
+    Option(
+        "idempotency",
+        "job",
+        "`job`: keys made from the job or micro-batch, so that what is sent twice is applied once; "
+        "`column`: every row brings its own; `none`: at least once",
+        _one_of("job", "column", "none"),
+        (WRITE,),
+    ),
+    Option(
+        "onError",
+        "fail",
+        "what becomes of a row that is bad or refused: `fail` the task, `skip` and count it, "
+        "`deadletter`: write it to `deadLetterPath`",
+        _one_of("fail", "skip", "deadletter"),
+        (WRITE,),
+    ),
+    Option(
+        "deadLetterPath",
+        None,
+        "folder for the rows that could not be written, as the executors' file systems know it",
+        _text,
+        (WRITE,),
+    ),
+    Option("message", None, "message of every commit; a column `message` wins", _message, (WRITE,)),
+    Option(
+        "type",
+        "documents",
+        "what a row is: `documents`, `commits` or `changes`",
+        _one_of("documents", "commits", "changes"),
+        _READS,
+    ),
+    Option("prefix", None, "only keys that begin with this", _text, _READS),
+    Option("key", None, "only this key", _text, _READS),
+    Option("revision", None, "the state that this revision left", _number(0), (READ,)),
+    Option("timestamp", None, "the state at this time, RFC 3339", _text, (READ,)),
+    Option("partitions", None, "how many tasks share a read", _number(1), _READS),
+    Option(
+        "pinSeconds",
+        "600",
+        "seconds for which what is read is kept from being compacted, renewed while it is read",
+        _number(1),
+        (READ,),
+    ),
+    Option("maxRowsPerTrigger", None, "rows in a micro-batch, about", _number(1), (READ_STREAM,)),
+    Option(
+        "startingRevision",
+        None,
+        "the feed begins after this revision: a number, `earliest` or `latest`",
+        _text,
+        (READ_STREAM,),
+    ),
+)
+_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+# What Spark puts among the options by itself.
+_OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it as `catalog`"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Checked; a field is called like its option, with the unit last. None: it wasn't given."""
+
+    url: str
+    catalog: str | None = None
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    timeout: float = 60.0
+    retry_timeout: float = 120.0
+    max_retries: int | None = None
+    batch_size: int = 1000
+    idempotency: str = "job"
+    on_error: str = "fail"
+    dead_letter_path: str | None = None
+    message: str | None = None
+    type: str = "documents"
+    prefix: str | None = None
+    key: str | None = None
+    revision: int | None = None
+    timestamp: str | None = None
+    partitions: int | None = None
+    pin_seconds: int = 600
+    max_rows_per_trigger: int | None = None
+    starting_revision: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: str) -> Options:
+        """Of what Spark was given, in whatever case, for ``use``: WRITE, READ or READ_STREAM.
+
+        Raises OptionRefused.
+        """
+        values = {_field(option): _default(option) for option in OPTIONS}
+        for name, value in given.items():
+            option = _known(name)
+            if use not in option.uses:
+                raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
+            values[_field(option)] = _parsed(option, value)
+        if values["url"] is None:
+            raise OptionRefused("url", "it is required")
+        options = cls(**values)
+        options._require_consistent(use)
+        return options
+
+    def open_transport(self) -> Transport:
+        """A connection pool of its own, to be closed by the caller."""
+        return Transport(self.url, token=self._token(), read_timeout_s=self.timeout)
+
+    def _token(self) -> str | Callable[[], str] | None:
+        path = self.token_file
+        if path is None:
+            return self.token
+        return lambda: Path(path).read_text().strip()
+
+    def _require_consistent(self, use: str) -> None:
+        if self.token is not None and self.token_file is not None:
+            raise OptionRefused("tokenFile", "there is a token already")
+        if use != WRITE and self.catalog is None:
+            raise OptionRefused("catalog", "it is required")
+        if self.revision is not None and self.timestamp is not None:
+            raise OptionRefused("timestamp", "there is a revision already")
+        if (self.on_error == "deadletter") != (self.dead_letter_path is not None):
+            raise OptionRefused("deadLetterPath", "it goes with onError=deadletter, each with both")
+
+
+def _known(name: str) -> Option:
+    option = _BY_NAME.get(name.lower())
+    if option is not None:
+        return option
+    if name.lower() in _OF_SPARK:
+        raise OptionRefused(name, _OF_SPARK[name.lower()])
+    near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0)
+    raise OptionRefused(name, f"there is no such option; the nearest is {_BY_NAME[near[0]].name!r}")
+
+
+def _parsed(option: Option, value: str) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as error:
+        raise OptionRefused(option.name, str(error)) from error
+
+
+def _default(option: Option) -> Any:
+    return None if option.default is None else option.parse(option.default)
+
+
+def _field(option: Option) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in option.name)
+
+
+assert {_field(option) for option in OPTIONS} == {each.name for each in fields(Options)}
