@@ -47,6 +47,7 @@ def service_limits(settings: Settings) -> ServiceLimits:
     return ServiceLimits(
         patch=Limits(
             operations_max=settings.patch_operations_max,
+            items_examined_max=settings.items_examined_max,
             copy_growth_bytes_max=settings.copy_growth_bytes_max,
             depth_max=settings.depth_max,
             result_bytes_max=settings.document_bytes_max,

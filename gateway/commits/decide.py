@@ -9,12 +9,11 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from gateway.commits.catalog_settings import parse_settings, settings_of
 from gateway.commits.compares import failed_compares, speaks_of_content
 from gateway.commits.decision import Bounds, Decision, View
-from gateway.commits.drafts import Drafts, named_keys, recorded_change
+from gateway.commits.drafts import Drafts, Stamp, named_keys, recorded_change
 from gateway.commits.edits import Draft, EditLimits
 from gateway.commits.errors import (
     CommitError,
@@ -38,7 +37,7 @@ from gateway.commits.requests import (
     Unchanged,
 )
 from gateway.commits.weights import record_bytes, refuse_heavy, refuse_oversized, value_bytes
-from gateway.model import SETTINGS_KEY, Commit, Document, Idempotency
+from gateway.model import SETTINGS_KEY, Change, Commit, Document, Idempotency
 from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
@@ -234,42 +233,44 @@ class _Deciding:
     ) -> tuple[Commit, dict[str, Document]]:
         """The next commit, and the documents it leaves, by key."""
         last_us = self.commits[-1].time_us if self.commits else self._view.time_us
-        commit = Commit(
-            catalog=request.catalog,
-            revision=self._revision + 1,
-            time_us=max(self._now_us, last_us + 1),
-            id=request.commit_id,
-            author=request.author,
-            message=request.message,
-            idempotency=request.idempotency,
-            attempts=attempt,
-            changes=(),
-            succeeded=succeeded,
-            rebased_from=rebased_from,
-            deletes_catalog=request.deletes_catalog,
-        )
+        stamp = Stamp(self._revision + 1, max(self._now_us, last_us + 1), request.commit_id)
+
+        def commit_of(recorded: Mapping[str, tuple[Change, Document]]) -> Commit:
+            return Commit(
+                catalog=request.catalog,
+                revision=stamp.revision,
+                time_us=stamp.time_us,
+                id=request.commit_id,
+                author=request.author,
+                message=request.message,
+                idempotency=request.idempotency,
+                attempts=attempt,
+                changes=tuple([change for change, _ in recorded.values()]),
+                succeeded=succeeded,
+                rebased_from=rebased_from,
+                deletes_catalog=request.deletes_catalog,
+            )
+
         recorded = {
-            key: recorded_change(drafts, key, commit, with_value=False) for key in drafts.changed()
+            key: recorded_change(drafts, key, stamp, with_value=False) for key in drafts.changed()
         }
-        commit = replace(commit, changes=tuple(change for change, _ in recorded.values()))
-        after = {key: document for key, (_, document) in recorded.items()}
-        due = self._values_due(request, edits, commit, after)
+        commit = commit_of(recorded)
+        due = self._values_due(request, edits, commit, [after for _, after in recorded.values()])
         if due:
-            recorded |= {key: recorded_change(drafts, key, commit, with_value=True) for key in due}
-            commit = replace(commit, changes=tuple(change for change, _ in recorded.values()))
-            after = {key: document for key, (_, document) in recorded.items()}
-        return commit, after
+            recorded |= {key: recorded_change(drafts, key, stamp, with_value=True) for key in due}
+            commit = commit_of(recorded)
+        return commit, {key: after for key, (_, after) in recorded.items()}
 
     def _values_due(
         self,
         request: Request,
         edits: Sequence[KeyEdit],
         commit: Commit,
-        after: Mapping[str, Document],
+        after: Sequence[Document],
     ) -> list[str]:
         """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
         every = self._bounds.full_value_every
-        candidates = [document for document in after.values() if document.patches >= every]
+        candidates = [document for document in after if document.patches >= every]
         if not candidates:
             return []
         room_bytes = self._bounds.stored_bytes_max - record_bytes(request, edits, commit)

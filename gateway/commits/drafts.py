@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import patching
 from gateway.commits.edits import Draft, EditLimits, Subject, draft_of, edited
 from gateway.commits.errors import DocumentNotFound, OverLimit, TargetExists
 from gateway.commits.requests import ApplyPatch, Get, KeyEdit, Merge, Move, Touch
-from gateway.model import Change, Commit, Document
+from gateway.model import Change, Document
 from patching import ABSENT, Absent, Json, Patch
 
 # What the patches of one request may work through, as bytes of documents, each time counted.
@@ -20,6 +21,8 @@ _MERGE_TIMES = 4
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
     """The keys that ``edits`` name, those that are moved to among them, without repetition."""
+    if len(edits) == 1 and not isinstance(edits[0].edit, Move):
+        return [edits[0].key]
     keys = dict.fromkeys(each.key for each in edits)
     keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, Move))
     return list(keys)
@@ -116,31 +119,39 @@ class Drafts:
     def _differs(self, key: str, draft: Draft) -> bool:
         if draft.action is None:
             return False
-        before = draft_of(self._document_of(key))
-        return not (
-            _equal(before.content, draft.content)
-            and _equal(before.attributes or {}, draft.attributes or {})
-        )
+        document = self._document_of(key)
+        before = ABSENT if document is None else document.content
+        if not _equal(before, draft.content):
+            return True
+        return document is not None and not _same_attributes(document, draft)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a commit is known by before its changes are."""
+
+    revision: int
+    time_us: int
+    commit_id: str
 
 
 def recorded_change(
-    drafts: Drafts, key: str, commit: Commit, *, with_value: bool
+    drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
 ) -> tuple[Change, Document]:
-    """What ``commit`` records of the draft of ``key``, and the document that it leaves.
+    """What the commit records of the draft of ``key``, and the document that it leaves.
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
     draft = drafts.changed()[key]
     found = drafts.found(key)
-    create_revision, patches = commit.revision, 0
+    create_revision, patches = stamp.revision, 0
     if found is not None:
         create_revision, patches = found.create_revision, found.patches + 1
     whole = draft.action in ("put", "delete") or with_value
     begins = whole or found is None
     attributes = draft.attributes
     if not begins and found is not None:
-        kept = _equal(found.attributes or {}, draft.attributes or {})
-        attributes = None if kept else draft.attributes or {}
+        attributes = None if _same_attributes(found, draft) else draft.attributes or {}
     change = Change(
         key=key,
         action=draft.action or "put",
@@ -153,15 +164,20 @@ def recorded_change(
     document = Document(
         key=key,
         content=draft.content,
-        revision=commit.revision,
+        revision=stamp.revision,
         create_revision=create_revision,
-        commit_id=commit.id,
-        time_us=commit.time_us,
+        commit_id=stamp.commit_id,
+        time_us=stamp.time_us,
         patches=0 if begins else patches,
         size_bytes=draft.size_bytes,
         attributes=draft.attributes,
     )
     return change, document
+
+
+def _same_attributes(document: Document, draft: Draft) -> bool:
+    before, after = document.attributes, draft.attributes
+    return before is after or patching.equal(before or {}, after or {})
 
 
 def _equal(before: Json | Absent, after: Json | Absent) -> bool:

@@ -236,6 +236,12 @@ class Settings:
     transaction_actions_max: int = _setting(
         kinds.integer(1, 100_000), 4096, "compares and actions in one transaction"
     )
+    items_examined_max: int = _setting(
+        kinds.integer(1000, 100_000_000),
+        2_000_000,
+        "array items, characters and members that the predicates, set operations and keyed arrays of"
+        " one patch may look at",
+    )
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"
     )
