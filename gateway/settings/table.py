@@ -239,8 +239,8 @@ class Settings:
     items_examined_max: int = _setting(
         kinds.integer(1000, 100_000_000),
         2_000_000,
-        "array items, characters and members that the predicates, set operations and keyed arrays of"
-        " one patch may look at",
+        "array items that the predicates, set operations and keyed arrays of one patch may look at;"
+        " large values and long texts count as several",
     )
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"
