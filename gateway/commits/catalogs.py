@@ -106,8 +106,9 @@ class Catalogs:
             )
 
     def _deletion(self, request: Request) -> Request:
-        self._listing.head(request.catalog)
         page = self._page(request.catalog, "", None)
+        # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
+        self._listing.head(request.catalog)
         require_revision(request, page.revision)
         keys = [document.key for document in page.documents]
         while page.next_after is not None:
@@ -137,4 +138,9 @@ def _came_too_late(outcome: Outcome, deletion: Request) -> bool:
     if not deletion.deletes_catalog or not isinstance(outcome, Refused):
         return False
     error = outcome.error
-    return isinstance(error, PreconditionFailed) and error.key is None
+    # A condition of the client's own may be about the catalog, too: told at the revision that was
+    # listed, it stays false.
+    return (
+        isinstance(error, PreconditionFailed)
+        and error.catalog_revision != deletion.resource_version
+    )

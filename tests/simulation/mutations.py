@@ -36,7 +36,17 @@ from gateway.store.memory import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history
-from .plan import Plan, crowded, doubtful, forgetful, keeping, quiet, sleeping, watchful
+from .plan import (
+    Plan,
+    breaking_off,
+    crowded,
+    doubtful,
+    forgetful,
+    keeping,
+    quiet,
+    sleeping,
+    watchful,
+)
 
 Patch = tuple[object, str, Any]
 
@@ -249,7 +259,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a sweep drops what is older first",
         "documents history snapshot",
         (sweeper.Sweeper, "_apply", history.newest_first),
-        adjust=keeping,
+        adjust=breaking_off,
     ),
     "late-guard": _mutation(
         "who writes out late looks whether history was compacted meanwhile",

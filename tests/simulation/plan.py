@@ -185,8 +185,30 @@ def keeping(chosen: Plan) -> Plan:
 
 def sleeping(chosen: Plan) -> Plan:
     """The same, by workers that sleep for a minute now and then, whatever they are at."""
-    faults = Faults(suspend=0.05, suspended_s=60.0, slow=0.02)
-    return replace(keeping(chosen), faults=faults, outages=False, workers=4, restarts=False)
+    kept = keeping(chosen)
+    return replace(
+        kept,
+        faults=Faults(suspend=0.015, suspended_s=60.0, slow=0.02),
+        outages=False,
+        workers=4,
+        restarts=False,
+        clients=8,
+        catalogs=1,
+        tastes=replace(kept.tastes, reading=0.1, retention=0.3, deletions=0.15),
+    )
+
+
+def breaking_off(chosen: Plan) -> Plan:
+    """The same, by workers that often don't come to the end of a sweep."""
+    kept = keeping(chosen)
+    return replace(
+        kept,
+        faults=Faults(before=0.05, crash=0.01, slow=0.1, latency_s=0.005),
+        outages=False,
+        compactor=False,
+        tastes=replace(kept.tastes, retention=0.2),
+        think_s=0.15,
+    )
 
 
 def quiet(chosen: Plan) -> Plan:
