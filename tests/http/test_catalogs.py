@@ -161,6 +161,13 @@ def test_deleting_a_catalog_is_one_commit(catalog: Catalog) -> None:
     assert catalog.get("k0", "?revision=4").get_json() == 0
 
 
+def test_a_deletion_at_another_revision_is_refused_at_once(catalog: Catalog) -> None:
+    catalog.put(1)
+    content = problem(delete(catalog, If_Match='"@7"'), 412, "precondition_failed")
+    assert content["resource_version"] == 1
+    assert delete(catalog, If_Match='"@1"').status_code == 204
+
+
 def test_a_deletion_sent_twice_under_a_key_is_one(catalog: Catalog) -> None:
     catalog.put(1)
     first = delete(catalog, Idempotency_Key="gone")

@@ -6,21 +6,30 @@ The values are chosen by what was generated, not at random: a run repeats itself
 from __future__ import annotations
 
 import json
-import zlib
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from schemathesis import Case
 
+from tests.openapi.bodies import fit
+from tests.openapi.choices import DOCUMENTS, chance, one_of
+
 CATALOG = "conformance"
-# The documents that are there at the beginning; the generated writes change and delete them.
-DOCUMENTS: dict[str, Any] = {
-    "tables/orders": {"name": "orders", "fields": [{"name": "id"}], "owner": None},
-    "tables/größe …": [1, 2.5, {"a/b": {"m~n": [True]}}],
-    "plain": "text",
-    "null": None,
+# What would spoil the catalog for the others is done to one of its own.
+_CATALOGS = {
+    "put_catalog": "conformance settings",
+    "delete_catalog": "conformance settings",
+    "touch_catalog": "conformance touched",
+    "compact_catalog": "conformance compacted",
+    "create_pin": "conformance pinned",
 }
+# It is there all the time: no other operation is given it.
+_DESCRIBED = "described"
+_TOUCHES = 40
+_UPLOADS = 8
+_PINS = 8
 # What follows from these is known; text that is no known preference is ignored, and says little.
 _PREFERENCES = (
     "return=minimal",
@@ -30,63 +39,117 @@ _PREFERENCES = (
     "",
 )
 _ENTITY_TAGS = ("If-Match", "If-None-Match")
+_TOKENS = ("*", '"7-5b1f0c7e"', 'W/"1-0"')
+_TAGS = ("*", '"@1"', '"@1f", "7-5b1f0c7e"', '"plain=absent;absent=absent"')
+_SEVERAL = ('"@1"', '"@ffffffff"', '"absent=absent"', '"plain=7-5b1f0c7e;null=absent"')
+# Their answers are of more than one document, and so are the tags that they take.
+_OF_SEVERAL = ("list_documents", "export_catalog", "read_catalog")
 _PLACES = ("", "/name", "/fields/0", "/fields/-", "/owner", "/1", "/2/a~1b", "/new")
 _PAST_AND_FUTURE = ("2000-01-01T00:00:00Z", "2999-12-31T23:59:59.999999+01:00")
 
 
-def document_path(key: str) -> str:
-    return f"/v1/catalogs/{CATALOG}/documents/{quote(key, safe='')}"
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Names that the service gave at the beginning; uploads by the operation that they are for."""
+
+    pins: tuple[str, ...]
+    uploads: dict[str, tuple[str, ...]]
 
 
-def put_documents(url: str) -> None:
+def prepare(url: str) -> Given:
+    """Make what the generated requests are about: documents, settings, history, pins, uploads."""
     for key, value in DOCUMENTS.items():
-        request = Request(
-            url + document_path(key),
-            json.dumps(value).encode(),
-            {"Content-Type": "application/json", "Idempotency-Key": f"made-{len(key)}"},
-            method="PUT",
-        )
-        urlopen(request, timeout=20).close()
+        name = {"Idempotency-Key": f"made-{len(key)}"}
+        _send(f"{url}/v1/catalogs/{CATALOG}/documents/{quote(key, safe='')}", "PUT", value, **name)
+    _send(f"{url}/v1/catalogs/{CATALOG}/documents/{_DESCRIBED}", "PUT", {"name": "described"})
+    for catalog in sorted(set(_CATALOGS.values())):
+        for _ in range(_TOUCHES):
+            _send(f"{url}/v1/catalogs/{quote(catalog)}/touch", "POST")
+    pins = f"{url}/v1/catalogs/{CATALOG}/pins"
+    return Given(
+        tuple(_send(pins, "POST", {"seconds": 600})["pin"] for _ in range(_PINS)),
+        {
+            operation: tuple(_upload(url, f"{operation} {index}") for index in range(_UPLOADS))
+            for operation in ("read_upload", "drop_upload", "put_part", "commit_upload")
+        },
+    )
 
 
-def adjust(case: Case[Any]) -> None:
-    """Adapts a valid request; one that breaks the schema on purpose is left as it is."""
+def _upload(url: str, key: str) -> str:
+    uploads = f"{url}/v1/catalogs/{CATALOG}/uploads"
+    upload: str = _send(uploads, "POST", {"key": key})["upload"]
+    part = f"{uploads}/{upload}/parts/1"
+    _send(part, "PUT", {"uploaded": key}, **{"Content-Type": "application/octet-stream"})
+    return upload
+
+
+def _send(url: str, method: str, body: Any = None, **headers: str) -> Any:
+    headers = {"Content-Type": "application/json", **headers}
+    with urlopen(Request(url, json.dumps(body).encode(), headers, method=method), timeout=20) as it:
+        return json.load(it)
+
+
+def adjust(case: Case[Any], given: Given) -> None:
+    """Adapts a valid request; one that breaks the schema on purpose is left as it is.
+
+    But for how long it waits: a poll that does takes as long as all others together.
+    """
+    if case.operation.definition.raw["operationId"] == "watch_changes":
+        case.query.setdefault("timeout", 0)
     if case.meta is not None and case.meta.generation.mode.is_negative:
         return
-    _choose_names(case)
+    operation: str = case.operation.definition.raw["operationId"]
+    _choose_names(case, operation, given)
     _choose_time(case)
+    _choose_documents(case)
     _choose_places(case)
+    fit(case, operation)
     _choose_preferences(case)
     _leave_out_idempotency_keys(case)
     _write_message(case)
-    _write_entity_tags(case)
+    _write_entity_tags(case, operation)
     _remove_contradictions(case)
 
 
-def _choose_names(case: Case[Any]) -> None:
+def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
     """Mostly of what is there: a random key is that of no document."""
     names = case.path_parameters
-    if not names or _chance(names, of=4) == 0:
+    if not names or chance(names, of=4) == 0:
         return
+    if "pin" in names:
+        names["pin"] = one_of(given.pins, names)
+    if "upload" in names:
+        names["upload"] = one_of(given.uploads[operation], names)
     if "catalog" in names:
-        names["catalog"] = CATALOG
+        names["catalog"] = _CATALOGS.get(operation, CATALOG)
     if "key" in names:
-        names["key"] = _one_of(tuple(DOCUMENTS), names["key"])
+        keys = (_DESCRIBED,) if operation.endswith("_attributes") else tuple(DOCUMENTS)
+        names["key"] = one_of(keys, names["key"])
     if "revision" in names:
-        names["revision"] = 1 + _chance(names["revision"], of=8)
+        names["revision"] = 1 + chance(names["revision"], of=8)
     if "idempotency_key" in names:
         made = tuple(f"made-{len(key)}" for key in DOCUMENTS)
-        names["idempotency_key"] = _one_of(made, names["idempotency_key"])
+        names["idempotency_key"] = one_of(made, names["idempotency_key"])
 
 
 def _choose_time(case: Case[Any]) -> None:
-    if _chance((case.path_parameters, case.query), of=2):
+    if chance((case.path_parameters, case.query), of=2):
         case.query.pop("revision", None)
         case.query.pop("at", None)
     if "revision" in case.query:
-        case.query["revision"] = _chance(case.query["revision"], of=16)
+        case.query["revision"] = chance(case.query["revision"], of=16)
     if "at" in case.query:
-        case.query["at"] = _one_of(_PAST_AND_FUTURE, case.query["at"])
+        case.query["at"] = one_of(_PAST_AND_FUTURE, case.query["at"])
+
+
+def _choose_documents(case: Case[Any]) -> None:
+    """Of the lists of keys, and how long to wait for a change of one of them."""
+    if isinstance(case.query.get("key"), list):
+        case.query["key"] = [one_of(tuple(DOCUMENTS), each) for each in case.query["key"]]
+    if "timeout" in case.query:
+        case.query["timeout"] = 0
+    if "after" in case.query and isinstance(case.query["after"], int):
+        case.query["after"] = chance(case.query["after"], of=16)
 
 
 def _choose_places(case: Case[Any]) -> None:
@@ -96,8 +159,8 @@ def _choose_places(case: Case[Any]) -> None:
         return
     for operation in patch:
         for member in ("path", "from"):
-            if member in operation and _chance(operation[member], of=4):
-                operation[member] = _one_of(_PLACES, (member, operation[member], patch))
+            if member in operation and chance(operation[member], of=4):
+                operation[member] = one_of(_PLACES, (member, operation[member], patch))
         if operation["op"] == "move" and operation["path"].startswith(operation["from"]):
             operation["op"] = "copy"  # nothing can be moved into itself: 400
 
@@ -105,12 +168,12 @@ def _choose_places(case: Case[Any]) -> None:
 def _choose_preferences(case: Case[Any]) -> None:
     if "Prefer" in case.headers:
         seed = (case.headers["Prefer"], case.path_parameters, case.body)
-        case.headers["Prefer"] = _one_of(_PREFERENCES, seed)
+        case.headers["Prefer"] = one_of(_PREFERENCES, seed)
 
 
 def _leave_out_idempotency_keys(case: Case[Any]) -> None:
     """Of most requests: many are generated with the same key, which is refused the second time."""
-    if _chance((case.path_parameters, case.body), of=4):
+    if chance((case.path_parameters, case.body), of=4):
         case.headers.pop("Idempotency-Key", None)
 
 
@@ -123,27 +186,29 @@ def _write_message(case: Case[Any]) -> None:
         case.headers["Commit-Message"] = "gr%C3%B6%C3%9Fe"
 
 
-def _write_entity_tags(case: Case[Any]) -> None:
-    """Some generated values lack the quotes that the pattern demands; all are of no document."""
+def _write_entity_tags(case: Case[Any], operation: str) -> None:
+    """Some generated values lack the quotes that the pattern demands; all are of no document.
+
+    What has a ``=`` must be a composite, which the pattern doesn't say.
+    """
+    known = _TAGS if operation in _OF_SEVERAL else _TOKENS
+    known = _SEVERAL if operation == "run_transaction" else known
     for name in _ENTITY_TAGS:
         text = case.headers.get(name)
-        if text is not None and ('"' not in text or _chance(text, of=2)):
+        if text is not None and ('"' not in text or "=" in text or chance(text, of=2)):
             seed = (name, text, case.path_parameters, case.query)
-            case.headers[name] = _one_of(("*", '"7-5b1f0c7e"', 'W/"1-0"'), seed)
+            case.headers[name] = one_of(known, seed)
 
 
 def _remove_contradictions(case: Case[Any]) -> None:
     """OpenAPI can't say that a parameter excludes another."""
     if "If-Match" in case.headers and "If-None-Match" in case.headers:
         seed = (dict(case.headers), case.path_parameters, case.query)
-        del case.headers[_one_of(_ENTITY_TAGS, seed)]
+        del case.headers[one_of(_ENTITY_TAGS, seed)]
     if "revision" in case.query and "at" in case.query:
-        del case.query[_one_of(("revision", "at"), case.query["at"])]
-
-
-def _one_of(choices: tuple[str, ...], seed: object) -> str:
-    return choices[_chance(seed, of=len(choices))]
-
-
-def _chance(seed: object, of: int) -> int:
-    return zlib.crc32(repr(seed).encode("utf-8", "surrogatepass")) % of
+        del case.query[one_of(("revision", "at"), case.query["at"])]
+    if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
+        case.query.pop("prefix", None)
+        case.query.pop("after", None)
+    if case.headers.get("Commit-Message") and isinstance(case.body, dict):
+        case.body.pop("message", None)  # a transaction's, which would have to be the same

@@ -20,13 +20,36 @@ from tests.openapi.document import Object, load
 _WRITES = ("PUT", "PATCH", "DELETE")
 # Open to members of later versions, but the service sends none that the file doesn't name.
 _SENT = (
+    "ActionResult",
+    "BulkResult",
+    "CatalogAnswer",
+    "CatalogHead",
+    "CatalogPage",
+    "CatalogState",
     "Change",
+    "ChangeSummary",
+    "ChangesPage",
     "Commit",
     "CommitPage",
     "CommitSummary",
+    "Compaction",
+    "ComparedDocument",
     "CurrentVersion",
+    "DocumentPage",
+    "Export",
+    "FailedCompare",
+    "ListedDocument",
+    "NextDocuments",
     "Outcome",
+    "Part",
+    "Pin",
+    "PinList",
     "Problem",
+    "SchemaError",
+    "SettingsAnswer",
+    "StaleDocument",
+    "TransactionAnswer",
+    "Upload",
     "WriteAnswer",
 )
 
@@ -62,6 +85,8 @@ def a_problem_fits_its_code(_: CheckContext, response: Response, case: Case[Any]
 def a_write_says_what_became_of_it(_: CheckContext, response: Response, case: Case[Any]) -> None:
     """The schema allows any document in place of the answer; this doesn't."""
     if case.method not in _WRITES or response.status_code not in (200, 201):
+        return
+    if "{key}" not in case.path:  # the answers of others have no second form
         return
     applied = response.headers.get("preference-applied", [""])[0]
     if "return=minimal" in applied:
