@@ -280,6 +280,7 @@ class Feed:
 
     def __init__(self, catalog: Catalog, after: int, *, resume: bool = False) -> None:
         """`resume`: `after` goes as `Last-Event-ID`, as a browser sends it."""
+        self._position = after
         self._connection = http.client.HTTPConnection(
             "127.0.0.1", catalog.service.port, timeout=_TIMEOUT_S
         )
@@ -312,12 +313,14 @@ class Feed:
             told = {}
 
     def commits(self, count: int) -> list[dict[str, Any]]:
-        """The next ``count`` commits."""
+        """The next `count` commits. A bookmark must not pass any that was not told."""
         told: list[dict[str, Any]] = []
         for event, data in self.events() if count else ():
+            assert event != "end", data
             if event == "commit":
                 told.append(data)
-            assert event != "end", data
+                self._position = data["revision"]
+            assert data["revision"] == self._position, f"told up to {self._position}, not {data}"
             if len(told) == count:
                 return told
         assert not count, f"the feed ended after {len(told)} of {count} commits"
