@@ -13,6 +13,7 @@ The kinds of violations, each a promise:
     read           a read shows the state at a moment between call and answer
     snapshot       documents that are told together are those of one revision, all of them
     history        the past that is read is the past of the log; so are the stored commits
+    feed           a watcher hears each commit it wants once, in order, whole, or of compaction
     pin            no floor passes what a pin holds; who was told of a pin has it
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
@@ -32,6 +33,7 @@ from gateway.commits.requests import Unchanged
 from gateway.model import Commit
 
 from .answers import check_answer
+from .feeds import check_feed
 from .ledger import FOREVER, Ledger, Violation
 from .model import live
 from .pins import check_pins
@@ -64,6 +66,8 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
         yield from check_pins(ledger, recording.skew_us)
+    for following in recording.followings:
+        yield from check_feed(ledgers[following.catalog], following)
     for finding in recording.findings:
         yield Violation("documents", finding)
     yield from _check_documents(ledgers, recording)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gateway.commits.retention import RetentionLimits
 from gateway.commits.service import ServiceLimits
+from gateway.commits.watch_values import WatchBounds
 
 from .faults import Faults
 from .workload import Tastes
@@ -32,6 +33,7 @@ class Plan:
     catch_up_max: int
     page_bytes_max: int
     export_page: int
+    followers: int
     compactor: bool  # whether the workers compact in the background
     strays: bool  # whether writes arrive long after their call failed
     turns: bool  # whether the workers are on one machine, and see each other's turns
@@ -66,6 +68,7 @@ def plan(rng: random.Random) -> Plan:
         catch_up_max=rng.choice((0, 2, 1_000)),
         page_bytes_max=rng.choice((100, 1 << 23)),
         export_page=rng.choice((1, 2, 500)),
+        followers=rng.choice((0, 0, 0, 2, 4)),
         compactor=False,
         strays=True,
         turns=rng.random() < 0.3,
@@ -247,6 +250,12 @@ def _limits(rng: random.Random) -> ServiceLimits:
         deadline_ms=rng.choice((200, 2_000, 10_000)),
         write_out_grace_ms=rng.choice((0, 5, 100)),
         leaders=rng.choice((1, 2, 3)),
+        watch=WatchBounds(
+            watchers_max=rng.choice((1, 2000, 2000)),
+            lag_max=rng.choice((3, 10_000)),
+            ring_commits_max=rng.choice((1, 2, 1024)),
+            bookmark_commits=rng.choice((1, 3, 1000)),
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -89,6 +89,28 @@ class Call:
     bulk: tuple[int, int] | None = None  # which bulk it came in, and its place there
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What a watcher was told at ``tick``: a commit, how far it has come (bookmark), or that what
+    lies below a revision can't be told any more (compacted)."""
+
+    tick: int
+    what: Literal["commit", "bookmark", "compacted"]
+    revision: int
+    encoded: bytes = b""
+
+
+@dataclass
+class Following:
+    """A watcher of the commits on ``keys`` or on keys with ``prefix``; of all if neither."""
+
+    catalog: str
+    keys: frozenset[str]
+    prefix: str
+    position: int = 0
+    heard: list[Heard] = field(default_factory=list)
+
+
 @dataclass
 class Recording:
     """A history. ``logs`` are the winning moves by catalog, ``kept`` what retention did, in order;
@@ -108,6 +130,7 @@ class Recording:
     skew_us: int = 0  # by which a clock may be wrong
     past: dict[tuple[str, str, int], Document | None] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    followings: list[Following] = field(default_factory=list)
     ticks: int = 0
 
     def tick(self) -> int:
@@ -191,6 +214,11 @@ def changes_json(commit: Commit) -> bytes:
         for change in commit.changes
     ]
     return msgspec.json.encode(changes)
+
+
+def told(commit: Commit) -> bytes:
+    """How watchers are told of a commit here: the id and the changes."""
+    return msgspec.json.encode([commit.id, changes_json(commit).decode()])
 
 
 def absent(value: object) -> bool:

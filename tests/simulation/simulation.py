@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
 
-from gateway.commits import cache, catalogs, late, listing, observe
+from gateway.commits import cache, catalogs, late, listing, observe, watch_hub
 from gateway.commits import history as gateway_history
 from gateway.commits.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
 from gateway.commits.requests import Applied
@@ -23,6 +23,7 @@ from gateway.model import Head
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client
 from .faults import FaultyStore, Network
+from .followers import Follower, selections
 from .plan import Plan, plan
 from .recorder import Call, Recording, RecordingStore
 from .scheduler import Process, Scheduler, Stuck
@@ -33,6 +34,7 @@ from .workload import Wishes
 
 # After the last call: longer than writes are under way, workers stand still or calls last.
 _SETTLING_S = 300.0
+_CATCHING_UP_S = 120.0
 
 
 def simulate(seed: int, adjust: Callable[[Plan], Plan] = lambda chosen: chosen) -> Recording:
@@ -83,11 +85,14 @@ class World:
             self._start_worker()
         for number in range(self._plan.clients):
             self._start_client(f"u{number}")
+        for _ in range(self._plan.followers):
+            self._start_follower()
         if self._plan.outages:
             self.scheduler.spawn(self._people, self._outages, "outages")
         self.scheduler.run(lambda: not self._clients_left)
         self._settle()
         self._probe()
+        self._catch_up()
         looked_back: list[bool] = []
         self.scheduler.spawn(self._people, lambda: self._look_back(looked_back), "look back")
         self.scheduler.run(lambda: bool(looked_back) or bool(self.scheduler.failures))
@@ -134,6 +139,17 @@ class World:
 
         self.scheduler.spawn(self._people, run, name)
 
+    def _start_follower(self) -> None:
+        follower = Follower(
+            self.scheduler,
+            self._rng,
+            self._recording,
+            self._rng.choice(self._catalogs),
+            selections(self._keys, self._rng),
+            self._pick,
+        )
+        self.scheduler.spawn(self._people, follower.run, "follower")
+
     def _outages(self) -> None:
         while self._clients_left:
             self.scheduler.sleep(self._rng.choice((0.05, 1.0)) * self._rng.random())
@@ -177,6 +193,21 @@ class World:
         for call in probes:
             if not isinstance(call.outcome, Applied):
                 self._recording.defects.append(f"{call.ask.label}: {call.outcome} {call.error}")
+
+    def _catch_up(self) -> None:
+        """Watchers have some time to hear of everything."""
+        heads = self._store.heads(self._catalogs)
+        end_s = self.scheduler.now + _CATCHING_UP_S
+
+        def is_over() -> bool:
+            behind = any(
+                following.position < heads[following.catalog].revision
+                for following in self._recording.followings
+            )
+            return not behind or self.scheduler.now >= end_s
+
+        self.scheduler.at(end_s, lambda: None)
+        self.scheduler.run(is_over)
 
     def _note_idle_leaders(self) -> None:
         """Time is about to pass: nobody may be waiting who could be served."""
@@ -251,6 +282,7 @@ def _constants(chosen: Plan) -> Iterator[None]:
         (listing, "_EXPORT_PAGE", chosen.export_page),
         (catalogs, "_PAGE", chosen.export_page),
         (late, "_DOCUMENTS_S", 3.0),
+        (watch_hub, "_LINGER_S", 2.0),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in bounds]
     for module, name, bound in bounds:

@@ -10,7 +10,7 @@ from gateway.commits.service import Gateway
 from gateway.model import Document
 
 from .asks import Ask
-from .recorder import Call, Listed, Recording
+from .recorder import Call, Listed, Recording, told
 from .scheduler import Process, Scheduler
 from .sim_requests import PRINCIPAL, request_of
 from .sim_runtime import SimEvent
@@ -27,6 +27,7 @@ class Worker:
     ) -> None:
         self.process = process
         self._gateway = gateway
+        self.feed = gateway.feed(told)
         self._scheduler = scheduler
         self._recording = recording
         self.falls_behind = False
