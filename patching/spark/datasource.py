@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from .options import READ, READ_STREAM, WRITE, Options
+from .options import LOAD, READ, READ_STREAM, WRITE, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,15 +29,21 @@ class MetadataDataSource(DataSource):
     def name(cls) -> str:
         return "metadata"
 
-    def schema(self) -> StructType:
-        from .source import schema_of
+    # What a read is about since it was loaded; Spark sends this object on after `schema`.
+    _settled: Options | None = None
 
-        return schema_of(self._options(READ))
+    def schema(self) -> StructType:
+        from .source import schema_of, settled
+
+        options = self._options(LOAD)
+        self._settled = settled(options)
+        return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import MetadataReader
 
-        reader: DataSourceReader = MetadataReader(schema, self._options(READ))
+        given = self._options(READ)
+        reader: DataSourceReader = MetadataReader(schema, self._settled or given)
         return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802

@@ -14,6 +14,8 @@ WRITE: Final = "write"
 READ: Final = "read"
 READ_STREAM: Final = "readStream"
 _READS: Final = (READ, READ_STREAM)
+# What a DataFrame is loaded with, before Spark tells whether it streams.
+LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
 
@@ -165,19 +167,22 @@ OPTIONS: Final = (
     Option("partitions", None, "how many tasks share a read", _number(1), _READS),
     Option(
         "pinSeconds",
-        "600",
-        "seconds for which what is read is kept from being compacted, renewed while it is read",
-        _number(1),
+        "3600",
+        "seconds for which what is read is kept from being compacted, renewed while it is read; "
+        "0: it isn't",
+        _number(0),
         (READ,),
     ),
-    Option("maxRowsPerTrigger", None, "rows in a micro-batch, about", _number(1), (READ_STREAM,)),
+    Option("maxRowsPerTrigger", None, "commits in a micro-batch", _number(1), (READ_STREAM,)),
     Option(
         "startingRevision",
         None,
-        "the feed begins after this revision: a number, `earliest` or `latest`",
+        "the first commit that is told: its revision, `earliest` or, the default of a stream, "
+        "`latest`: what comes from now on",
         _text,
-        (READ_STREAM,),
+        _READS,
     ),
+    Option("endingRevision", None, "the last commit that is told", _number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 # What Spark puts among the options by itself.
@@ -206,20 +211,21 @@ class Options:
     revision: int | None = None
     timestamp: str | None = None
     partitions: int | None = None
-    pin_seconds: int = 600
+    pin_seconds: int = 3600
     max_rows_per_trigger: int | None = None
     starting_revision: str | None = None
+    ending_revision: int | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: str) -> Options:
-        """Of what Spark was given, in whatever case, for ``use``: WRITE, READ or READ_STREAM.
+        """Of what Spark was given, in whatever case, for ``use``: WRITE, READ, READ_STREAM or LOAD.
 
         Raises OptionRefused.
         """
         values = {_field(option): _default(option) for option in OPTIONS}
         for name, value in given.items():
             option = _known(name)
-            if use not in option.uses:
+            if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
             values[_field(option)] = _parsed(option, value)
         if values["url"] is None:

@@ -1,0 +1,289 @@
+"""What the sources ask of a gateway, tried again for as long as the options allow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from patching.client import (
+    Answer,
+    Backoff,
+    Busy,
+    ClientError,
+    Gone,
+    NotFound,
+    OverLimit,
+    RequestError,
+    Transport,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from patching.client.transport import segment
+
+from .options import Options
+
+_Page = TypeVar("_Page")
+_PAGE: Final = 1000
+# Above every revision that there is: such a page of commits is empty and tells the head.
+_BEYOND: Final = 2**63 - 1
+
+
+class ReadFailed(ClientError):
+    """Why there is nothing to read; the text is for the person who wrote the query."""
+
+
+class Compacted(ReadFailed):
+    """What was asked for is below ``oldest``, the oldest revision that is retained."""
+
+    def __init__(self, catalog: str, what: str, oldest: int | None) -> None:
+        known = "" if oldest is None else f"; the oldest retained revision is {oldest}"
+        super().__init__(
+            f"catalog {catalog!r}: {what} can't be read, its history was compacted{known}"
+        )
+        self.what = what
+        self.oldest = oldest
+
+
+class DocumentShape(msgspec.Struct, frozen=True):
+    """A document of a page; values stay the JSON text that the gateway sent.
+
+    One that was asked for by key and isn't there has a key and no ``etag``.
+    """
+
+    key: str
+    etag: str | None
+    revision: int = 0
+    create_revision: int = 0
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class NextShape(msgspec.Struct, frozen=True):
+    after: str
+    revision: int
+
+
+class DocumentPage(msgspec.Struct, frozen=True):
+    revision: int
+    documents: list[DocumentShape]
+    next: NextShape | None
+
+
+class ChangeShape(msgspec.Struct, frozen=True):
+    key: str | None
+    action: str
+    create_revision: int
+    patch: msgspec.Raw
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class CommitShape(msgspec.Struct, frozen=True):
+    revision: int
+    time: str
+    commit_id: str
+    author: str | None
+    message: str | None
+    idempotency_key: str | None
+    attempts: int
+    changes: list[ChangeShape]
+
+
+class CommitPage(msgspec.Struct, frozen=True):
+    commits: list[CommitShape]
+    next: int | None
+
+
+class PinShape(msgspec.Struct, frozen=True):
+    pin: str
+    revision: int
+    owner: str
+
+
+class PinsShape(msgspec.Struct, frozen=True):
+    pins: list[PinShape]
+
+
+class CatalogReads:
+    """The routes of one catalog. ReadFailed where the user can do something about it, else
+    RequestError. ``transport`` stays the caller's to close."""
+
+    def __init__(self, transport: Transport, options: Options) -> None:
+        assert options.catalog is not None
+        self.catalog: Final = options.catalog
+        self._options = options
+        self._transport = transport
+        self._path = f"/v1/catalogs/{segment(options.catalog)}"
+
+    def documents(
+        self,
+        *,
+        after: str = "",
+        limit: int = _PAGE,
+        revision: int | None = None,
+        timestamp: str | None = None,
+    ) -> DocumentPage:
+        """The documents above ``after`` that begin with the option ``prefix``."""
+        query: list[tuple[str, str | int]] = [("limit", limit), *self._moment(revision, timestamp)]
+        if after:
+            query.append(("after", after))
+        if self._options.prefix:
+            query.append(("prefix", self._options.prefix))
+        answer = self._ask("GET", "/documents", query, about=_about(revision, timestamp))
+        return _decoded(answer, DocumentPage)
+
+    def document(self, key: str, revision: int) -> DocumentShape | None:
+        """The document under ``key``, None where there was none."""
+        query = [("key", key), ("revision", revision)]
+        answer = self._ask("GET", "/documents", query, about=_about(revision, None))
+        found = _decoded(answer, DocumentPage).documents
+        return found[0] if found and found[0].etag is not None else None
+
+    def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitPage, int]:
+        """Commits above ``after``, of one ``key`` if given; and the catalog's head."""
+        query: list[tuple[str, str | int]] = [("after", after), ("limit", min(limit, _PAGE))]
+        if key is not None:
+            query.append(("key", key))
+        about = f"the commits above revision {after}"
+        answer = self._ask("GET", "/commits", query, about=about)
+        head = answer.headers.get("Catalog-Revision", "")
+        if not head.isdigit():
+            raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
+        return _decoded(answer, CommitPage), int(head)
+
+    def head(self) -> int:
+        """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""
+        _, head = self.commits(_BEYOND, 1)
+        if head == 0:
+            self._refuse_catalog()
+        return head
+
+    def floor(self) -> int:
+        """The oldest revision that is retained: the commits above it are all there."""
+        try:
+            self.commits(0, 1)
+        except Compacted as error:
+            if error.oldest is None:
+                raise
+            return error.oldest
+        return 0
+
+    def pin(self, revision: int, seconds: int, owner: str) -> str:
+        """Keep ``revision`` from being compacted; the pin's id. A pin that ``owner`` has there
+        already is renewed."""
+        pins = _decoded(self._ask("GET", "/pins"), PinsShape).pins
+        for held in pins:
+            if (held.owner, held.revision) == (owner, revision) and self.renew(held.pin, seconds):
+                return held.pin
+        asked = {"revision": revision, "seconds": seconds, "owner": owner}
+        try:
+            answer = self._ask("POST", "/pins", json=asked, about=f"revision {revision}")
+        except OverLimit as error:
+            raise ReadFailed(
+                f"catalog {self.catalog!r}: revision {revision} can't be held while it is read:"
+                f" {error.detail}. Each read holds its revision for the option pinSeconds"
+                f" ({seconds}): choose less, or 0 to read without holding it"
+            ) from error
+        return _decoded(answer, PinShape).pin
+
+    def renew(self, pin: str, seconds: int) -> bool:
+        """Hold it for ``seconds`` from now; False where it has expired."""
+        try:
+            self._ask("PUT", f"/pins/{segment(pin)}", json={"seconds": seconds})
+        except NotFound:
+            return False
+        return True
+
+    def _moment(self, revision: int | None, timestamp: str | None) -> list[tuple[str, str | int]]:
+        if timestamp is not None:
+            return [("at", timestamp)]
+        return [] if revision is None else [("revision", revision)]
+
+    def _ask(
+        self,
+        method: str,
+        rest: str,
+        query: Sequence[tuple[str, str | int]] = (),
+        *,
+        json: Any = None,
+        about: str = "it",
+    ) -> Answer:
+        def ask() -> Answer:
+            return self._transport.request(method, self._path + rest, query=query, json=json)
+
+        try:
+            return patiently(ask, self._options)
+        except Gone as error:
+            oldest = error.problem.get("oldest_revision")
+            known = oldest if isinstance(oldest, int) else None
+            raise Compacted(self.catalog, about, known) from error
+        except NotFound as error:
+            if error.code == "catalog_not_found":
+                self._refuse_catalog(error)
+            if error.code == "revision_not_found":
+                raise ReadFailed(f"catalog {self.catalog!r}: {about}: {error.detail}") from error
+            raise
+
+    def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
+        raise ReadFailed(
+            f"option 'catalog': there is no catalog {self.catalog!r} at {self._options.url};"
+            " one is made by its first write"
+        ) from error
+
+
+@contextmanager
+def catalog_reads(options: Options) -> Iterator[CatalogReads]:
+    """Over connections of their own, closed in the end."""
+    with options.open_transport() as transport:
+        yield CatalogReads(transport, options)
+
+
+def patiently(ask: Callable[[], Answer], options: Options) -> Answer:
+    """``ask()``, again while it is refused for now or not answered, as the options say.
+
+    What is asked must be safe to ask twice. ReadFailed names the option ``url`` if nobody answers.
+    """
+    backoff = Backoff()
+    until = time.monotonic() + options.retry_timeout
+    failures = 0
+    while True:
+        try:
+            return ask()
+        except RequestError as error:
+            failures += 1
+            pause_s = backoff.pause_s(failures, error)
+            most = options.max_retries
+            spent = time.monotonic() + pause_s > until or (most is not None and failures > most)
+            if spent or not _is_passing(error):
+                if isinstance(error, Unreachable):
+                    raise ReadFailed(
+                        f"option 'url': no gateway answers at {options.url}"
+                        f" (asked {failures} times): {error.detail}"
+                    ) from error
+                raise
+            time.sleep(pause_s)
+
+
+def _is_passing(error: RequestError) -> bool:
+    if isinstance(error, Unreachable | Busy | Unavailable):
+        return True
+    return isinstance(error, UnexpectedAnswer) and error.retryable
+
+
+def _about(revision: int | None, timestamp: str | None) -> str:
+    if timestamp is not None:
+        return f"the state at {timestamp}"
+    return "the present state" if revision is None else f"revision {revision}"
+
+
+def _decoded(answer: Answer, shape: type[_Page]) -> _Page:
+    try:
+        return msgspec.json.decode(answer.body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnexpectedAnswer(
+            f"this is no answer of a gateway: {error}", status=answer.status, applied="no"
+        ) from error

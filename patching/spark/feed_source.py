@@ -1,0 +1,223 @@
+"""Streaming from a catalog's log: each commit once and in order, on from a revision.
+
+An offset is the revision up to which everything has been told: ``{"revision": 41}``. Spark keeps
+it in the checkpoint, and the tasks of a micro-batch read the commits between two of them; so a
+batch that is run again after a failure has the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from .catalog_reads import CatalogReads, Compacted, ReadFailed
+from .history_source import (
+    DOCUMENTS,
+    EARLIEST,
+    LATEST,
+    RevisionRange,
+    commit_rows,
+    require_fitting,
+    revision_ranges,
+    starting_revision,
+)
+from .options import OptionRefused, Options
+from .source import require_schema
+
+if TYPE_CHECKING:
+    from patching.client import Transport
+
+_PARTITIONS: Final = 1
+_REVISION: Final = "revision"
+
+
+class Feed:
+    """What a stream reader does on the driver, whatever Spark calls its methods.
+
+    It keeps its connection from one micro-batch to the next, and none when it is sent to a task.
+    """
+
+    def __init__(self, options: Options) -> None:
+        if options.type == DOCUMENTS:
+            raise OptionRefused("type", "a stream tells commits: choose 'commits' or 'changes'")
+        require_fitting(options)
+        starting_revision(options)  # refused here already if it is no revision
+        self.options: Final = options
+        self._transport: Transport | None = None
+        self._target: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_transport": None}
+
+    def first(self) -> int:
+        """Where a query without a checkpoint begins."""
+        reads = self._reads()
+        head = reads.head()
+        start = starting_revision(self.options)
+        if start is None or start == LATEST:
+            return head
+        floor = reads.floor()
+        if start == EARLIEST:
+            return floor
+        after = max(int(start) - 1, 0)
+        if after > head:
+            raise ReadFailed(
+                f"option 'startingRevision': catalog {reads.catalog!r} is at {head},"
+                f" {start} is more than one ahead"
+            )
+        if after < floor:
+            raise self._lost(after, floor)
+        return after
+
+    def last(self, after: int | None, most: int | None) -> int:
+        """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
+        known yet). Where a stream is to end with what there is, not beyond the head of then."""
+        head = self._head() if after is None else self._head_above(after)
+        if self._target is not None:
+            head = max(min(head, self._target), after or 0)
+        if after is None or most is None:
+            return head
+        return min(head, after + most)
+
+    def end_with_what_there_is(self) -> None:
+        self._target = self._head()
+
+    def ranges(self, after: int, until: int) -> Sequence[InputPartition]:
+        if until <= after:
+            return []
+        return list(revision_ranges(after, until, self.options.partitions or _PARTITIONS))
+
+    def rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """On an executor."""
+        assert isinstance(piece, RevisionRange)
+        try:
+            yield from commit_rows(self.options, piece)
+        except Compacted as error:
+            raise self._lost(piece.after, error.oldest) from error
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def _head(self) -> int:
+        return self._reads().head()
+
+    def _head_above(self, after: int) -> int:
+        reads = self._reads()
+        try:
+            _, head = reads.commits(after, 1)
+        except Compacted as error:
+            raise self._lost(after, error.oldest) from error
+        if head < after:
+            raise ReadFailed(
+                f"catalog {reads.catalog!r} at {self.options.url} is at revision {head}, but the"
+                f" checkpoint at {after}: it is another one, or its database was set back. Begin"
+                " with a new checkpointLocation"
+            )
+        return head
+
+    def _lost(self, after: int, floor: int | None) -> Compacted:
+        catalog = str(self.options.catalog)
+        what = (
+            f"the feed after offset {after}, where this stream stands,"
+            " (it was away for longer than history is kept): begin with a new checkpointLocation"
+            " and startingRevision=earliest, knowing that what was done in between is not told,"
+            " or read the documents as they are now and go on from their revision"
+        )
+        return Compacted(catalog, what, floor)
+
+    def _reads(self) -> CatalogReads:
+        if self._transport is None:
+            self._transport = self.options.open_transport()
+        return CatalogReads(self._transport, self.options)
+
+
+class _FeedReader(DataSourceStreamReader):
+    """What is the same in all releases of Spark."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._feed = Feed(options)
+        require_schema(schema, options)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return _offset(self._feed.first())
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return self._feed.ranges(_revision(start), _revision(end))
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return self._feed.rows(partition)
+
+    def stop(self) -> None:
+        self._feed.close()
+
+
+class PlainFeedReader(_FeedReader):
+    """For Spark 4.1, which doesn't say where it stands when it asks how far there is to go.
+
+    So the first micro-batch after a restart isn't bounded by maxRowsPerTrigger, and
+    ``availableNow`` takes all that there is in one of them.
+    """
+
+    _told: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        self._told = self._feed.first()
+        return _offset(self._told)
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+        return _offset(self._feed.last(self._told, self._feed.options.max_rows_per_trigger))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._told = _revision(end)
+        return super().partitions(start, end)
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._told = _revision(end)
+
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before 4.2
+    FeedReader: type[_FeedReader] = PlainFeedReader
+else:
+
+    class BoundedFeedReader(_FeedReader, SupportsTriggerAvailableNow):
+        """For Spark 4.2 and later."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+            most = self._feed.options.max_rows_per_trigger
+            return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+        def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return _offset(self._feed.last(_revision(start), most))
+
+        def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+            return None
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._feed.end_with_what_there_is()
+
+    FeedReader = BoundedFeedReader
+
+
+def _offset(revision: int) -> dict[str, int]:
+    return {_REVISION: revision}
+
+
+def _revision(offset: dict[str, int]) -> int:
+    """ReadFailed where a checkpoint holds the offset of another source."""
+    revision = offset.get(_REVISION)
+    if isinstance(revision, bool) or not isinstance(revision, int):
+        raise ReadFailed(f"the checkpoint is of another source: its offset is {offset!r}")
+    return revision

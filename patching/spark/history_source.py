@@ -1,0 +1,213 @@
+"""History as a table: what the commits of a catalog changed, a row for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from .catalog_reads import CatalogReads, ChangeShape, CommitShape, Compacted, catalog_reads
+from .holding import Hold
+from .options import OptionRefused, Options
+
+DOCUMENTS: Final = "documents"
+CHANGES: Final = "changes"
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+_PARTITIONS: Final = 1
+
+COMMITS_SCHEMA: Final = StructType(
+    [
+        StructField("revision", LongType(), nullable=False),
+        StructField("time", TimestampType(), nullable=False),
+        StructField("commit_id", StringType(), nullable=False),
+        StructField("author", StringType(), nullable=True),
+        StructField("message", StringType(), nullable=True),
+        StructField("attempts", IntegerType(), nullable=False),
+        StructField("idempotency_key", StringType(), nullable=True),
+        StructField("key", StringType(), nullable=True),
+        StructField("action", StringType(), nullable=True),
+        StructField("create_revision", LongType(), nullable=True),
+        StructField("patch", StringType(), nullable=True),
+        StructField("attributes", StringType(), nullable=True),
+        StructField("catalog", StringType(), nullable=False),
+    ]
+)
+
+
+@dataclass
+class RevisionRange(InputPartition):
+    """The commits above revision ``after`` up to ``until``."""
+
+    after: int
+    until: int
+    hold: Hold | None = None
+
+
+class CommitsReader(DataSourceReader):
+    """From the option startingRevision to endingRevision, both of them included."""
+
+    def __init__(self, options: Options) -> None:
+        require_fitting(options)
+        self._options = options
+        starting_revision(options)  # refused here already if it is no revision
+
+    def partitions(self) -> list[InputPartition]:
+        """Holds the history from its start on. Called once for each action, on the driver."""
+        options = self._options
+        with catalog_reads(options) as reads:
+            head = reads.head()
+            until = head if options.ending_revision is None else min(head, options.ending_revision)
+            after = self._after(reads, until)
+            if after >= until:
+                return [RevisionRange(until, until)]
+            hold = _held(reads, after, options.pin_seconds)
+        return list(revision_ranges(after, until, options.partitions or _PARTITIONS, hold))
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, RevisionRange)
+        return commit_rows(self._options, partition)
+
+    def _after(self, reads: CatalogReads, until: int) -> int:
+        start = starting_revision(self._options)
+        if start == LATEST:
+            return until
+        floor = reads.floor()
+        if start is None or start == EARLIEST:
+            return floor
+        after = max(int(start) - 1, 0)
+        if after < floor:
+            raise below_floor(reads.catalog, after, floor)
+        return after
+
+
+def starting_revision(options: Options) -> int | str | None:
+    """The first revision to tell of, EARLIEST or LATEST; None: it wasn't given."""
+    given = options.starting_revision
+    if given is None:
+        return None
+    if given.lower() in (EARLIEST, LATEST):
+        return given.lower()
+    if not (given.isascii() and given.isdigit()):
+        detail = f"it must be a revision, {EARLIEST} or {LATEST}, not {given!r}"
+        raise OptionRefused("startingRevision", detail)
+    return int(given)
+
+
+def require_fitting(options: Options) -> None:
+    """Refuse options that say something about another ``type`` than is read."""
+    if options.key is not None and options.prefix is not None:
+        raise OptionRefused("prefix", "there is a key already")
+    documents = {"revision": options.revision, "timestamp": options.timestamp}
+    commits = {
+        "startingRevision": options.starting_revision,
+        "endingRevision": options.ending_revision,
+    }
+    others = commits if options.type == DOCUMENTS else documents
+    for name, value in others.items():
+        if value is not None:
+            raise OptionRefused(name, f"it means nothing to type={options.type}")
+
+
+def below_floor(catalog: str, after: int, floor: int) -> Compacted:
+    """For commits above ``after``, where those up to ``floor`` are gone."""
+    what = (
+        f"what was done at revision {after + 1} (the first that can be told is {floor + 1}:"
+        f" startingRevision={floor + 1} or {EARLIEST})"
+    )
+    return Compacted(catalog, what, floor)
+
+
+def revision_ranges(
+    after: int, until: int, pieces: int, hold: Hold | None = None
+) -> Sequence[RevisionRange]:
+    """The revisions in between in ``pieces`` ranges of nearly one size, ascending, none empty."""
+    count = until - after
+    pieces = min(pieces, count)
+    edges = [after + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
+    return [RevisionRange(low, high, hold) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, ...]]:
+    """A row for each change in the range that ``options`` ask for, by revision."""
+    with catalog_reads(options) as reads:
+        keeper = None if piece.hold is None else piece.hold.keeper(reads)
+        after = piece.after
+        while after < piece.until:
+            if keeper is not None:
+                keeper.keep()
+            page, _ = reads.commits(after, piece.until - after, options.key)
+            for commit in page.commits:
+                if commit.revision > piece.until:
+                    return
+                yield from _rows(commit, options, reads.catalog)
+            if page.next is None:
+                return
+            after = page.next
+
+
+def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple[Any, ...]]:
+    filtered = options.key is not None or options.prefix is not None
+    changes: Sequence[ChangeShape | None] = commit.changes
+    if not changes and not filtered and options.type != CHANGES:
+        changes = (None,)  # a touch is told of, too
+    time = datetime.fromisoformat(commit.time)
+    for change in changes:
+        if filtered and not _is_wanted(change, options):
+            continue
+        yield (
+            commit.revision,
+            time,
+            commit.commit_id,
+            commit.author,
+            commit.message,
+            commit.attempts,
+            commit.idempotency_key,
+            *_change_columns(change),
+            catalog,
+        )
+
+
+def _change_columns(change: ChangeShape | None) -> tuple[Any, ...]:
+    if change is None:
+        return (None, None, None, None, None)
+    return (
+        change.key,
+        change.action,
+        change.create_revision,
+        json_or_none(change.patch),
+        json_or_none(change.attributes),
+    )
+
+
+def _is_wanted(change: ChangeShape | None, options: Options) -> bool:
+    if change is None or change.key is None:
+        return False
+    if options.key is not None:
+        return change.key == options.key
+    return change.key.startswith(options.prefix or "")
+
+
+def _held(reads: CatalogReads, after: int, seconds: int) -> Hold:
+    """From ``after`` on; Compacted where the floor has passed it."""
+    try:
+        return Hold.take(reads, after, seconds)
+    except Compacted as error:
+        raise below_floor(reads.catalog, after, error.oldest or after) from error
+
+
+def json_or_none(raw: Any) -> str | None:
+    """The JSON text, None where it is null."""
+    text = bytes(raw).decode()
+    return None if text == "null" else text
