@@ -138,7 +138,7 @@ class CatalogReads:
 
     def document(self, key: str, revision: int) -> DocumentShape | None:
         """The document under ``key``, None where there was none."""
-        query = [("key", key), ("revision", revision)]
+        query: list[tuple[str, str | int]] = [("key", key), ("revision", revision)]
         answer = self._ask("GET", "/documents", query, about=_about(revision, None))
         found = _decoded(answer, DocumentPage).documents
         return found[0] if found and found[0].etag is not None else None

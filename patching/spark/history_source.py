@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -136,7 +137,7 @@ def revision_ranges(
     count = until - after
     pieces = min(pieces, count)
     edges = [after + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
-    return [RevisionRange(low, high, hold) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    return [RevisionRange(low, high, hold) for low, high in pairwise(edges)]
 
 
 def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, ...]]:

@@ -93,7 +93,7 @@ class MetadataReader(DataSourceReader):
 
 @dataclass
 class KeyRange(InputPartition):
-    """The documents above ``after`` up to ``until`` (None: to the end), as one revision had them."""
+    """The documents above ``after`` up to ``until`` (None: to the end), all at one revision."""
 
     after: str
     until: str | None
@@ -168,7 +168,7 @@ def _bounds(reads: CatalogReads, revision: int, options: Options, pieces: int) -
     prefix = options.prefix or ""
     sample = _created(reads, revision, pieces * _SAMPLES_PER_PARTITION)
     found = quantiles((key for key in sample if key.startswith(prefix)), pieces)
-    return found or cuts(_probe(reads, revision, prefix), pieces)
+    return found or cuts(_probe(reads, revision), pieces)
 
 
 def _created(reads: CatalogReads, revision: int, samples: int) -> list[str]:
@@ -193,7 +193,7 @@ def _created(reads: CatalogReads, revision: int, samples: int) -> list[str]:
     return keys
 
 
-def _probe(reads: CatalogReads, revision: int, prefix: str) -> Callable[[str, int], Sequence[str]]:
+def _probe(reads: CatalogReads, revision: int) -> Callable[[str, int], Sequence[str]]:
     def probe(after: str, limit: int) -> list[str]:
         page = reads.documents(after=after, limit=limit, revision=revision)
         return [document.key for document in page.documents]
