@@ -91,30 +91,69 @@ class Transport:
         ``json`` (unless None) is encoded as the body, ``body`` is sent as it is; ``headers`` win
         over all others. Raises Unreachable, UnexpectedAnswer and the Problem classes.
         """
-        sent = self._sent_headers()
+        sent: dict[str, str] = {}
         if json is not None:
             body = msgspec.json.encode(json)
             sent["Content-Type"] = "application/json"
-        sent |= headers or {}
+        response = self._send(method, path, query, body, sent | dict(headers or {}), read_timeout_s)
+        answer = Answer(response.status, response.headers, response.data)
+        if 200 <= answer.status < 300 or answer.status == 304:
+            return answer
+        raise _refusal(method, answer)
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """As ``request``, but returns when the head of a 2xx answer is there. The caller reads the
+        body, handles what urllib3 raises then, and closes it."""
+        response = self._send(method, path, (), body, headers or {}, None, whole=False)
+        if 200 <= response.status < 300:
+            return response
+        try:
+            answer = Answer(response.status, response.headers, response.read())
+        except (HTTPError, OSError) as error:
+            raise _unreachable(method, path, error) from error
+        finally:
+            response.close()
+        raise _refusal(method, answer)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        read_timeout_s: float | None,
+        *,
+        whole: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
         url = f"{self._base}{path}"
         if query:
             url += "?" + urlencode(query, quote_via=quote, safe="")
+        sent = self._sent_headers() | dict(headers)
         timeout = urllib3.Timeout(
             connect=self._connect_timeout_s,
             read=self._read_timeout_s if read_timeout_s is None else read_timeout_s,
         )
         try:
-            response = self._connections.pool.request(
-                method, url, body=body, headers=sent, timeout=timeout, redirect=False, retries=False
+            return self._connections.pool.request(
+                method,
+                url,
+                body=body,
+                headers=sent,
+                timeout=timeout,
+                redirect=False,
+                retries=False,
+                preload_content=whole,
             )
         except (HTTPError, OSError) as error:
-            unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
-            applied = "no" if unsent or method in _READING else "unknown"
-            raise Unreachable(f"{method} {url}: {error}", applied=applied) from error
-        answer = Answer(response.status, response.headers, response.data)
-        if 200 <= answer.status < 300 or answer.status == 304:
-            return answer
-        raise _refusal(method, answer)
+            raise _unreachable(method, url, error) from error
 
     def close(self) -> None:
         """Requests under way in other threads end with Unreachable, and so do later ones."""
@@ -143,6 +182,12 @@ def segment(name: str) -> str:
     """``name`` as one segment of a path, so that nobody rewrites it on the way."""
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if name in (".", "..") else encoded
+
+
+def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
+    unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
+    applied = "no" if unsent or method in _READING else "unknown"
+    return Unreachable(f"{method} {url}: {error}", applied=applied)
 
 
 def _refusal(method: str, answer: Answer) -> Exception:

@@ -1,0 +1,211 @@
+"""Which columns a frame that is written may have, and what one of its rows asks for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import types
+
+from .options import Options
+from .values import Converter, NoJson, converter, encode, raw_json
+
+DELTAS: Final = ("patch", "document", "merge_patch", "delete")
+_TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "message")
+COLUMNS: Final = ("key", *DELTAS, *(name for name in _TEXTS if name != "key"))
+_OPERATION: Final = ("op", "path", "from", "value")
+_EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
+
+
+class ColumnRefused(ValueError):
+    """A frame that can't be written, for a column that it has or lacks."""
+
+    def __init__(self, column: str, detail: str) -> None:
+        super().__init__(f"column {column!r}: {detail}")
+        self.column = column
+        self.detail = detail
+
+
+class RowRefused(Exception):
+    """A row that asks for nothing that a gateway could be asked for."""
+
+    def __init__(self, column: str, detail: str) -> None:
+        super().__init__(f"column {column!r}: {detail}")
+        self.column = column
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A bulk line's members, but for the idempotency key, as JSON; and the row's own such key."""
+
+    catalog: str
+    key: str
+    text: bytes
+    idempotency_key: str | None
+
+
+class Columns:
+    """Of one frame. What is wrong with its columns is found out before anything is sent."""
+
+    def __init__(self, schema: types.StructType, options: Options) -> None:
+        """Raises ColumnRefused."""
+        self._options = options
+        self.names = tuple(schema.fieldNames())
+        kinds = {field.name: field.dataType for field in schema.fields}
+        self._require_known(kinds)
+        for name in _TEXTS:
+            if name in kinds and not isinstance(kinds[name], types.StringType):
+                raise ColumnRefused(name, f"it must be a string, not {kinds[name].simpleString()}")
+        self._converters: dict[str, Converter] = {
+            name: _delta_converter(name, kinds[name]) for name in DELTAS if name in kinds
+        }
+
+    def _require_known(self, kinds: Mapping[str, types.DataType]) -> None:
+        for name in self.names:
+            if name == "author":
+                raise ColumnRefused(name, "the gateway names the author itself; leave it out")
+            if name not in COLUMNS:
+                near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
+                hint = f"the nearest is {near[0]!r}" if near else f"known: {', '.join(COLUMNS)}"
+                raise ColumnRefused(name, f"there is no such column; {hint}")
+            if self.names.count(name) > 1:
+                raise ColumnRefused(name, "it is there twice")
+        if "key" not in kinds:
+            raise ColumnRefused("key", "it is missing")
+        if not any(name in kinds for name in DELTAS):
+            raise ColumnRefused(
+                DELTAS[0], f"it is missing, and so are all others of {', '.join(DELTAS)}"
+            )
+        if "catalog" not in kinds and self._options.catalog is None:
+            raise ColumnRefused("catalog", "it is missing, and there is no option catalog")
+        if "idempotency_key" not in kinds and self._options.idempotency == "column":
+            raise ColumnRefused("idempotency_key", "it is missing; idempotency=column asks for it")
+
+    def ask(self, row: Mapping[str, Any]) -> Asked:
+        """What ``row`` (column -> what Arrow gives) asks for. Raises RowRefused."""
+        key = row["key"]
+        if not key:
+            raise RowRefused("key", "it is null" if key is None else "it is empty")
+        catalog = _first(row.get("catalog"), self._options.catalog)
+        if catalog is None:
+            raise RowRefused("catalog", "it is null, and there is no option catalog")
+        own = row.get("idempotency_key")
+        if own is None and self._options.idempotency == "column":
+            raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
+        members = {"catalog": catalog, "key": key, **self._delta(row)}
+        if row.get("if_match") is not None:
+            members["if_match"] = row["if_match"]
+        message = _first(row.get("message"), self._options.message)
+        if message:
+            members["message"] = message
+        try:
+            return Asked(catalog, key, encode(members), own)
+        except NoJson as error:
+            raise RowRefused("key", str(error)) from error
+
+    def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """``row`` with whatever JSON can hold of it, to be shown."""
+        return {name: self._plain(name, value) for name, value in row.items()}
+
+    def _plain(self, name: str, value: Any) -> Any:
+        if isinstance(value, str | bool | None):
+            return value
+        try:
+            return msgspec.json.decode(encode(self._converters[name](value)))
+        except (KeyError, RowRefused, NoJson):
+            return repr(value)
+
+    def _delta(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        found = [
+            name
+            for name in DELTAS
+            if row.get(name) is not None and not (name == "delete" and row[name] is False)
+        ]
+        if not found:
+            wanted = ", ".join(self._converters)
+            raise RowRefused(next(iter(self._converters)), f"it asks for nothing: no {wanted}")
+        if len(found) > 1:
+            raise RowRefused(found[1], f"there is a {found[0]} in the same row")
+        name = found[0]
+        try:
+            return _MEMBERS[name](self._converters[name](row[name]))
+        except NoJson as error:
+            raise RowRefused(name, str(error)) from error
+
+
+def _first(own: str | None, common: str | None) -> str | None:
+    return common if own is None else own
+
+
+def _patch_members(patch: Any) -> dict[str, Any]:
+    """A list of operations, or an extended patch with the keys of its arrays."""
+    if not isinstance(patch, msgspec.Raw):
+        return {"op": "patch", "patch": patch}
+    value = msgspec.json.decode(patch)
+    if isinstance(value, list):
+        return {"op": "patch", "patch": patch}
+    if not isinstance(value, dict) or "patch" not in value or value.keys() - _EXTENDED:
+        raise NoJson("a patch is a JSON array of operations, or an object with 'patch'")
+    return {"op": "patch", **msgspec.json.decode(patch, type=dict[str, msgspec.Raw])}
+
+
+_MEMBERS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
+    "patch": _patch_members,
+    "document": lambda value: {"op": "put", "value": value},
+    "merge_patch": lambda value: {"op": "merge", "value": value},
+    "delete": lambda _: {"op": "delete"},
+}
+
+
+def _delta_converter(name: str, kind: types.DataType) -> Converter:
+    shown = kind.simpleString()
+    if name == "delete":
+        if not isinstance(kind, types.BooleanType):
+            raise ColumnRefused(name, f"it must be a boolean, not {shown}")
+        return lambda value: value
+    if isinstance(kind, types.StringType):
+        return raw_json
+    try:
+        if name == "patch":
+            return _operations_converter(kind)
+        if isinstance(kind, types.StructType | types.MapType):
+            return converter(kind, name)
+    except NoJson as error:
+        raise ColumnRefused(name, str(error)) from error
+    raise ColumnRefused(name, f"it must be a JSON string, a struct or a map, not {shown}")
+
+
+def _operations_converter(kind: types.DataType) -> Converter:
+    """Of ``array<struct<op, path, from, value>>``, whose ``value`` is JSON."""
+    item = kind.elementType if isinstance(kind, types.ArrayType) else None
+    if not isinstance(item, types.StructType):
+        raise ColumnRefused(
+            "patch",
+            "it must be a JSON string or array<struct<op,path,from,value>>, not "
+            + kind.simpleString(),
+        )
+    for field in item.fields:
+        if field.name not in _OPERATION:
+            raise ColumnRefused("patch", f"an operation has no field {field.name!r}")
+        if not isinstance(field.dataType, types.StringType):
+            raise ColumnRefused("patch", f"its field {field.name!r} must be a string")
+    for name in _OPERATION[:2]:
+        if name not in item.fieldNames():
+            raise ColumnRefused("patch", f"its operations lack the field {name!r}")
+    return lambda value: [_operation(index, each) for index, each in enumerate(value)]
+
+
+def _operation(index: int, fields: Mapping[str, str | None] | None) -> dict[str, Any]:
+    if fields is None:
+        raise NoJson(f"operation {index} is null")
+    members: dict[str, Any] = {k: v for k, v in fields.items() if v is not None}
+    if "value" in members:
+        try:
+            members["value"] = raw_json(members["value"])
+        except NoJson as error:
+            raise NoJson(f"operation {index}: value: {error}") from error
+    return members

@@ -1,0 +1,215 @@
+"""One attempt of one task: its rows as lines of bulk requests, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+
+from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+
+from .columns import Columns, RowRefused
+from .counts import Counts, TaskWritten
+from .dead_letters import DeadLetters
+from .idempotency import RowKeys, row_keys
+from .options import Options
+from .values import encode
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+_NAMED_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """``origin`` is the same for all attempts that shall apply a row once, and for no others."""
+
+    origin: str
+    partition: int
+    number: int
+    id: int
+
+    @classmethod
+    def of_task(cls, origin: str) -> Attempt:
+        """Of the task that this process runs."""
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("rows are written by the tasks of a Spark job alone")
+        return cls(origin, context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+
+@dataclass(slots=True)
+class Failed:
+    """The rows that are not among those of the counts: ``taken`` is how many there were in all,
+    ``refused`` which of them were bad or refused, by their places; ``undecided`` ones could not be
+    written, ``unknown`` ones among them may have been."""
+
+    taken: int = 0
+    refused: list[int] = field(default_factory=list)
+    undecided: int = 0
+    unknown: int = 0
+
+    def __str__(self) -> str:
+        said = []
+        if self.refused:
+            named = ", ".join(map(str, self.refused[:_NAMED_MAX]))
+            more = ", …" if len(self.refused) > _NAMED_MAX else ""
+            said.append(f"{len(self.refused)} refused (rows {named}{more})")
+        if self.undecided:
+            left = self.undecided - self.unknown
+            said.append(f"{self.unknown} may have been applied, {left} certainly not")
+        return ", ".join(said)
+
+
+class WriteFailed(Exception):
+    """The task can't go on. ``problem`` says why, ``failed`` and ``counts`` together what became of
+    all rows that were taken until then; what was applied stays applied."""
+
+    def __init__(self, attempt: Attempt, problem: str, failed: Failed, counts: Counts) -> None:
+        super().__init__(
+            f"partition {attempt.partition}, attempt {attempt.number}: {problem}. "
+            f"Of its first {failed.taken} rows: {counts}, {failed}. "
+            "What was applied stays applied; later rows were not sent"
+        )
+        self.attempt = attempt
+        self.problem = problem
+        self.failed = failed
+        self.counts = counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """``ordinal``: its place among those of the partition, from 0."""
+
+    ordinal: int
+    values: Mapping[str, Any]
+
+
+def write_rows(
+    batches: Iterable[RecordBatch], columns: Columns, options: Options, attempt: Attempt
+) -> TaskWritten:
+    """Raises WriteFailed."""
+    with (
+        options.open_transport() as transport,
+        row_keys(attempt.origin, attempt.partition) as keys,
+    ):
+        terms = BulkTerms(
+            lines_max=options.batch_size,
+            retry_timeout_s=options.retry_timeout,
+            retries_max=options.max_retries,
+            resend_unknown=options.idempotency == "none",
+        )
+        writing = _Writing(columns, options, attempt, keys)
+        return writing.run(_rows(batches), BulkWriter(transport, terms))
+
+
+def _rows(batches: Iterable[RecordBatch]) -> Iterator[_Row]:
+    ordinal = 0
+    for batch in batches:
+        for values in batch.to_pylist():
+            yield _Row(ordinal, values)
+            ordinal += 1
+
+
+class _Writing:
+    def __init__(self, columns: Columns, options: Options, attempt: Attempt, keys: RowKeys) -> None:
+        self._columns = columns
+        self._options = options
+        self._attempt = attempt
+        self._keys = keys
+        self._counts = Counts()
+        self._letters: DeadLetters | None = None
+        if options.dead_letter_path is not None:
+            name = f"{attempt.origin}-{attempt.partition}-{attempt.number}-{attempt.id}"
+            self._letters = DeadLetters(options.dead_letter_path, name)
+        self._failed = Failed()
+        # Why the task is to fail, as soon as all that was sent is answered.
+        self._failure: str | None = None
+
+    def run(self, rows: Iterable[_Row], writer: BulkWriter) -> TaskWritten:
+        try:
+            for answer in writer.write(self._lines(rows)):
+                self._note(answer)
+            if self._failure is not None:
+                raise WriteFailed(self._attempt, self._failure, self._failed, self._counts)
+            path = self._letters.finish() if self._letters else None
+            self._counts.dead_letters += [path] if path else []
+        finally:
+            if self._letters:
+                self._letters.close()
+        return TaskWritten(self._attempt.partition, self._counts)
+
+    def _lines(self, rows: Iterable[_Row]) -> Iterator[BulkLine]:
+        """Until the rows are over or one of them fails the task."""
+        for row in rows:
+            if self._failure is not None:
+                return
+            self._failed.taken = row.ordinal + 1
+            try:
+                line = self._line(row)
+            except RowRefused as error:
+                self._refuse(row, str(error), {"code": "bad_row", "detail": str(error)})
+            else:
+                yield line
+
+    def _line(self, row: _Row) -> BulkLine:
+        asked = self._columns.ask(row.values)
+        key = asked.idempotency_key
+        text = asked.text
+        if key is None and self._options.idempotency == "job":
+            key = self._keys.key(text)
+        if key is not None:
+            text = _with_idempotency_key(text, key)
+        return BulkLine(text, key is not None, (asked.catalog, asked.key), row)
+
+    def _note(self, answer: BulkAnswer) -> None:
+        counts = self._counts
+        counts.retried += answer.sends > 1
+        counts.overtaken += answer.overtaken
+        if not answer.decided:
+            self._leave_undecided(answer)
+        elif answer.error is not None:
+            problem = getattr(answer.error, "problem", {})
+            self._refuse(answer.line.subject, f"refused: {answer.error}", problem)
+        elif answer.changed:
+            counts.applied += 1
+            counts.replayed += answer.replayed
+        else:
+            counts.unchanged += 1
+
+    def _leave_undecided(self, answer: BulkAnswer) -> None:
+        """No ``onError`` is for these: the row is good, and nobody knows what it would have met."""
+        if not self._failed.undecided:
+            row: _Row = answer.line.subject
+            self._failure = f"{_named(row)} could not be written: {answer.error}"
+        self._failed.undecided += 1
+        self._failed.unknown += answer.applied != "no"
+
+    def _refuse(self, row: _Row, why: str, problem: Mapping[str, Any]) -> None:
+        said = f"{_named(row)}: {why}"
+        if self._options.on_error == "fail":
+            self._failure = self._failure or said
+            self._failed.refused.append(row.ordinal)
+            return
+        self._counts.skip(said)
+        if self._letters is not None:
+            self._letters.add(
+                {
+                    "key": row.values.get("key"),
+                    "partition": self._attempt.partition,
+                    "ordinal": row.ordinal,
+                    "row": self._columns.plain(row.values),
+                    "problem": dict(problem),
+                }
+            )
+
+
+def _named(row: _Row) -> str:
+    return f"row {row.ordinal} (key {row.values.get('key')!r})"
+
+
+def _with_idempotency_key(text: bytes, key: str) -> bytes:
+    return text[:-1] + b',"idempotency_key":' + encode(key) + b"}"
