@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commits import catalogs, compares, drafts, listing, loop, sweeper
+from gateway.commits import (
+    catalogs,
+    compares,
+    drafts,
+    listing,
+    loop,
+    sweeper,
+    watch_channel,
+    watch_hub,
+    watch_log,
+    watch_values,
+)
 from gateway.commits.advance import advance_all
 from gateway.commits.late import GuardedWrites
 from gateway.commits.requests import Request, Touch
@@ -106,3 +117,34 @@ def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], st
 
 def never_late(self: object) -> None:  # noqa: ARG001
     return
+
+
+def give_up_alone(self: watch_hub.Hub, now: float) -> None:
+    with self.lock:
+        self._give_up(now)
+        self._look_due = now + 1.0
+        self._is_running = bool(self._channels)
+
+
+def covers_all(self: watch_channel.Channel, position: int) -> bool:  # noqa: ARG001
+    return bool(self.ring)
+
+
+def move_all_on(self: watch_channel.Channel, told: object, bookmark_commits: int) -> list[Any]:  # noqa: ARG001
+    for watcher in self.waiting:
+        watcher.position = max(watcher.position, self.position)
+    return []
+
+
+def page_of_what_is_left(
+    self: watch_log.WatchLog,
+    catalog: str,
+    after: int,
+    through: int,
+    limit: int,
+    selection: watch_values.Selection,
+) -> tuple[list[watch_values.Told], int]:
+    listed = self._store.list_commits(catalog, after, through, limit, None, 1 << 20)
+    told = [watch_values.told_of(commit, self._encode) for commit in listed]
+    reached = listed[-1].revision if listed else through
+    return [each for each in told if selection.wants(each)], reached

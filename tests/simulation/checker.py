@@ -66,6 +66,8 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
         yield from check_pins(ledger, recording.skew_us)
+    for deaf in recording.deaf:
+        yield Violation("feed", deaf)
     for following in recording.followings:
         yield from check_feed(ledgers[following.catalog], following)
     for finding in recording.findings:

@@ -16,7 +16,7 @@ from .scheduler import Scheduler
 from .sim_runtime import SimEvent
 from .worker import Worker
 
-_PATIENCE_S = (0.3, 3.0, 30.0)
+_PATIENCE_S = (0.3, 3.0, 30.0, 10_000.0)
 
 
 @dataclass
@@ -37,12 +37,16 @@ class Follower:
         catalog: Name,
         selection: Selection,
         pick: Callable[[], Worker],
+        *,
+        roomy: bool,
     ) -> None:
         self._scheduler = scheduler
         self._rng = rng
         self._recording = recording
         self._pick = pick
         self._pause_s = rng.choice((0.0, 0.0, 0.5))
+        # Where there is room for few, they make room for others.
+        self._patience_s = _PATIENCE_S if roomy else _PATIENCE_S[:2]
         self._limit = rng.choice((1, 2, 200))
         self.following = Following(catalog, selection.keys, selection.prefix)
         self._selection = selection
@@ -57,7 +61,7 @@ class Follower:
             worker.process.on_death.append(done.set)
             serve = partial(self._serve, worker, connection, done)
             self._scheduler.spawn(worker.process, serve, f"{worker.process.name}/feed")
-            done.wait(self._rng.choice(_PATIENCE_S))
+            done.wait(self._rng.choice(self._patience_s))
             connection.closed = True
             self._scheduler.sleep(0.1 * self._rng.random())
 
@@ -80,7 +84,7 @@ class Follower:
             self.following.catalog, after=after, selection=self._selection
         ) as watcher:
             while not connection.closed:
-                taken = watcher.take(1.0, limit=self._limit, patient=patient)
+                taken = watcher.take(3.0, limit=self._limit, patient=patient)
                 if connection.closed:
                     return
                 for told in taken.told:

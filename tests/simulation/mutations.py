@@ -29,6 +29,9 @@ from gateway.commits import (
     shared_reads,
     sweeper,
     views,
+    watch_channel,
+    watch_hub,
+    watch_log,
     write_out,
 )
 from gateway.commits.cache import Cache
@@ -36,13 +39,15 @@ from gateway.store.memory import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history
-from .plan import (
-    Plan,
+from .plan import Plan
+from .plans import (
     breaking_off,
     crowded,
     doubtful,
+    followed,
     forgetful,
     keeping,
+    kept_and_followed,
     quiet,
     sleeping,
     watchful,
@@ -266,5 +271,29 @@ MUTATIONS: Mapping[str, Mutation] = {
         "documents history snapshot read",
         (late.GuardedWrites, "_look", history.never_late),
         adjust=sleeping,
+    ),
+    "signals-are-hints": _mutation(
+        "the heads are looked at, whatever the signals tell",
+        "feed",
+        (watch_hub.Hub, "_look", history.give_up_alone),
+        adjust=followed,
+    ),
+    "rings-end": _mutation(
+        "what a ring has dropped is read from the log",
+        "feed defect",
+        (watch_channel.Channel, "covers", history.covers_all),
+        adjust=followed,
+    ),
+    "nobody-is-passed-over": _mutation(
+        "a watcher that waits is moved on only past what it doesn't want",
+        "feed",
+        (watch_channel.Channel, "release", history.move_all_on),
+        adjust=followed,
+    ),
+    "whole-commits": _mutation(
+        "nothing is told of what a sweep may have cut down",
+        "feed",
+        (watch_log.WatchLog, "page", history.page_of_what_is_left),
+        adjust=kept_and_followed,
     ),
 }

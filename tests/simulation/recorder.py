@@ -131,6 +131,7 @@ class Recording:
     past: dict[tuple[str, str, int], Document | None] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     followings: list[Following] = field(default_factory=list)
+    deaf: list[str] = field(default_factory=list)  # watchers who long since should have heard more
     ticks: int = 0
 
     def tick(self) -> int:

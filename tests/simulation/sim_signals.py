@@ -8,7 +8,7 @@ from gateway.store.contract import CommitSignals, Unreachable
 
 from .scheduler import Scheduler
 
-_LOOK_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.25
 
 
 class SimSignals:

@@ -123,11 +123,14 @@ class World:
         return Gateway(store, runtime, self._plan.limits, turns)
 
     def _pick(self) -> Worker:
-        """One that lives, even if it stands still; a new one where none does, and now and then."""
-        living = [worker for worker in self._workers if worker.process.alive]
-        if not living or (self._plan.restarts and self._rng.random() < 0.01):
+        """One that lives, even if it stands still; now and then a new one."""
+        if self._plan.restarts and self._rng.random() < 0.01:
             return self._start_worker()
-        return self._rng.choice(living)
+        return self._pick_living()
+
+    def _pick_living(self) -> Worker:
+        living = [worker for worker in self._workers if worker.process.alive]
+        return self._rng.choice(living) if living else self._start_worker()
 
     def _start_client(self, name: str) -> None:
         wishes = Wishes(name, self._rng, self._catalogs, self._keys, self._plan.tastes)
@@ -146,7 +149,8 @@ class World:
             self._recording,
             self._rng.choice(self._catalogs),
             selections(self._keys, self._rng),
-            self._pick,
+            self._pick_living,
+            roomy=self._plan.limits.watch.watchers_max >= self._plan.followers,
         )
         self.scheduler.spawn(self._people, follower.run, "follower")
 
@@ -167,6 +171,11 @@ class World:
         for call in self._recording.calls:
             if call.answered is None and call.worker in living:
                 self._recording.defects.append(f"{call.ask.label} was never answered")
+        heads = self._store.heads(self._catalogs)
+        for following in self._recording.followings:
+            head = heads.get(following.catalog)
+            if head is not None and following.position < head.revision:
+                self._recording.deaf.append(f"{following.position} of {head}: {following.heard}")
 
     def _probe(self) -> None:
         """Nothing fails now: every worker that lives must be able to write every document."""

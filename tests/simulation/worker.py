@@ -79,9 +79,11 @@ class Worker:
         queue = self._gateway._loop._queue
         due = [
             catalog
-            for catalog, lane in queue._lanes.items()
-            if queue._idle and lane.waiting and not lane.busy and lane.not_before < now
+            for catalog, lane in (queue._lanes.items() if queue._idle else ())
+            if lane.waiting and not lane.busy and lane.not_before < now
         ]
+        if not due and not self._due_since:
+            return []
         self._due_since = {catalog: self._due_since.get(catalog, now) for catalog in due}
         patience_s = _NEGLECTED_S if self.falls_behind else 0.0
         woke_s = self.process.resumes_at

@@ -1,0 +1,155 @@
+"""Plans of a kind that shows a certain defect sooner; each changes what a seed has chosen."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from gateway.commits.service import ServiceLimits
+from gateway.commits.watch_values import WatchBounds
+
+from .faults import Faults
+from .plan import Plan, retaining
+from .workload import Tastes
+
+
+def crowded(chosen: Plan) -> Plan:
+    """Many clients on little, nothing bounded but time, and much that goes wrong around writes."""
+    return replace(
+        chosen,
+        workers=3,
+        catalogs=2,
+        keys=2,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(deadline_ms=2_000, write_out_grace_ms=5),
+        faults=Faults(before=0.02, after=0.05, part=0.1, late=0.1, crash=0.01, slow=0.05),
+        outages=False,
+        preempt=0.1,
+        think_s=0.0,
+    )
+
+
+def doubtful(chosen: Plan) -> Plan:
+    """Short deadlines, and moves that seldom say what became of them."""
+    return replace(
+        crowded(chosen),
+        limits=ServiceLimits(deadline_ms=200),
+        faults=Faults(after=0.4, late=0.3),
+    )
+
+
+def forgetful(chosen: Plan) -> Plan:
+    """A cache for about three documents, so that they are read again all the time."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=1,
+        keys=4,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(cache_bytes_max=3_500, deadline_ms=2_000, write_out_grace_ms=5),
+        faults=Faults(slow=0.1),
+        outages=False,
+        preempt=0.3,
+        think_s=0.002,
+        tastes=Tastes(reading=0.5, transactions=0.0, settings=0.0, deletions=0.0),
+        turns=False,
+    )
+
+
+def watchful(chosen: Plan) -> Plan:
+    """Mostly reads of one document, and answers that take long now and then."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=1,
+        keys=1,
+        clients=9,
+        calls=12,
+        limits=ServiceLimits(deadline_ms=2_000),
+        faults=Faults(slow=0.2, latency_s=0.005),
+        outages=False,
+        think_s=0.002,
+        tastes=Tastes(reading=0.7, transactions=0.0, settings=0.0, deletions=0.0),
+    )
+
+
+def keeping(chosen: Plan) -> Plan:
+    """Pins and compactions all the time, of a history that is deleted from often."""
+    if not chosen.tastes.retention:
+        chosen = retaining(chosen, random.Random(chosen.clients))
+    retention = replace(chosen.limits.retention, commits=2, tombstone_grace_s=8, interval_s=1)
+    return replace(
+        chosen,
+        skew_us=0,
+        clock_steps=False,
+        clients=6,
+        calls=14,
+        keys=2,
+        limits=replace(chosen.limits, retention=retention, deadline_ms=10_000),
+        tastes=Tastes(0.4, transactions=0.2, settings=0.0, deletions=0.1, retention=0.15),
+        think_s=4.0,
+    )
+
+
+def sleeping(chosen: Plan) -> Plan:
+    """The same, by workers that sleep for a minute now and then, whatever they are at."""
+    kept = keeping(chosen)
+    return replace(
+        kept,
+        faults=Faults(suspend=0.015, suspended_s=60.0, slow=0.02),
+        outages=False,
+        workers=4,
+        restarts=False,
+        clients=8,
+        catalogs=1,
+        tastes=replace(kept.tastes, reading=0.1, retention=0.3, deletions=0.15),
+    )
+
+
+def breaking_off(chosen: Plan) -> Plan:
+    """The same, by workers that often don't come to the end of a sweep."""
+    kept = keeping(chosen)
+    return replace(
+        kept,
+        faults=Faults(before=0.05, crash=0.01, slow=0.1, latency_s=0.005),
+        outages=False,
+        compactor=False,
+        tastes=replace(kept.tastes, retention=0.2),
+        think_s=0.15,
+    )
+
+
+def quiet(chosen: Plan) -> Plan:
+    """Nothing fails; several catalogs, and workers whose tasks never fall behind."""
+    return replace(
+        chosen,
+        workers=2,
+        catalogs=3,
+        clients=8,
+        faults=Faults(slow=0.1),
+        limits=replace(chosen.limits, leaders=2, deadline_ms=10_000),
+        outages=False,
+        preempt=0.0,
+        think_s=0.002,
+        tastes=Tastes(reading=0.0, transactions=0.0, settings=0.0, deletions=0.0),
+    )
+
+
+def followed(chosen: Plan) -> Plan:
+    """Watchers, of what happens in a hurry; rings hold next to nothing."""
+    watch = WatchBounds(ring_commits_max=1, bookmark_commits=3)
+    return replace(
+        chosen,
+        limits=replace(chosen.limits, watch=watch),
+        keys=2,
+        think_s=0.15,
+        followers=4,
+        faults=Faults(before=0.05, after=0.05, crash=0.01, slow=0.05),
+    )
+
+
+def kept_and_followed(chosen: Plan) -> Plan:
+    """Watchers that history is compacted away from."""
+    return replace(followed(keeping(chosen)), clients=8, think_s=0.5)
