@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.commits.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
-from gateway.commits.observe import Settler
+from gateway.commits.observe import Settler, Standing
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
+from gateway.commits.runtime import Runtime
 from gateway.model import Commit, Document
 from gateway.store.contract import Store
 
@@ -24,6 +25,12 @@ class CommitPage:
     next_after: int | None
 
 
+def refuse_future(time_us: int, standing: Standing, runtime: Runtime) -> None:
+    """Raise RevisionNotFound for a time after both this clock's and the catalog's last commit."""
+    if time_us > max(runtime.now_us(), standing.time_us):
+        raise RevisionNotFound("that time is still to come", standing.revision)
+
+
 class History:
     """Every answer covers all commits up to a head read after the question came.
 
@@ -31,9 +38,10 @@ class History:
     of it may have had gaps. All methods raise Unreachable.
     """
 
-    def __init__(self, store: Store, settler: Settler) -> None:
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
         self._store = store
         self._settler = settler
+        self._runtime = runtime
 
     def document_at_revision(self, catalog: str, key: str, revision: int) -> Document:
         """The live document as the catalog's ``revision`` had it.
@@ -60,8 +68,12 @@ class History:
         return document
 
     def document_at_time(self, catalog: str, key: str, time_us: int) -> tuple[Document, int]:
-        """The live document after the last commit made at or before ``time_us``; its revision."""
+        """The live document after the last commit made at or before ``time_us``; its revision.
+
+        RevisionNotFound also for a time that is still to come: what was then can't be told.
+        """
         standing = self._settler.settle(catalog)
+        refuse_future(time_us, standing, self._runtime)
         commit = self._store.commit_at(catalog, time_us)
         if commit is None:
             self._require_retained(catalog, 0)

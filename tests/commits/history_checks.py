@@ -78,7 +78,7 @@ def check_history(store: Store, catalog: str, states: Sequence[State], keys: Seq
     """Every retained revision reads as ``states`` (by revision) says; the floor."""
     head = store.heads([catalog])[catalog]
     assert head.revision == len(states) - 1
-    history = History(store, settler_of(store, ThreadRuntime()))
+    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime())
     for revision, expected in enumerate(states):
         if revision < head.floor:
             with pytest.raises(RevisionCompacted):
@@ -106,7 +106,7 @@ def check_replay(
     store: Store, catalog: str, states: Sequence[State], keys: Sequence[str], floor: int
 ) -> None:
     """From every retained revision forward, the commits lead to the documents."""
-    history = History(store, settler_of(store, ThreadRuntime()))
+    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime())
     stored = store.documents({catalog: keys})
     for start in range(floor, len(states)):
         page = history.commits(catalog, after=start, limit=1000, key=None)

@@ -240,7 +240,7 @@ class OvertakenStore:
 def test_a_reader_that_was_overtaken_is_told_so(store: Store, revision: int) -> None:
     def history(call: str) -> History:
         slow: Any = OvertakenStore(store, call, revision)
-        return History(slow, settler_of(store, ThreadRuntime()))
+        return History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime())
 
     reads: list[tuple[str, Callable[[History], object]]] = [
         ("changes_of", lambda h: h.document_at_revision("c", "b", 6)),
