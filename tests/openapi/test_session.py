@@ -40,6 +40,52 @@ REACHED = {
     "list_commits": {200},
     "read_commit": {200, 404},
     "read_outcome": {200, 404},
+    "read_attributes": {200, 304, 404},
+    "put_attributes": {200, 404, 412},
+    "patch_attributes": {200, 404, 409, 412},
+    "delete_attributes": {200, 204, 412},
+    "list_documents": {200, 304, 412},
+    "export_catalog": {200, 304, 412},
+    "read_catalog": {200, 304, 412},
+    "touch_catalog": {200, 204, 412},
+    "run_transaction": {200, 404, 409, 412, 422},
+    "watch_changes": {200},
+}
+TRANSACTIONS: tuple[Object, ...] = (
+    {"then": [{"action": "get", "key": KEYS[0]}, {"action": "touch"}]},
+    {
+        "compare": [{"key": KEYS[1], "absent": True}],
+        "then": [{"action": "put", "key": KEYS[1], "value": {"name": "made", "fields": []}}],
+        "else": [{"action": "merge", "key": KEYS[1], "value": {"name": None}}],
+    },
+    {
+        "compare": [{"key": KEYS[0], "test": [{"op": "defined", "path": "/fields"}]}],
+        "then": [
+            {"action": "attributes", "key": KEYS[0], "value": {"n": 1}},
+            {"action": "move", "from": KEYS[0], "to": KEYS[2]},
+            {"action": "delete", "key": KEYS[3]},
+        ],
+    },
+    {"then": [{"action": "patch", "key": "never", "patch": [{"op": "increment", "path": "/n"}]}]},
+    {"then": [{"action": "move", "from": KEYS[1], "to": KEYS[1]}]},
+    {"then": [{"action": "put", "key": KEYS[0], "value": 2**64}]},
+    {"compare": [{"resource_version": 3}], "then": []},
+)
+ATTRIBUTES: tuple[Object, ...] = ({"name": "sales", "fields": []}, {})
+BODIES: dict[str, tuple[Any, ...]] = {
+    "put_document": VALUES,
+    "patch_document": PATCHES,
+    "put_attributes": ATTRIBUTES,
+    "patch_attributes": PATCHES[:3],
+    "run_transaction": TRANSACTIONS,
+}
+
+_READ, _WRITTEN = ("If-Match", "If-None-Match"), ("If-Match",)
+TAGGED = {
+    "list_documents": _READ,
+    "export_catalog": _READ,
+    "read_catalog": _READ,
+    "touch_catalog": _WRITTEN,
 }
 
 schema = schemathesis.openapi.from_dict(DOCUMENT)
@@ -53,6 +99,7 @@ class Session:
         self.url = url
         self.catalog = f"session {seed}"
         self.tokens: dict[str, list[str]] = defaultdict(list)
+        self.catalog_tag = '"@0"'
         self.answered: dict[str, set[int]] = defaultdict(set)
         self.followed: set[str] = set()
 
@@ -78,12 +125,23 @@ class Session:
         elif "{idempotency_key}" in operation.path:
             path["idempotency_key"] = self.idempotency_key()
         else:
-            query = {"limit": self.random.randint(1, 5), "after": self.random.randint(0, 20)}
-        if operation.method in ("put", "patch", "delete"):
+            query, headers = self.about_the_catalog(operation.content["operationId"])
+        if operation.method in ("put", "patch", "delete", "post"):
             headers |= self.preferences()
             query = self.maybe({"dry_run": "true"}, 0.1)
-        bodies: Any = {"put": VALUES, "patch": PATCHES}.get(operation.method)
+        bodies = BODIES.get(operation.content["operationId"])
         return path, query, headers, self.random.choice(bodies) if bodies else None
+
+    def about_the_catalog(self, name: str) -> tuple[Object, Object]:
+        """Query and headers."""
+        if name in ("list_commits", "watch_changes"):
+            return {"limit": self.random.randint(1, 5), "after": self.random.randint(0, 20)}, {}
+        tag = self.random.choice([self.catalog_tag] * 3 + ['"@1"', '"n=1-0"'])
+        header = "If-Match" if name == "run_transaction" else self.random.choice(TAGGED[name])
+        query: Object = {}
+        if name == "list_documents":
+            query = self.random.choice([{"limit": 2}, {"key": [*KEYS, "never"]}])
+        return query, self.maybe({header: tag}, 0.5)
 
     def conditions(self, key: str) -> Object:
         known = self.tokens[key][-3:] or ['"1-00000000"']
@@ -108,6 +166,8 @@ class Session:
         self, name: str, path: Object, query: Object, headers: Object, body: Any = None
     ) -> tuple[Case[Any], Response]:
         sent = {"body": body} if body is not None else {}
+        if name == "watch_changes":
+            query = {**query, "timeout": 0}
         operation = schema.find_operation_by_id(name)
         case = operation.Case(path_parameters=path, query=query, headers=headers, **sent)
         answer = call_and_validate(case, self.url)
@@ -117,6 +177,8 @@ class Session:
         tag = answer.headers.get("etag")
         if tag and "key" in path:
             self.tokens[unquote(path["key"])].append(tag[0])
+        for revision in answer.headers.get("catalog-revision", ()):
+            self.catalog_tag = f'"@{int(revision):x}"'
         return case, answer
 
     def follow(self, name: str, link: Object, case: Case[Any], answer: Response) -> None:
@@ -132,7 +194,7 @@ class Session:
         path = {part: value for part, value in values.items() if f"{{{part}}}" in operation.path}
         headers = {part: value for part, value in values.items() if part.startswith("If-")}
         query = {part: values[part] for part in values.keys() - path.keys() - headers.keys()}
-        body = {"put": VALUES[0], "patch": PATCHES[-1]}.get(operation.method)
+        body = {"put_document": VALUES[0], "patch_document": PATCHES[-1]}.get(link["operationId"])
         _, followed = self.send(link["operationId"], path, query, headers, body)
         if "If-Match" in headers and "idempotency-replayed" not in answer.headers:
             assert followed.status_code != 412, "the token was given just now"
@@ -162,7 +224,10 @@ def _evaluate(expression: str, case: Case[Any], answer: Response) -> Any:
     if source == "$response.header":
         return answer.headers.get(name.lower(), [None])[0]
     assert expression.startswith("$response.body#/")
-    return answer.json()[expression.removeprefix("$response.body#/")]
+    found = answer.json()
+    for step in expression.removeprefix("$response.body#/").split("/"):
+        found = None if found is None else found[step]
+    return found
 
 
 @pytest.mark.parametrize("seed", range(2))
