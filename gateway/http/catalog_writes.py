@@ -11,10 +11,13 @@ import flask
 import msgspec
 
 from gateway.commits.conditions import NO_CONDITIONS, CatalogTag, Conditions, written
-from gateway.commits.errors import OutcomeUnknown
+from gateway.commits.errors import CommitError, OutcomeUnknown
 from gateway.commits.requests import Applied, KeyEdit, Request, Unchanged, Unknown, Written
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer, HeaderList, body_answer, empty_answer, encode
+from gateway.http.changes_since import what_helps
+from gateway.http.problems import problem_answer
+from gateway.http.raw_path import Environ
 from gateway.http.tagged_reads import tag_header
 from gateway.http.writes import PRINCIPAL, Ask, Sent, read_ask
 from gateway.model import SETTINGS_KEY, Idempotency, version_token
@@ -68,6 +71,15 @@ def commit(
     if not isinstance(done.outcome, Applied | Unchanged):
         raise done.outcome.error
     return done
+
+
+def refusal_answer(
+    gateway: Gateway, environ: Environ, asked: CatalogAsk, error: CommitError
+) -> Answer:
+    """The answer to a write that was not applied, or of which nobody knows; with what helps."""
+    ask = asked.ask
+    more = what_helps(gateway, ask.catalog, error, ask.idempotency_key)
+    return problem_answer(error, environ, more)
 
 
 def _fingerprint(ask: Ask, sent: Sent) -> str:
@@ -124,6 +136,12 @@ def commit_answer(asked: CatalogAsk, done: Written, *, with_settings: bool = Fal
         ("Catalog-Revision", str(revision)),
         ("Attempts", str(attempts)),
     ]
-    if status == 204 or ask.prefer.returns == "minimal":
+    minimal = ask.prefer.returns == "minimal" and status != 204
+    applied = ["return=minimal"] if minimal else []
+    if ask.prefer.wait_s is not None:
+        applied.append(f"wait={ask.prefer.wait_s}")
+    if applied:
+        headers.append(("Preference-Applied", ", ".join(applied)))
+    if status == 204 or minimal:
         return empty_answer(headers)
     return body_answer(encode(content), headers, status)

@@ -15,7 +15,13 @@ from gateway.commits.service import Gateway
 from gateway.http import media_types, names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.bodies import decode_document, read_body
-from gateway.http.catalog_writes import CatalogAsk, commit, commit_answer, read_catalog_ask
+from gateway.http.catalog_writes import (
+    CatalogAsk,
+    commit,
+    commit_answer,
+    read_catalog_ask,
+    refusal_answer,
+)
 from gateway.http.commit_shapes import rfc3339
 from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import RequestLimits
@@ -96,24 +102,35 @@ class CatalogRoutes:
         value, size_bytes = decode_document(raw, self._limits)
         parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
-        written = commit(self._gateway, ask, edits, Sent(value, media_types.JSON, len(raw)))
+        sent = Sent(value, media_types.JSON, len(raw))
+        try:
+            written = commit(self._gateway, ask, edits, sent)
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
         return commit_answer(ask, written, with_settings=True)
 
     def delete(self, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
-        ask = self._ask(flask.request.environ, catalog)
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
         try:
             written = commit(self._gateway, ask, (), NOTHING_SENT, self._gateway.catalogs.delete)
         except CatalogNotFound as error:
             if ask.is_conditional:
                 raise _nothing_there(error) from error
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
         return commit_answer(ask, written)
 
     def touch(self, catalog: str) -> Answer:
         """A commit that changes nothing: whoever follows the catalog sees a new revision."""
-        ask = self._ask(flask.request.environ, catalog)
-        written = commit(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
+        try:
+            written = commit(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
         return commit_answer(ask, written)
 
     def _ask(self, environ: dict[str, Any], catalog: str) -> CatalogAsk:

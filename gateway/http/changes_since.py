@@ -42,8 +42,10 @@ def changes_since(
     """
     if len(failed.stale) > 1:
         return _of_several(gateway, catalog, failed)
-    commits = _after(gateway, catalog, failed.key or None, failed.since_revision)
-    return None if commits is None else [commit_summary(each, failed.key) for each in commits]
+    # The settings' key is none that a client could be told: they count as the catalog here.
+    key = failed.key or None
+    commits = _after(gateway, catalog, key, failed.since_revision)
+    return None if commits is None else [commit_summary(each, key) for each in commits]
 
 
 def _of_several(

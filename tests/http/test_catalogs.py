@@ -161,6 +161,27 @@ def test_deleting_a_catalog_is_one_commit(catalog: Catalog) -> None:
     assert catalog.get("k0", "?revision=4").get_json() == 0
 
 
+def test_a_refused_write_tells_what_happened_since(catalog: Catalog) -> None:
+    token = put(catalog, {}).get_json()["settings_etag"]
+    catalog.put(1)
+    put(catalog, {"require_precondition": True})
+    stale = problem(put(catalog, {}, If_Match=f'"{token}"'), 412, "precondition_failed")
+    assert [each["changes"] for each in stale["changes_since"]] == [
+        [{"key": "k", "action": "put"}],
+        [{"key": None, "action": "settings"}],
+    ]
+    for refused in (delete(catalog, If_Match='"@1"'), touch(catalog, "?resource_version=1")):
+        since = problem(refused, 412, "precondition_failed")["changes_since"]
+        assert [each["revision"] for each in since] == [2, 3]
+
+
+def test_preferences_that_are_followed_are_named(catalog: Catalog) -> None:
+    minimal = touch(catalog, Prefer="return=minimal, wait=5")
+    assert (minimal.status_code, minimal.data) == (204, b"")
+    assert minimal.headers["Preference-Applied"] == "return=minimal, wait=5"
+    assert "Preference-Applied" not in touch(catalog, Prefer="return=representation").headers
+
+
 def test_a_deletion_at_another_revision_is_refused_at_once(catalog: Catalog) -> None:
     catalog.put(1)
     content = problem(delete(catalog, If_Match='"@7"'), 412, "precondition_failed")
