@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 
 from patching.client import CatalogRoutes, Transport
 from tests.service import RunningGateway
+from tests.spark.passing import Passing
+from tests.spark.written import Written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
@@ -66,11 +68,43 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def frame(spark: Any) -> Callable[..., Any]:
+    """`frame(rows, "key string, …")`: the rows as JVM values, so that no Python makes them."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    def make(rows: Sequence[tuple[Any, ...]], schema: str) -> Any:
+        kind = StructType.fromDDL(schema)
+        arrow = to_arrow_schema(kind, timezone="UTC")
+        names = kind.fieldNames()
+        members = [dict(zip(names, row, strict=True)) for row in rows]
+        return spark.createDataFrame(pa.Table.from_pylist(members, schema=arrow), kind)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(mongodb_uri: str) -> Iterator[RunningGateway]:
+    """Started once; in a database of its own, which is dropped in the end."""
+    from pymongo import MongoClient
+
+    database = f"test_{uuid.uuid4().hex}"
+    try:
+        with RunningGateway(mongodb_uri, database) as running:
+            yield running
+    finally:
+        with MongoClient[dict[str, Any]](mongodb_uri) as client:
+            client.drop_database(database)
+
+
 @pytest.fixture
-def gateway(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
-    """`gateway serve` with two workers over a database that no other test has."""
-    with RunningGateway(mongodb_uri, database_name) as running:
-        yield running
+def gateway(shared_gateway: RunningGateway) -> RunningGateway:
+    """`gateway serve` with two workers. A test may kill workers, which are replaced; one that does
+    more than that starts a gateway of its own."""
+    assert shared_gateway.is_running(), shared_gateway.log()
+    return shared_gateway
 
 
 @pytest.fixture
@@ -84,3 +118,17 @@ def routes(gateway: RunningGateway, catalog: str) -> Iterator[CatalogRoutes]:
     """The catalog, as the client library reads it."""
     with Transport(gateway.url) as transport:
         yield CatalogRoutes(transport, catalog)
+
+
+@pytest.fixture
+def written(shared_gateway: RunningGateway, catalog: str) -> Iterator[Written]:
+    """A catalog of the shared gateway, to be written to beside Spark."""
+    with Transport(shared_gateway.url) as transport:
+        yield Written(shared_gateway.url, catalog, transport)
+
+
+@pytest.fixture
+def passing(shared_gateway: RunningGateway) -> Iterator[Passing]:
+    """What Spark can be sent through, to do something while it reads."""
+    with Passing(shared_gateway.port) as running:
+        yield running

@@ -1,0 +1,76 @@
+"""The table of options: every one is known, checked, and refused by name where it can't be."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+from patching.spark.options import OPTIONS, READ, READ_STREAM, WRITE, OptionRefused, Options
+from tests.spark.conftest import ROOT
+
+URL = {"url": "http://gateway:8080"}
+
+
+def test_names_are_read_in_whatever_case() -> None:
+    options = Options.parse({"URL": "http://x", "batchsize": "7", "ONERROR": "Skip"}, WRITE)
+    assert (options.url, options.batch_size, options.on_error) == ("http://x", 7, "skip")
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    parsed = Options.parse(URL | {"catalog": "c"}, READ)
+    assert parsed == Options(url=URL["url"], catalog="c")
+    assert len(dataclasses.fields(parsed)) == len(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("given", "use", "said"),
+    [
+        ({}, WRITE, "'url': it is required"),
+        ({"url": "gateway:8080"}, WRITE, "'url': .*no http or https URL"),
+        (URL, READ, "'catalog': it is required"),
+        (URL | {"retryTimout": "1"}, WRITE, "no such option; the nearest is 'retryTimeout'"),
+        (URL | {"path": "x"}, WRITE, "'path': .* name it as `catalog`"),
+        (URL | {"prefix": "x"}, WRITE, "'prefix': it is for read and readStream alone"),
+        (URL | {"batchSize": "1"}, READ, "'batchSize': it is for write alone"),
+        (URL | {"batchSize": "0"}, WRITE, "'batchSize': it must be a whole number from 1"),
+        (URL | {"timeout": "0"}, WRITE, "'timeout': it must be a number of seconds above 0"),
+        (URL | {"timeout": "soon"}, WRITE, "'timeout': it must be a number of seconds above 0"),
+        (URL | {"onError": "ignore"}, WRITE, "one of fail, skip, deadletter"),
+        (URL | {"onError": "deadletter"}, WRITE, "'deadLetterPath'"),
+        (URL | {"deadLetterPath": "/x"}, WRITE, "'deadLetterPath'"),
+        (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "there is a token already"),
+        (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),
+    ],
+)
+def test_what_cant_be_is_refused_by_name(given: dict[str, str], use: str, said: str) -> None:
+    with pytest.raises(OptionRefused, match=said):
+        Options.parse(given, use)
+
+
+def test_a_token_is_not_shown_and_a_file_is_read_again(tmp_path: Path) -> None:
+    assert "secret" not in repr(Options.parse(URL | {"token": "secret"}, WRITE))
+    path = tmp_path / "token"
+    ask = Options.parse(URL | {"tokenFile": str(path)}, WRITE)._token()
+    assert callable(ask)
+    for token in ("one", "two"):
+        path.write_text(f"{token}\n")
+        assert ask() == token
+
+
+def table_row(name: str) -> str:
+    rows = (ROOT / "docs" / "spark.md").read_text().splitlines()
+    found = [row for row in rows if row.startswith(f"| `{name}` |")]
+    assert found, f"docs/spark.md has no row for the option {name}"
+    return found[0]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_is_documented_as_it_is(option: object) -> None:
+    default = "" if option.default is None else f"`{option.default}`"  # type: ignore[attr-defined]
+    uses = ", ".join(option.uses)  # type: ignore[attr-defined]
+    row = f"| `{option.name}` | {default} | {uses} | {option.help} |"  # type: ignore[attr-defined]
+    assert table_row(option.name) == row  # type: ignore[attr-defined]

@@ -1,0 +1,156 @@
+"""What a frame may have for columns, and what its rows ask for; without a session."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+from pyspark.sql import types as t
+
+from patching.spark.columns import ColumnRefused, Columns, RowRefused
+from patching.spark.options import WRITE, Options
+
+STRING = t.StringType()
+
+
+def columns(kinds: dict[str, t.DataType], **options: str) -> Columns:
+    given = {"url": "http://gateway", "catalog": "c"} | options
+    fields = [t.StructField(name, kind) for name, kind in kinds.items()]
+    return Columns(t.StructType(fields), Options.parse(given, WRITE))
+
+
+def struct(**kinds: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+
+
+def document(**kinds: t.DataType) -> dict[str, t.DataType]:
+    return {"key": STRING, "document": struct(**kinds)}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ({"k": STRING, "document": STRING}, "column 'k': there is no such column"),
+        ({"key": STRING}, "column 'patch': it is missing, and so are all others"),
+        ({"document": STRING}, "column 'key': it is missing"),
+        ({"key": t.IntegerType(), "document": STRING}, "column 'key': it must be a string"),
+        ({"key": STRING, "documnet": STRING}, "column 'documnet': .* nearest is 'document'"),
+        ({"key": STRING, "document": STRING, "author": STRING}, "column 'author'"),
+        ({"key": STRING, "document": t.LongType()}, "column 'document': .* not bigint"),
+        ({"key": STRING, "delete": STRING}, "column 'delete': it must be a boolean"),
+        ({"key": STRING, "patch": t.ArrayType(STRING)}, "column 'patch': .* not array<string>"),
+        (
+            {"key": STRING, "patch": t.ArrayType(struct(op=STRING, path=STRING, val=STRING))},
+            "column 'patch': an operation has no field 'val'",
+        ),
+        ({"key": STRING, "patch": t.ArrayType(struct(op=STRING))}, "lack the field 'path'"),
+        (
+            {"key": STRING, "patch": t.ArrayType(struct(op=STRING, path=t.LongType()))},
+            "its field 'path' must be a string",
+        ),
+        (document(a=struct(i=t.DayTimeIntervalType())), r"document\.a\.i has the type interval"),
+        (document(m=t.MapType(t.LongType(), STRING)), r"document\.m is a map whose keys"),
+        ({"key": STRING, "merge_patch": t.ArrayType(STRING)}, "column 'merge_patch'"),
+    ],
+)
+def test_wrong_columns_are_named(kinds: dict[str, t.DataType], said: str) -> None:
+    with pytest.raises(ColumnRefused, match=said):
+        columns(kinds)
+
+
+def test_a_catalog_and_own_keys_are_asked_for_where_they_are_needed() -> None:
+    schema = t.StructType([t.StructField("key", STRING), t.StructField("delete", t.BooleanType())])
+    with pytest.raises(ColumnRefused, match="there is no option catalog"):
+        Columns(schema, Options.parse({"url": "http://gateway"}, WRITE))
+    with pytest.raises(ColumnRefused, match="idempotency=column asks for it"):
+        columns({"key": STRING, "document": STRING}, idempotency="column")
+
+
+ALL = {
+    "key": STRING,
+    "patch": STRING,
+    "document": STRING,
+    "merge_patch": STRING,
+    "delete": t.BooleanType(),
+    "catalog": STRING,
+    "if_match": STRING,
+    "idempotency_key": STRING,
+    "message": STRING,
+}
+
+
+def asked(row: dict[str, Any], **options: str) -> Any:
+    full: dict[str, Any] = {**dict.fromkeys(ALL), **row}
+    text = columns(ALL, **options).ask(full).text
+    assert b"\n" not in text
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        ({"document": '{"a":\n [1]}'}, {"op": "put", "value": {"a": [1]}}),
+        ({"document": "null"}, {"op": "put", "value": None}),
+        ({"merge_patch": '{"a": null}'}, {"op": "merge", "value": {"a": None}}),
+        ({"delete": True}, {"op": "delete"}),
+        ({"delete": False, "document": "1"}, {"op": "put", "value": 1}),
+        ({"patch": "[]", "if_match": "1f-ab"}, {"op": "patch", "patch": [], "if_match": "1f-ab"}),
+        (
+            {"patch": '{"patch": [], "array_primary_keys": {}}'},
+            {"op": "patch", "patch": [], "array_primary_keys": {}},
+        ),
+        ({"document": "1", "message": "m"}, {"op": "put", "value": 1, "message": "m"}),
+        ({"document": "1", "catalog": "other"}, {"op": "put", "value": 1, "catalog": "other"}),
+    ],
+)
+def test_a_row_is_a_line(row: dict[str, Any], line: dict[str, Any]) -> None:
+    assert asked({"key": "k", **row}) == {"catalog": "c", "key": "k", **line}
+
+
+def test_the_message_of_the_row_wins() -> None:
+    assert asked({"key": "k", "delete": True}, message="all")["message"] == "all"
+    assert asked({"key": "k", "delete": True, "message": "one"}, message="all")["message"] == "one"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"key": None, "document": "1"}, "column 'key': it is null"),
+        ({"key": "", "document": "1"}, "column 'key': it is empty"),
+        ({}, "it asks for nothing: no patch, document, merge_patch, delete"),
+        ({"delete": False}, "it asks for nothing"),
+        ({"document": "1", "delete": True}, "column 'delete': there is a document in the same row"),
+        ({"document": "NaN"}, "column 'document': it is no JSON"),
+        ({"document": "[" * 100_000}, "column 'document': it is no JSON"),
+        ({"patch": '{"patch": [], "x": 1}'}, "column 'patch': a patch is a JSON array"),
+        ({"patch": "7"}, "column 'patch': a patch is a JSON array"),
+    ],
+)
+def test_a_row_that_asks_for_nothing_sensible_is_refused(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(RowRefused, match=said):
+        asked({"key": "k", **row})
+
+
+def test_what_json_has_no_number_for_is_refused() -> None:
+    with pytest.raises(RowRefused, match=r"document\.x is nan"):
+        columns(document(x=t.DoubleType())).ask({"key": "k", "document": {"x": math.nan}})
+
+
+def test_operations_are_structs_whose_value_is_json() -> None:
+    kind = t.ArrayType(struct(op=STRING, path=STRING, value=STRING))
+    of_structs = columns({"key": STRING, "patch": kind})
+    operation = {"op": "add", "path": "/a", "value": "[null]"}
+    line = json.loads(of_structs.ask({"key": "k", "patch": [operation]}).text)
+    assert line["patch"] == [{"op": "add", "path": "/a", "value": [None]}]
+    removal = {"op": "remove", "path": "/a", "value": None}
+    line = json.loads(of_structs.ask({"key": "k", "patch": [removal]}).text)
+    assert line["patch"] == [{"op": "remove", "path": "/a"}]
+    with pytest.raises(RowRefused, match="operation 1: value: it is no JSON"):
+        of_structs.ask({"key": "k", "patch": [operation, {**operation, "value": "x"}]})
+    with pytest.raises(RowRefused, match="operation 0 is null"):
+        of_structs.ask({"key": "k", "patch": [None]})
