@@ -1,0 +1,139 @@
+"""The lines of a plan on their way to the gateway, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from patching.client import NotFound, PreconditionFailed, RequestError
+from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+
+from .options import Options
+from .plan import CREATE, DELETE, PATCH
+
+CREATED: Final = "created"
+PATCHED: Final = "patched"
+DELETED: Final = "deleted"
+# It was as wanted already.
+UNCHANGED: Final = "unchanged"
+# The guard was false: somebody else was there first.
+LOST: Final = "lost"
+REFUSED: Final = "refused"
+
+DONE: Final = {CREATE: CREATED, PATCH: PATCHED, DELETE: DELETED}
+# A row for each document that was lost or refused, and one for all that became the same else.
+SCHEMA: Final = "outcome string, key string, code string, detail string, documents long"
+_ARROW: Final = pa.schema(
+    [
+        ("outcome", pa.string()),
+        ("key", pa.string()),
+        ("code", pa.string()),
+        ("detail", pa.string()),
+        ("documents", pa.int64()),
+    ]
+)
+_ROWS_MAX: Final = 1000
+
+
+class NotSent(Exception):
+    """The gateway wasn't reached, or refused for the moment, for longer than the options allow.
+
+    What was applied until then stays applied, under keys by which it isn't applied again.
+    """
+
+
+class LineBroken(ValueError):
+    """A line of a plan that isn't one."""
+
+
+class _LineHead(msgspec.Struct):
+    """What has to be known of a line to send it and to tell what became of it."""
+
+    key: str
+    op: str
+    idempotency_key: str | None = None
+    if_none_match: Any = None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Sends lines. Those of ``sync`` and of plans have idempotency keys: sent again, they are
+    answered as they were, and nothing is applied twice."""
+
+    options: Options
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
+        terms = BulkTerms(
+            lines_max=self.options.batch_size,
+            retry_timeout_s=self.options.retry_timeout,
+            retries_max=self.options.max_retries,
+        )
+        done: Counter[str] = Counter()
+        held: list[tuple[Any, ...]] = []
+        with self.options.open_transport() as transport:
+            for answer in BulkWriter(transport, terms).write(_lines(batches)):
+                outcome = _outcome(answer)
+                if outcome not in (LOST, REFUSED):
+                    done[outcome] += 1
+                    continue
+                assert answer.error is not None
+                key = answer.line.subject.key
+                held.append((outcome, key, answer.error.code, answer.error.detail, 1))
+                if len(held) >= _ROWS_MAX:
+                    yield _batch(held)
+                    held = []
+        held += [(outcome, None, None, None, count) for outcome, count in done.items()]
+        if held:
+            yield _batch(held)
+
+
+def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[BulkLine]:
+    decode = msgspec.json.Decoder(_LineHead).decode
+    for batch in batches:
+        for text in batch.column("line").to_pylist():
+            try:
+                head = decode(text)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise LineBroken(f"this is no line of a plan ({error}): {text[:200]}") from error
+            yield BulkLine(text.encode(), head.idempotency_key is not None, subject=head)
+
+
+def _outcome(answer: BulkAnswer) -> str:
+    """Raises NotSent where nobody knows yet, so that the task is tried again."""
+    error = answer.error
+    if error is None:
+        return DONE[_action(answer.line.subject)] if answer.changed else UNCHANGED
+    if not answer.decided:
+        raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
+    return LOST if _was_overtaken(error) else REFUSED
+
+
+def _was_overtaken(error: RequestError) -> bool:
+    """Whether another look at the document's state would give another line.
+
+    A key that was used for another line is that of a task which was run again and saw the
+    documents wanted in another state.
+    """
+    return isinstance(error, PreconditionFailed | NotFound) or (
+        error.code in ("idempotency_key_reused", "path_missing", "test_failed")
+    )
+
+
+def _action(head: _LineHead) -> str:
+    if head.op == "delete":
+        return DELETE
+    return CREATE if head.if_none_match is not None else PATCH
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)

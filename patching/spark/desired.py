@@ -1,0 +1,150 @@
+"""The state that a catalog shall have: a frame of keys and documents, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from .values import NoJson, converter
+
+FORMATS: Final = ("jsonl", "parquet", "csv", "table")
+_SUFFIXES: Final = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".csv": "csv",
+}
+_COMPRESSED: Final = (".gz", ".bz2", ".zst")
+_LINE_SCHEMA: Final = "key string, document string"
+_LINE_ARROW: Final = pa.schema([("key", pa.string()), ("document", pa.string())])
+_PROBLEMS_SHOWN: Final = 5
+
+
+class DesiredInvalid(ValueError):
+    """A desired state that no catalog can have; nothing was sent.
+
+    ``problems`` are (key, what is wrong with it), the first few of ``count``.
+    """
+
+    def __init__(self, problems: Sequence[tuple[str | None, str]], count: int) -> None:
+        told = "; ".join(
+            detail if key is None else f"key {key!r}: {detail}" for key, detail in problems
+        )
+        more = f"; and {count - len(problems)} more" if count > len(problems) else ""
+        super().__init__(f"the desired state is invalid: {told}{more}")
+        self.problems = tuple(problems)
+        self.count = count
+
+
+def read_desired(
+    spark: SparkSession, place: str, format: str | None = None, **options: str
+) -> DataFrame:
+    """A frame from a path or the name of a table; without a ``format``, the path's suffix tells.
+
+    ``jsonl`` is an object ``{"key": …, "document": …}`` a line, and its documents are taken as they
+    are written; of the others, the columns are. ``options`` are those of Spark's reader.
+    ValueError where it isn't known what it is.
+    """
+    chosen = format or _format_of(place)
+    if chosen == "table":
+        return spark.table(place)
+    if chosen == "jsonl":
+        lines = spark.read.options(**options).text(place).where(F.trim("value") != "")
+        return lines.mapInArrow(_parsed_lines, _LINE_SCHEMA)
+    if chosen == "parquet":
+        return spark.read.options(**options).parquet(place)
+    if chosen == "csv":
+        return spark.read.options(**{"header": "true", **options}).csv(place)
+    raise ValueError(f"there is no format {chosen!r}; there are {', '.join(FORMATS)}")
+
+
+def wanted_rows(desired: DataFrame, key: str, document: str | None) -> DataFrame:
+    """(key string, copies long, value): one row for each key, whatever came how often.
+
+    ``document`` None: the column ``document`` where there is one, else all columns but the key, as
+    one object. ValueError for columns that can't be.
+    """
+    names = desired.columns
+    for name in (key, *([document] if document else [])):
+        if name not in names:
+            raise ValueError(f"the desired state has no column {name!r}; it has {', '.join(names)}")
+    if document is None and "document" in names:
+        document = "document"
+    kind = desired.schema[key].dataType
+    if not isinstance(kind, types.StringType | types.IntegralType):
+        raise ValueError(f"column {key!r}: keys are strings, not {kind.simpleString()}; cast it")
+    if document is not None:
+        value = F.col(_quoted(document))
+    else:
+        value = F.struct(*[F.col(_quoted(name)) for name in names if name != key])
+    rows = desired.select(F.col(_quoted(key)).cast("string").alias("key"), value.alias("value"))
+    _require_json(rows.schema["value"].dataType, document)
+    return rows.groupBy("key").agg(
+        F.count(F.lit(1)).alias("copies"), F.first("value").alias("value")
+    )
+
+
+def invalid(planned: DataFrame, count: int) -> DesiredInvalid:
+    """From the rows of a plan that can't be, of which there are ``count``."""
+    rows = planned.select("key", "detail").limit(_PROBLEMS_SHOWN).collect()
+    return DesiredInvalid([(row["key"], row["detail"]) for row in rows], count)
+
+
+def _format_of(place: str) -> str:
+    path = PurePath(place.rstrip("/"))
+    if path.suffix in _COMPRESSED:
+        path = path.with_suffix("")
+    if path.suffix in _SUFFIXES:
+        return _SUFFIXES[path.suffix]
+    raise ValueError(f"say what format {place!r} has: {', '.join(FORMATS)}")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _require_json(kind: types.DataType, column: str | None) -> None:
+    if isinstance(kind, types.StringType):
+        return
+    if isinstance(kind, types.StructType | types.MapType | types.ArrayType):
+        try:
+            converter(kind, column or "document")
+        except NoJson as error:
+            raise ValueError(str(error)) from error
+        return
+    raise ValueError(
+        f"column {column!r}: a document is a JSON string, a struct, a map or an array,"
+        f" not {kind.simpleString()}"
+    )
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    document: msgspec.Raw
+
+
+def _parsed_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One that can't be read has no key, and is told with its text."""
+    decode = msgspec.json.Decoder(_Line).decode
+    for batch in batches:
+        keys: list[Any] = []
+        documents: list[Any] = []
+        for text in batch.column(0).to_pylist():
+            try:
+                line = decode(text)
+            except (msgspec.MsgspecError, ValueError):
+                keys.append(None)
+                documents.append(text)
+                continue
+            keys.append(line.key)
+            documents.append(bytes(line.document).decode())
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(keys, pa.string()), pa.array(documents, pa.string())], schema=_LINE_ARROW
+        )

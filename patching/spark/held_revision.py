@@ -1,0 +1,79 @@
+"""A revision that is kept from being compacted for as long as somebody works on it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from patching.client import NotFound, RequestError
+from patching.client.transport import segment
+
+from .catalog_reads import CatalogReads, Compacted, ReadFailed, patiently
+from .options import Options
+
+_log = logging.getLogger(__name__)
+
+# Of a pin's time, how much may pass before it is renewed.
+_SHARE: Final = 3
+_TRIES: Final = 5
+
+
+@contextmanager
+def held_revision(options: Options, owner: str) -> Iterator[int]:
+    """The head of the catalog, pinned under ``owner`` and renewed by a thread until this is left;
+    then it is released, whatever happened.
+
+    0 where the catalog was never written: there is nothing to hold. ReadFailed, RequestError.
+    A renewal that fails is tried again; if the pin expires, whoever reads is told by Compacted.
+    """
+    with options.open_transport() as transport:
+        reads = CatalogReads(transport, options)
+        pinned = _pin_head(reads, options, owner)
+        if pinned is None:
+            yield 0
+            return
+        revision, pin = pinned
+        stop = threading.Event()
+        renewing = threading.Thread(
+            target=_renew,
+            args=(reads, pin, options.pin_seconds, stop),
+            name="renew-pin",
+            daemon=True,
+        )
+        renewing.start()
+        try:
+            yield revision
+        finally:
+            stop.set()
+            renewing.join()
+            path = f"/v1/catalogs/{segment(reads.catalog)}/pins/{segment(pin)}"
+            # What can't be released expires.
+            with suppress(NotFound, RequestError, ReadFailed):
+                patiently(lambda: transport.request("DELETE", path), options)
+
+
+def _pin_head(reads: CatalogReads, options: Options, owner: str) -> tuple[int, str] | None:
+    """The revision and the pin's id; None where the catalog was never written."""
+    for left in reversed(range(_TRIES)):
+        _, head = reads.commits(2**63 - 1, 1)
+        if head == 0:
+            return None
+        try:
+            return head, reads.pin(head, options.pin_seconds, owner)
+        except Compacted:  # others wrote on, and the history was cut, since it was asked
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _renew(reads: CatalogReads, pin: str, seconds: int, stop: threading.Event) -> None:
+    while not stop.wait(seconds / _SHARE):
+        try:
+            if not reads.renew(pin, seconds):
+                _log.warning("pin %s of catalog %r has expired", pin, reads.catalog)
+                return
+        except (RequestError, ReadFailed) as error:
+            _log.warning("pin %s of catalog %r isn't renewed yet: %s", pin, reads.catalog, error)

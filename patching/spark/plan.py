@@ -1,0 +1,219 @@
+"""The smallest change that makes a document what is wanted, guarded by what it was made from.
+
+One line of a bulk request for each document that differs, none for one that doesn't::
+
+    wanted      there        line
+    {"a": 2}    {"a": 1} 1f  patch [{"op": "replace", "path": "/a", "value": 2}], if_match 1f
+    {"a": 2}    -            put {"a": 2}, if_none_match *
+    -           {"a": 1} 1f  delete, if_match 1f
+
+A guard that is false means that somebody else was there first; nothing of theirs is overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types
+
+from patching import diff
+
+from .values import Converter, NoJson, converter, encode
+
+CREATE: Final = "create"
+PATCH: Final = "patch"
+DELETE: Final = "delete"
+UNCHANGED: Final = "unchanged"
+INVALID: Final = "invalid"
+WRITES: Final = (CREATE, PATCH, DELETE)
+
+# A row for each document that is to be written or can't be, and one for all that needn't be.
+SCHEMA: Final = "action string, key string, line string, detail string, documents long"
+_ARROW: Final = pa.schema(
+    [
+        ("action", pa.string()),
+        ("key", pa.string()),
+        ("line", pa.string()),
+        ("detail", pa.string()),
+        ("documents", pa.int64()),
+    ]
+)
+# What Arrow holds at a time on the way out.
+_ROWS_MAX: Final = 1000
+_BYTES_MAX: Final = 4 * 1024 * 1024
+_SHOWN_MAX: Final = 80
+_DIGEST_BYTES: Final = 12
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class There(NamedTuple):
+    """A document as the catalog has it: its version token, and its content as JSON."""
+
+    etag: str
+    content: str
+
+
+class Planned(NamedTuple):
+    """What is to be done about a document; ``line`` asks for it, ``detail`` says why it can't."""
+
+    action: str
+    key: str | None
+    line: str | None = None
+    detail: str | None = None
+    documents: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A document as it shall be. ``copies``: in how many rows it came."""
+
+    key: str | None
+    value: Any
+    copies: int = 1
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes lines. The same input gives the same lines, so that sending them again does nothing.
+
+    ``kind`` is the type of the column that holds the documents wanted: a string is JSON, all else
+    is turned into it. ``run`` is the beginning of every idempotency key.
+    """
+
+    catalog: str
+    run: str
+    kind: types.DataType
+    prefix: str = ""
+    message: str | None = None
+
+    def plan(self, wanted: Wanted | None, there: There | None, key: str | None) -> Planned:
+        """What is to be done under ``key``; ``wanted`` None: it shall not be there."""
+        if wanted is None:
+            if there is None or key is None:
+                return Planned(UNCHANGED, key)
+            return self._planned(DELETE, key, {"op": "delete", "if_match": there.etag})
+        try:
+            value = self._value(wanted)
+        except NoJson as error:
+            return Planned(INVALID, key, detail=str(error))
+        assert key is not None
+        if there is None:
+            members = {"op": "put", "value": value, "if_none_match": "*"}
+            return self._planned(CREATE, key, members)
+        changes = diff(_decode(there.content), value)
+        if not changes:
+            return Planned(UNCHANGED, key)
+        if changes[0]["path"] == "":
+            members = {"op": "put", "value": value, "if_match": there.etag}
+        else:
+            members = {"op": "patch", "patch": changes, "if_match": there.etag}
+        return self._planned(PATCH, key, members)
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For ``mapInArrow``, of rows (key, copies, value, there, etag, content)."""
+        return to_batches(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+        unchanged = 0
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in JOINED]
+            for key, copies, value, there_key, etag, content in zip(*columns, strict=True):
+                wanted = None if copies is None else Wanted(key, value, copies)
+                there = None if there_key is None else There(etag, content)
+                planned = self.plan(wanted, there, there_key if wanted is None else key)
+                if planned.action == UNCHANGED:
+                    unchanged += 1
+                else:
+                    yield planned
+        if unchanged:
+            yield Planned(UNCHANGED, None, documents=unchanged)
+
+    def _value(self, wanted: Wanted) -> Any:
+        """The document as decoded JSON. Raises NoJson, and for a key that can't be."""
+        key = wanted.key
+        if key is None:
+            raise NoJson(f"{wanted.copies} rows have no key: {_shown(wanted.value)}")
+        if not key:
+            raise NoJson("a key can't be empty")
+        if wanted.copies > 1:
+            raise NoJson(f"{wanted.copies} rows have this key")
+        if not key.startswith(self.prefix):
+            raise NoJson(f"it doesn't begin with the prefix {self.prefix!r}")
+        if wanted.value is None:
+            raise NoJson("it has no document (null); the JSON value is written 'null'")
+        if isinstance(self.kind, types.StringType):
+            return _decoded(wanted.value)
+        return _decoded(encode(_converter_of(self.kind)(wanted.value)))
+
+    def _planned(self, action: str, key: str, members: dict[str, Any]) -> Planned:
+        line = {
+            "catalog": self.catalog,
+            "key": key,
+            **members,
+            "idempotency_key": f"{self.run}.{_digest(key)}",
+        }
+        if self.message:
+            line["message"] = self.message
+        try:
+            return Planned(action, key, encode(line).decode())
+        except NoJson as error:
+            return Planned(INVALID, key, detail=str(error))
+
+
+# The columns that a planner reads: what is wanted, then what is there.
+JOINED: Final = ("key", "copies", "value", "there", "etag", "content")
+
+
+def to_batches(rows: Iterator[Planned]) -> Iterator[pa.RecordBatch]:
+    """The rows, some at a time."""
+    held: list[Planned] = []
+    held_bytes = 0
+    for row in rows:
+        held.append(row)
+        held_bytes += len(row.line or "")
+        if len(held) >= _ROWS_MAX or held_bytes >= _BYTES_MAX:
+            yield _batch(held)
+            held, held_bytes = [], 0
+    if held:
+        yield _batch(held)
+
+
+def _batch(rows: list[Planned]) -> pa.RecordBatch:
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+_converters: dict[str, Converter] = {}
+
+
+def _converter_of(kind: types.DataType) -> Converter:
+    """Made once in a worker for each type."""
+    name = kind.json()
+    if name not in _converters:
+        _converters[name] = converter(kind, "document")
+    return _converters[name]
+
+
+def _decoded(text: str | bytes) -> Any:
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NoJson(f"its document is no JSON: {error}") from error
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2b(key.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _shown(value: Any) -> str:
+    shown = value if isinstance(value, str) else repr(value)
+    return shown if len(shown) <= _SHOWN_MAX else shown[:_SHOWN_MAX] + " …"

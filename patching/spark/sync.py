@@ -1,0 +1,379 @@
+"""Making a catalog what a frame says, with the fewest and smallest writes.
+
+::
+
+    wanted ──┐
+             ├─ join by key ── diff in the tasks ── lines that differ ── /v1/bulk ── done
+    there ───┘  (one pinned revision)                    ^                  |
+                                                         |                  | guards that
+                                                         +── the catalog <──+ were false
+                                                             as it is now     (these keys alone)
+
+Nothing is sent before everything wanted has been found to be possible. A line is guarded by the
+token of the document that it was made from, so whatever others wrote meanwhile is looked at before
+it is changed. A task that dies is run again by Spark and sends the same lines under the same
+idempotency keys, which the gateway applies once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from . import delivery, plan
+from .datasource import register
+from .delivery import Delivery
+from .desired import DesiredInvalid, invalid, wanted_rows
+from .held_revision import held_revision
+from .keyed_reads import KeyedPlanner
+from .options import OPTIONS, READ, WRITE, OptionRefused, Options
+from .plan import Planner
+
+_SHOWN_MAX: Final = 20
+_NOTHING: Final = "key string, value string, etag string"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A document that isn't as it was wanted, and why."""
+
+    key: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What became of the documents; each is counted once, by what became of it in the end.
+
+    ``revision`` is the one that everything was compared with, 0 if there was no catalog. ``lost``:
+    others were first, also in the last round. ``guards_lost``: how often somebody else was first.
+    ``examples`` are the first few of those lost or refused.
+    """
+
+    catalog: str
+    revision: int
+    unchanged: int = 0
+    created: int = 0
+    patched: int = 0
+    deleted: int = 0
+    lost: int = 0
+    refused: int = 0
+    guards_lost: int = 0
+    rounds: int = 1
+    seconds: float = 0.0
+    examples: tuple[Left, ...] = ()
+
+    @property
+    def sent(self) -> int:
+        """How many documents were written."""
+        return self.created + self.patched + self.deleted
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every document was as wanted when it was looked at last."""
+        return not self.lost and not self.refused
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What a plan would do to the catalog as ``revision`` had it."""
+
+    catalog: str
+    revision: int
+    path: str
+    unchanged: int = 0
+    create: int = 0
+    patch: int = 0
+    delete: int = 0
+    seconds: float = 0.0
+
+    @property
+    def lines(self) -> int:
+        return self.create + self.patch + self.delete
+
+
+def sync(
+    desired: DataFrame | str,
+    catalog: str,
+    *,
+    url: str,
+    delete: bool = False,
+    key: str = "key",
+    document: str | None = None,
+    prefix: str = "",
+    message: str | None = None,
+    rounds: int = 5,
+    allow_empty: bool = False,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> SyncReport:
+    """Make ``catalog`` what ``desired`` says: a frame, or the name of a table.
+
+    Of ``desired``, the column ``key`` and the column ``document`` count (a JSON string, a struct, a
+    map or an array; without a column of that name, all others are one object). Documents that
+    aren't wanted stay, but with ``delete``; ``allow_empty`` lets it delete everything. ``prefix``:
+    the part of the catalog that this is about; other keys are neither wanted nor deleted.
+
+    Where somebody else writes a document between the look at it and the write, it is looked at
+    again, in ``rounds`` rounds at most; in the end it is what is wanted here, made from what they
+    left. Attributes are never touched. ``options`` are those of the data source, such as
+    ``batchSize``, ``token`` or ``retryTimeout``.
+
+    Raises DesiredInvalid before anything is sent, for keys that are null, empty or there twice and
+    for documents that are no JSON; ValueError for columns and options. What raises later (the
+    gateway isn't reached, say) leaves the catalog with some of the writes; doing it all again
+    continues there.
+    """
+    if rounds < 1:
+        raise ValueError("there must be one round at least")
+    work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
+    return work.sync(delete, allow_empty, rounds)
+
+
+def write_plan(
+    desired: DataFrame | str,
+    catalog: str,
+    path: str,
+    *,
+    url: str,
+    delete: bool = False,
+    key: str = "key",
+    document: str | None = None,
+    prefix: str = "",
+    message: str | None = None,
+    allow_empty: bool = False,
+    overwrite: bool = False,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> PlanReport:
+    """Write what ``sync`` would send into files below ``path``, and send nothing.
+
+    The files are bodies of ``POST /v1/bulk``. Their guards hold whenever they are sent, once or
+    more often: see ``replay``. Arguments and errors as of ``sync``.
+    """
+    work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
+    return work.write_plan(path, delete, allow_empty, overwrite)
+
+
+@dataclass
+class _Work:
+    """One run. Frames that it keeps on disk are given back by ``sync`` and ``write_plan``."""
+
+    spark: SparkSession
+    wanted: DataFrame
+    catalog: str
+    reading: Options
+    writing: Options
+    read_options: dict[str, str]
+    prefix: str
+    message: str | None
+    progress: Progress
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:20])
+    begun: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(
+        cls,
+        desired: DataFrame | str,
+        catalog: str,
+        url: str,
+        key: str,
+        document: str | None,
+        prefix: str,
+        message: str | None,
+        options: Mapping[str, Any] | None,
+        progress: Progress | None,
+    ) -> _Work:
+        frame = _frame(desired)
+        spark = frame.sparkSession
+        register(spark)
+        given = {"url": url, "catalog": catalog, **(options or {})}
+        read_options = options_for(given, READ)
+        read_options.setdefault("partitions", str(spark.sparkContext.defaultParallelism))
+        if prefix:
+            read_options["prefix"] = prefix
+        write_options = options_for(given, WRITE)
+        if message:
+            write_options["message"] = message
+        writing = Options.parse(write_options, WRITE)
+        return cls(
+            spark=spark,
+            wanted=wanted_rows(frame, key, document),
+            catalog=catalog,
+            reading=Options.parse(read_options, READ),
+            writing=writing,
+            read_options=read_options,
+            prefix=prefix,
+            message=writing.message,
+            progress=progress or (lambda _text: None),
+        )
+
+    def sync(self, delete: bool, allow_empty: bool, rounds: int) -> SyncReport:
+        with ExitStack() as kept:
+            revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}"))
+            planned = self._planned(kept, revision, delete)
+            counts = self._checked(planned, may_delete_all=allow_empty or not delete)
+            report = SyncReport(self.catalog, revision, rounds=0)
+            while True:
+                report = replace(report, unchanged=report.unchanged + counts.get(plan.UNCHANGED, 0))
+                outcomes = self._deliver(kept, planned, _to_send(counts), report.rounds + 1)
+                report = _counted(report, outcomes)
+                if not report.lost or report.rounds == rounds:
+                    break
+                self.progress(f"looking again at {report.lost:,} documents that others changed")
+                planned = self._planned_again(kept, outcomes, report.rounds + 1)
+                counts = self._checked(planned)
+            return replace(
+                report,
+                seconds=time.monotonic() - self.begun,
+                examples=(*report.examples, *_left(outcomes, delivery.LOST))[:_SHOWN_MAX],
+            )
+
+    def write_plan(self, path: str, delete: bool, allow_empty: bool, overwrite: bool) -> PlanReport:
+        with ExitStack() as kept:
+            revision = kept.enter_context(held_revision(self.reading, f"plan {self.run}"))
+            planned = self._planned(kept, revision, delete)
+            counts = self._checked(planned, may_delete_all=allow_empty or not delete)
+            self.progress(f"writing {_to_send(counts):,} lines")
+            lines = planned.where(F.col("line").isNotNull()).select("line")
+            lines.write.mode("overwrite" if overwrite else "errorifexists").text(path)
+            return PlanReport(
+                self.catalog,
+                revision,
+                path,
+                unchanged=counts.get(plan.UNCHANGED, 0),
+                create=counts.get(plan.CREATE, 0),
+                patch=counts.get(plan.PATCH, 0),
+                delete=counts.get(plan.DELETE, 0),
+                seconds=time.monotonic() - self.begun,
+            )
+
+    def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
+        """The rows of a plan, made from the catalog as ``revision`` has it."""
+        self.progress(f"comparing with revision {revision}")
+        there = self._there(revision).select(
+            F.col("key").alias("there"), "etag", F.col("value").alias("content")
+        )
+        how = "full_outer" if delete else "left_outer"
+        joined = self.wanted.join(there, F.col("key") == F.col("there"), how)
+        planner = self._planner(1)
+        return _kept(kept, joined.select(*plan.JOINED).mapInArrow(planner.batches, plan.SCHEMA))
+
+    def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
+        """The same for the keys that were lost, made from the catalog as it is now."""
+        revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}, {number}"))
+        lost = outcomes.where(F.col("outcome") == delivery.LOST).select("key")
+        again = lost.join(self.wanted, "key", "left_outer").select("key", "copies", "value")
+        planner = KeyedPlanner(self._planner(number), self.reading, revision)
+        return _kept(kept, again.mapInArrow(planner.batches, plan.SCHEMA))
+
+    def _there(self, revision: int) -> DataFrame:
+        if revision == 0:
+            return self.spark.createDataFrame([], _NOTHING)
+        options = {**self.read_options, "revision": str(revision)}
+        return self.spark.read.format("metadata").options(**options).load()
+
+    def _planner(self, number: int) -> Planner:
+        return Planner(
+            catalog=self.catalog,
+            run=f"{self.run}.{number}",
+            kind=self.wanted.schema["value"].dataType,
+            prefix=self.prefix,
+            message=self.message,
+        )
+
+    def _checked(self, planned: DataFrame, *, may_delete_all: bool = True) -> dict[str, int]:
+        """Documents by action. Raises DesiredInvalid."""
+        counts = _totals(planned, "action")
+        if counts.get(plan.INVALID):
+            raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
+        deletes = counts.get(plan.DELETE, 0)
+        if deletes and deletes == sum(counts.values()) and not may_delete_all:
+            detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
+            raise DesiredInvalid([(None, detail)], 1)
+        return counts
+
+    def _deliver(self, kept: ExitStack, planned: DataFrame, lines: int, number: int) -> DataFrame:
+        """Sends the lines; the rows of their outcomes."""
+        self.progress(f"sending {lines:,} changes" + (f", round {number}" if number > 1 else ""))
+        sent = planned.where(F.col("line").isNotNull()).select("line")
+        return _kept(kept, sent.mapInArrow(Delivery(self.writing).batches, delivery.SCHEMA))
+
+
+def options_for(given: Mapping[str, Any], use: str) -> dict[str, str]:
+    """Those of ``given`` that are for ``use``, as texts; unknown ones stay and will be refused."""
+    known = {option.name.lower(): option for option in OPTIONS}
+    chosen = {}
+    for name, value in given.items():
+        option = known.get(name.lower())
+        if option is None or use in option.uses:
+            chosen[option.name if option else name] = str(value)
+        elif name.lower() in _OURS:
+            raise OptionRefused(option.name, "this is decided by sync itself")
+    return chosen
+
+
+_OURS: Final = ("revision", "timestamp", "type", "key", "onerror", "idempotency")
+
+
+def _frame(desired: DataFrame | str) -> DataFrame:
+    if not isinstance(desired, str):
+        return desired
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        raise ValueError(f"there is no Spark session to look up the table {desired!r} in")
+    return spark.table(desired)
+
+
+def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
+    """Computed once, whatever is asked of it: on the executors' disks until the end."""
+    frame.persist(StorageLevel.DISK_ONLY)
+    kept.callback(frame.unpersist)
+    return frame
+
+
+def _totals(rows: DataFrame, by: str) -> dict[str, int]:
+    found = rows.groupBy(by).agg(F.sum("documents").alias("documents")).collect()
+    return {row[by]: row["documents"] for row in found}
+
+
+def _to_send(counts: Mapping[str, int]) -> int:
+    return sum(counts.get(action, 0) for action in plan.WRITES)
+
+
+def _counted(report: SyncReport, outcomes: DataFrame) -> SyncReport:
+    """``report`` with a round's outcomes."""
+    counts = _totals(outcomes, "outcome")
+    refused = counts.get(delivery.REFUSED, 0)
+    lost = counts.get(delivery.LOST, 0)
+    examples = report.examples
+    if refused and len(examples) < _SHOWN_MAX:
+        examples = (*examples, *_left(outcomes, delivery.REFUSED))[:_SHOWN_MAX]
+    return replace(
+        report,
+        unchanged=report.unchanged + counts.get(delivery.UNCHANGED, 0),
+        created=report.created + counts.get(delivery.CREATED, 0),
+        patched=report.patched + counts.get(delivery.PATCHED, 0),
+        deleted=report.deleted + counts.get(delivery.DELETED, 0),
+        refused=report.refused + refused,
+        lost=lost,
+        guards_lost=report.guards_lost + lost,
+        rounds=report.rounds + 1,
+        examples=examples,
+    )
+
+
+def _left(outcomes: DataFrame, outcome: str) -> list[Left]:
+    rows = outcomes.where(F.col("outcome") == outcome).limit(_SHOWN_MAX).collect()
+    return [Left(row["key"], row["code"], row["detail"]) for row in rows]

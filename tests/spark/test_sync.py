@@ -1,0 +1,280 @@
+"""A catalog is made what a frame says: exactly, with the fewest writes, whoever else writes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from patching.client import CatalogRoutes, Transport
+from patching.client.transport import segment
+from tests.service import RunningGateway
+
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+from patching.spark.desired import DesiredInvalid
+from patching.spark.sync import SyncReport, sync
+
+KEYS = [
+    "plain",
+    "with/slash",
+    "a.b",
+    "..",
+    "ключ",
+    "日本",
+    "e\u0301",
+    "é",
+    "😀",
+    "sp ace",
+    "%2F",
+    "a;b=c",
+]
+
+
+class Catalog:
+    """The catalog that a test is about."""
+
+    def __init__(self, spark: Any, gateway: RunningGateway, name: str) -> None:
+        self.spark, self.url, self.name = spark, gateway.url, name
+        self.transport = Transport(gateway.url)
+        self.routes = CatalogRoutes(self.transport, name)
+
+    def put(self, documents: dict[str, Any]) -> None:
+        """One by one where they are few, or else in one bulk request."""
+        lines = [
+            {"catalog": self.name, "key": key, "op": "put", "value": value}
+            for key, value in documents.items()
+        ]
+        body = b"\n".join(msgspec.json.encode(line) for line in lines)
+        headers = {"Content-Type": "application/x-ndjson"}
+        answer = self.transport.request("POST", "/v1/bulk", body=body, headers=headers)
+        answers = [msgspec.json.decode(line) for line in answer.body.splitlines()]
+        assert all(each["status"] in (200, 201) for each in answers), answers
+
+    def documents(self) -> dict[str, Any]:
+        return self.routes.export().documents
+
+    def head(self) -> int:
+        return self.routes.commits(2**62).head_revision
+
+    def pins(self) -> list[dict[str, Any]]:
+        path = f"/v1/catalogs/{segment(self.name)}/pins"
+        pins: list[dict[str, Any]] = self.transport.request("GET", path).json()["pins"]
+        return [pin for pin in pins if pin["owner"].startswith(("sync", "plan"))]
+
+    def frame(self, documents: dict[str, Any]) -> Any:
+        rows = [(key, json.dumps(value)) for key, value in documents.items()]
+        return self.spark.createDataFrame(rows, "key string, document string")
+
+    def sync(self, documents: dict[str, Any], **more: Any) -> SyncReport:
+        return sync(self.frame(documents), self.name, url=self.url, **more)
+
+
+@pytest.fixture
+def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
+    found = Catalog(spark, gateway, catalog)
+    yield found
+    found.transport.close()
+
+
+def random_value(luck: random.Random, depth: int = 3) -> Any:
+    kind = luck.randrange(8 if depth else 5)
+    if kind < 5:
+        return [None, True, luck.randrange(-(2**40), 2**40), luck.random(), luck.choice(KEYS)][kind]
+    if kind == 5:
+        return [random_value(luck, depth - 1) for _ in range(luck.randrange(5))]
+    return {luck.choice(KEYS): random_value(luck, depth - 1) for _ in range(luck.randrange(6))}
+
+
+def random_state(luck: random.Random, keys: list[str]) -> dict[str, Any]:
+    return {key: random_value(luck) for key in keys if luck.random() < 0.7}
+
+
+def changed(luck: random.Random, state: dict[str, Any]) -> dict[str, Any]:
+    """Some documents another, some gone, the rest the same."""
+    return {
+        key: random_value(luck) if luck.random() < 0.2 else value
+        for key, value in state.items()
+        if luck.random() < 0.9
+    }
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_the_catalog_is_exactly_what_was_wanted(there: Catalog, delete: bool) -> None:
+    luck = random.Random(7 + delete)
+    keys = [*KEYS, *(f"k/{number}" for number in range(200))]
+    before: dict[str, Any] = {}
+    for step in range(3):
+        wanted = random_state(luck, keys) if step != 1 else changed(luck, before)
+        head = there.head()
+
+        report = there.sync(wanted, delete=delete)
+
+        after = wanted if delete else {**before, **wanted}
+        assert there.documents() == after
+        assert report.in_step
+        assert report.revision == head
+        assert report.created == len(wanted.keys() - before.keys())
+        assert report.deleted == (len(before.keys() - wanted.keys()) if delete else 0)
+        both = wanted.keys() & before.keys()
+        assert report.patched == sum(before[key] != wanted[key] for key in both)
+        assert report.unchanged + report.patched == len(both)
+        assert there.head() == head + report.sent
+        before = after
+    assert there.pins() == []
+
+
+def test_the_second_time_nothing_is_sent(there: Catalog) -> None:
+    wanted = random_state(random.Random(3), [*KEYS, *map(str, range(50))])
+    there.sync(wanted, delete=True)
+    head = there.head()
+
+    again = there.sync(wanted, delete=True)
+
+    assert (again.unchanged, again.sent, again.rounds) == (len(wanted), 0, 1)
+    assert there.head() == head
+
+
+def test_only_what_differs_is_in_the_patch(there: Catalog) -> None:
+    document = {"name": "orders", "owner": {"team": "a"}, "columns": [{"n": i} for i in range(9)]}
+    there.put({"t": document})
+
+    there.sync({"t": {**document, "owner": {"team": "b"}}})
+
+    [commit] = there.routes.commits(1).commits
+    [change] = commit.changes
+    assert change.patch == [{"op": "replace", "path": "/owner/team", "value": "b"}]
+
+
+def test_a_struct_is_a_document_and_so_are_all_columns_but_the_key(there: Catalog) -> None:
+    rows = there.spark.createDataFrame([("a", 1, [1.5])], "key string, n int, list array<double>")
+    sync(rows, there.name, url=there.url)
+    structs = there.spark.sql("select 'b' as id, named_struct('x', 'y', 'none', null) as doc")
+    sync(structs, there.name, url=there.url, key="id", document="doc")
+
+    assert there.documents() == {"a": {"n": 1, "list": [1.5]}, "b": {"x": "y", "none": None}}
+
+
+def test_only_keys_with_the_prefix_are_deleted(there: Catalog) -> None:
+    there.put({"a/1": 1, "a/2": 2, "b/1": 3})
+
+    report = there.sync({"a/1": 9}, delete=True, prefix="a/")
+
+    assert there.documents() == {"a/1": 9, "b/1": 3}
+    assert (report.patched, report.deleted) == (1, 1)
+
+
+def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
+    there.put({"a": 1})
+    with pytest.raises(DesiredInvalid, match="all of 1 documents would be deleted"):
+        there.sync({}, delete=True)
+    assert there.documents() == {"a": 1}
+
+    assert there.sync({}, delete=True, allow_empty=True).deleted == 1
+    assert there.documents() == {}
+    assert there.sync({"a": 2}).created == 1  # over what is left of it
+    assert there.documents() == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("a", "1"), ("twice", "2"), ("twice", "2")], "key 'twice': 2 rows have this key"),
+        ([("a", "1"), (None, '{"x": 1}')], '1 rows have no key: {"x": 1}'),
+        ([("a", "1"), ("broken", '{"x": ')], "key 'broken': its document is no JSON"),
+        ([("a", "1"), ("none", None)], "key 'none': it has no document"),
+        ([("a", "1"), ("", "1")], "key '': a key can't be empty"),
+        ([("a", "NaN")], "key 'a': its document is no JSON"),
+    ],
+)
+def test_what_cannot_be_is_named_before_anything_is_sent(
+    there: Catalog, rows: list[tuple[str | None, str | None]], said: str
+) -> None:
+    frame = there.spark.createDataFrame(rows, "key string, document string")
+    with pytest.raises(DesiredInvalid) as raised:
+        sync(frame, there.name, url=there.url)
+    assert said in str(raised.value)
+    assert there.head() == 0
+
+
+def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
+    frame = there.spark.createDataFrame([(1.5, 2)], "key double, document int")
+    with pytest.raises(ValueError, match="column 'key': keys are strings, not double"):
+        sync(frame, there.name, url=there.url)
+    with pytest.raises(ValueError, match="no column 'id'; it has key, document"):
+        sync(frame, there.name, url=there.url, key="id")
+
+
+def test_what_is_refused_is_told_and_the_rest_is_done(there: Catalog) -> None:
+    there.put({"x": 1})
+    settings = {"schemas": {"s/*": {"type": "object"}}}
+    there.transport.request("PUT", f"/v1/catalogs/{segment(there.name)}", json=settings)
+
+    report = there.sync({"s/bad": [], "s/good": {}, "x": 2})
+
+    assert (report.created, report.patched, report.refused) == (1, 1, 1)
+    assert not report.in_step
+    [left] = report.examples
+    assert (left.key, left.code) == ("s/bad", "schema_violation")
+
+
+class Meanwhile:
+    """Does something when a sync begins to send, for the given rounds."""
+
+    def __init__(self, act: Callable[[int], None], rounds: int) -> None:
+        self.act, self.rounds, self.round = act, rounds, 0
+
+    def __call__(self, stage: str) -> None:
+        if stage.startswith("sending"):
+            self.round += 1
+            if self.round <= self.rounds:
+                self.act(self.round)
+
+
+def test_whoever_was_first_is_looked_at_again(there: Catalog) -> None:
+    there.put({"changed": {"a": 1, "by": "x"}, "deleted": 1, "gone": 1, "same": 1, "agreed": 1})
+    wanted = {"changed": {"a": 2}, "deleted": 2, "made": 5, "same": 1, "agreed": 7}
+
+    def others(_round: int) -> None:
+        there.put({"changed": {"a": 1, "by": "y", "more": []}, "made": 4, "gone": 2, "agreed": 7})
+        there.transport.request("DELETE", f"/v1/catalogs/{segment(there.name)}/documents/deleted")
+
+    report = there.sync(wanted, delete=True, progress=Meanwhile(others, 1))
+
+    assert there.documents() == wanted
+    assert (report.rounds, report.guards_lost, report.lost) == (2, 5, 0)
+    assert (report.created, report.patched, report.deleted) == (1, 2, 1)
+    assert report.unchanged == 2
+    assert there.pins() == []
+
+
+def test_the_rounds_are_bounded_and_what_is_left_is_theirs(there: Catalog) -> None:
+    there.put({"a": 0, "b": 0})
+
+    def others(number: int) -> None:
+        there.put({"a": -number})
+
+    report = there.sync({"a": 9, "b": 9}, rounds=3, progress=Meanwhile(others, 9))
+
+    assert there.documents() == {"a": -3, "b": 9}
+    assert (report.rounds, report.guards_lost, report.lost, report.patched) == (3, 3, 1, 1)
+    assert [(left.key, left.code) for left in report.examples] == [("a", "precondition_failed")]
+    assert not report.in_step
+
+
+def test_the_pin_is_released_when_it_fails(there: Catalog) -> None:
+    there.put({"a": 1})
+    held = []
+
+    def broken(_text: str) -> None:
+        held.append(there.pins())
+        raise RuntimeError("broken off")
+
+    with pytest.raises(RuntimeError, match="broken off"):
+        there.sync({"a": 2}, progress=broken)
+    assert len(held[0]) == 1
+    assert there.pins() == []
