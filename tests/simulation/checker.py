@@ -60,12 +60,13 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             catalog,
             recording.logs.get(catalog, []),
             [kept for kept in recording.kept if kept.catalog == catalog],
+            recording.skew_us,
         )
         yield from ledger.build(asks)
         if ledger.last < len(ledger.log):
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
-        yield from check_pins(ledger, recording.skew_us)
+        yield from check_pins(ledger)
     for deaf in recording.deaf:
         yield Violation("feed", deaf)
     for following in recording.followings:

@@ -37,16 +37,12 @@ class Follower:
         catalog: Name,
         selection: Selection,
         pick: Callable[[], Worker],
-        *,
-        roomy: bool,
     ) -> None:
         self._scheduler = scheduler
         self._rng = rng
         self._recording = recording
         self._pick = pick
         self._pause_s = rng.choice((0.0, 0.0, 0.5))
-        # Where there is room for few, they make room for others.
-        self._patience_s = _PATIENCE_S if roomy else _PATIENCE_S[:2]
         self._limit = rng.choice((1, 2, 200))
         self.following = Following(catalog, selection.keys, selection.prefix)
         self._selection = selection
@@ -61,7 +57,7 @@ class Follower:
             worker.process.on_death.append(done.set)
             serve = partial(self._serve, worker, connection, done)
             self._scheduler.spawn(worker.process, serve, f"{worker.process.name}/feed")
-            done.wait(self._rng.choice(self._patience_s))
+            done.wait(self._rng.choice(_PATIENCE_S))
             connection.closed = True
             self._scheduler.sleep(0.1 * self._rng.random())
 

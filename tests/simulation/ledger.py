@@ -32,11 +32,14 @@ class Ledger:
     idempotency keys used up to r to their fingerprints; ``named[r]`` are the keys that r's request
     is answered of; ``ticks[r]`` is when r became current."""
 
-    def __init__(self, catalog: str, log: Sequence[Made], kept: Sequence[Kept] = ()) -> None:
-        """``kept``: what retention did, in order."""
+    def __init__(
+        self, catalog: str, log: Sequence[Made], kept: Sequence[Kept], skew_us: int
+    ) -> None:
+        """``kept``: what retention did, in order. ``skew_us``: by which a clock may be wrong."""
         self.catalog = catalog
         self.log = log
         self.kept = kept
+        self.skew_us = skew_us
         self._raised = [(each.tick, each.about) for each in kept if each.what == "floor"]
         self.states: list[Mapping[str, Doc]] = [{}]
         self.keys_used: list[Mapping[str, str]] = [{}]

@@ -20,8 +20,8 @@ from .ledger import Ledger, Violation
 from .recorder import Call
 
 
-def check_pins(ledger: Ledger, skew_us: int) -> Iterator[Violation]:
-    """No floor is raised above a pin that hasn't expired, by a clock wrong by ``skew_us``."""
+def check_pins(ledger: Ledger) -> Iterator[Violation]:
+    """No floor is raised above a pin that hasn't expired, by a clock that may be wrong."""
     pins: dict[str, Pin] = {}
     floor = 0
     for kept in ledger.kept:
@@ -34,7 +34,7 @@ def check_pins(ledger: Ledger, skew_us: int) -> Iterator[Violation]:
         elif kept.what == "floor":
             floor = kept.about
             for pin in pins.values():
-                if pin.revision < floor and pin.expires_us > kept.at_us + skew_us:
+                if pin.revision < floor and pin.expires_us > kept.at_us + ledger.skew_us:
                     yield Violation("pin", f"the floor was raised to {floor}, in spite of {pin}")
 
 

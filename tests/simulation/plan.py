@@ -127,7 +127,6 @@ def _limits(rng: random.Random) -> ServiceLimits:
         write_out_grace_ms=rng.choice((0, 5, 100)),
         leaders=rng.choice((1, 2, 3)),
         watch=WatchBounds(
-            watchers_max=rng.choice((1, 2000, 2000)),
             lag_max=rng.choice((3, 10_000)),
             ring_commits_max=rng.choice((1, 2, 1024)),
             bookmark_commits=rng.choice((1, 3, 1000)),

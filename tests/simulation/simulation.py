@@ -150,7 +150,6 @@ class World:
             self._rng.choice(self._catalogs),
             selections(self._keys, self._rng),
             self._pick_living,
-            roomy=self._plan.limits.watch.watchers_max >= self._plan.followers,
         )
         self.scheduler.spawn(self._people, follower.run, "follower")
 
