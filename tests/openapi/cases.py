@@ -62,9 +62,10 @@ def prepare(url: str) -> Given:
         name = {"Idempotency-Key": f"made-{len(key)}"}
         _send(f"{url}/v1/catalogs/{CATALOG}/documents/{quote(key, safe='')}", "PUT", value, **name)
     _send(f"{url}/v1/catalogs/{CATALOG}/documents/{_DESCRIBED}", "PUT", {"name": "described"})
-    for catalog in sorted(set(_CATALOGS.values())):
-        for _ in range(_TOUCHES):
-            _send(f"{url}/v1/catalogs/{quote(catalog)}/touch", "POST")
+    touches = [{"catalog": each, "op": "touch"} for each in sorted(set(_CATALOGS.values()))]
+    lines = b"\n".join(json.dumps(each).encode() for each in touches * _TOUCHES)
+    kind = {"Content-Type": "application/x-ndjson"}
+    urlopen(Request(f"{url}/v1/bulk", lines, kind), timeout=20).read()
     pins = f"{url}/v1/catalogs/{CATALOG}/pins"
     return Given(
         tuple(_send(pins, "POST", {"seconds": 600})["pin"] for _ in range(_PINS)),
