@@ -10,7 +10,6 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
-from gateway.http.attributes import AttributeRoutes
 from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
@@ -65,8 +64,8 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
-    DocumentRoutes(gateway, limits).register(app)
-    AttributeRoutes(gateway, limits).register(app)
+    DocumentRoutes(gateway, limits, "content").register(app)
+    DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)
     CatalogRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
