@@ -65,12 +65,8 @@ def settled(options: Options) -> Options:
     starting_revision(options)
     with catalog_reads(options) as reads:
         if options.type != DOCUMENTS:
-            head = reads.head()
-            return (
-                options
-                if options.ending_revision is not None
-                else replace(options, ending_revision=head)
-            )
+            head, end = reads.head(), options.ending_revision
+            return replace(options, ending_revision=head if end is None else end)
         page = reads.documents(limit=1, revision=options.revision, timestamp=options.timestamp)
         return replace(options, revision=page.revision, timestamp=None)
 
@@ -111,10 +107,12 @@ class DocumentsReader(DataSourceReader):
         """Holds the revision. Called once for each action, on the driver."""
         options = self._options
         with catalog_reads(options) as reads:
-            given = reads.documents(limit=1, revision=options.revision, timestamp=options.timestamp)
-            hold = held(reads, given.revision, options)
+            revision = options.revision
+            if revision is None:
+                revision = reads.documents(limit=1, timestamp=options.timestamp).revision
+            hold = _held(reads, revision, options.pin_seconds)
             pieces = 1 if options.key is not None else options.partitions or _PARTITIONS
-            bounds = _bounds(reads, given.revision, options, pieces) if pieces > 1 else []
+            bounds = _bounds(reads, revision, options, pieces) if pieces > 1 else []
         return [
             KeyRange(after, until, hold)
             for after, until in zip(["", *bounds], [*bounds, None], strict=True)
@@ -154,12 +152,12 @@ class DocumentsReader(DataSourceReader):
             keeper.keep()
 
 
-def held(reads: CatalogReads, revision: int, options: Options) -> Hold:
+def _held(reads: CatalogReads, revision: int, seconds: int) -> Hold:
     """Compacted, with what to do about it."""
     try:
-        return Hold.take(reads, revision, options.pin_seconds)
+        return Hold.take(reads, revision, seconds)
     except Compacted as error:
-        what = f"{error.what}, chosen when the DataFrame was loaded (load it again),"
+        what = f"revision {revision}, where it was loaded (for a newer one load it again),"
         raise Compacted(reads.catalog, what, error.oldest) from error
 
 

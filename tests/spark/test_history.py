@@ -1,0 +1,145 @@
+"""The history of a catalog as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from patching.client import Conflict
+from patching.spark.catalog_reads import ReadFailed
+from patching.spark.history_source import CommitsReader
+from tests.spark.passing import Passing
+from tests.spark.written import Written
+
+
+def test_a_row_is_a_change(spark: Any, written: Written) -> None:
+    written.put("a", {"n": 1}, **{"Idempotency-Key": "first"})
+    written.put_all({"a": {"n": 2}, "b/ö": "x"})
+    written.touch()
+    written.transport.request("PUT", f"{written.path}/attributes/a", json={"owner": "me"})
+    written.transport.request("DELETE", f"{written.path}/documents/a")
+    written.transport.request("PUT", written.path, json={"require_precondition": True})
+    commits = written.routes.commits(0).commits
+    assert len(commits) == 6
+    expected = [
+        (
+            commit.revision,
+            commit.commit_id,
+            commit.author,
+            commit.message,
+            commit.attempts,
+            commit.idempotency_key,
+            *(
+                (change.key, change.action, change.create_revision, change.patch, change.attributes)
+                if change
+                else (None, None, None, None, None)
+            ),
+        )
+        for commit in commits
+        for change in (commit.changes or (None,))
+    ]
+    rows = written.frame(spark, type="commits").collect()
+    assert expected == [
+        (
+            row.revision,
+            row.commit_id,
+            row.author,
+            row.message,
+            row.attempts,
+            row.idempotency_key,
+            row.key,
+            row.action,
+            row.create_revision,
+            None if row.patch is None else json.loads(row.patch),
+            None if row.attributes is None else json.loads(row.attributes),
+        )
+        for row in rows
+    ]
+    assert [(row.revision, row.key, row.action) for row in rows if row.key is None] == [
+        (3, None, None),
+        (6, None, "settings"),
+    ]
+    assert {row.catalog for row in rows} == {written.catalog}
+
+
+def test_times_are_those_of_the_commits_to_the_microsecond(spark: Any, written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(3))
+    frame = written.frame(spark, type="commits")
+    micros = frame.selectExpr("revision", "unix_micros(time) AS at").orderBy("revision").collect()
+    commits = written.routes.commits(0).commits
+    assert [row.at for row in micros] == [
+        round(commit.time.timestamp() * 1_000_000) for commit in commits
+    ]
+
+
+def test_from_one_revision_to_another_whatever_the_partitions(spark: Any, written: Written) -> None:
+    written.put_each((f"k{i:04d}", i) for i in range(1200))
+    frame = written.frame(
+        spark, type="commits", startingRevision=50, endingRevision=1180, partitions=3
+    )
+    pieces = frame.rdd.glom().collect()
+    assert [len(piece) for piece in pieces] == [377, 377, 377]
+    assert [row.revision for piece in pieces for row in piece] == list(range(50, 1181))
+
+
+def test_of_one_key_or_prefix_only_its_changes(spark: Any, written: Written) -> None:
+    written.put_all({"a/1": 1, "b/1": 1})
+    written.touch()
+    written.put_all({"a/2": 1, "b/1": 2})
+    prefixed = written.frame(spark, type="commits", prefix="a/").collect()
+    assert [(row.revision, row.key) for row in prefixed] == [(1, "a/1"), (3, "a/2")]
+    of_key = written.frame(spark, type="commits", key="b/1").collect()
+    assert [(row.revision, row.key) for row in of_key] == [(1, "b/1"), (3, "b/1")]
+    changes = written.frame(spark, type="changes").collect()
+    assert [row.revision for row in changes] == [1, 1, 3, 3]
+
+
+def read_all(written: Written, **options: Any) -> list[int]:
+    """The revisions read without Spark."""
+    reader = CommitsReader(written.settled(type="commits", **options))
+    return [row[0] for piece in reader.partitions() for row in reader.read(piece)]
+
+
+def test_where_history_begins_is_told(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(6))
+    written.compact(4)
+    assert read_all(written) == [5, 6]
+    assert read_all(written, startingRevision=5) == [5, 6]
+    assert read_all(written, startingRevision="earliest") == [5, 6]
+    assert read_all(written, startingRevision="latest") == []
+    assert read_all(written, startingRevision=7) == []
+    for start in (1, 4):
+        with pytest.raises(ReadFailed, match=r"startingRevision=5.*oldest retained revision is 4"):
+            read_all(written, startingRevision=start)
+
+
+def test_a_table_ends_where_it_was_loaded(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(3))
+    reader = CommitsReader(written.settled(type="commits"))
+    written.put("more", 1)
+    assert [row[0] for piece in reader.partitions() for row in reader.read(piece)] == [1, 2, 3]
+    assert read_all(written, endingRevision=2) == [1, 2]
+    assert read_all(written, endingRevision=0) == []
+    assert read_all(written, endingRevision=99) == [1, 2, 3, 4]
+
+
+def test_history_is_held_while_it_is_read(spark: Any, written: Written, passing: Passing) -> None:
+    written.put_each((f"k{i}", i) for i in range(30))
+    refused: list[str] = []
+
+    def compact(_: str, path: str, __: int) -> None:
+        if "/commits?" in path and "limit=10&" not in path + "&":
+            return
+        if "/commits?" in path:
+            written.put("a", len(refused))
+            with pytest.raises(Conflict) as error:
+                written.compact(written.head())
+            refused.append(error.value.code)
+
+    passing.before = compact
+    through = Written(passing.url, written.catalog, written.transport)
+    frame = through.frame(spark, type="commits", partitions=3)
+    assert [row.revision for row in frame.collect()] == list(range(1, 31))
+    assert refused == ["pin_holds"] * 3

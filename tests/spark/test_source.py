@@ -1,0 +1,351 @@
+"""Reading a catalog with Spark: one revision, every document once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta, timezone
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from patching.client import Conflict, RequestError, Transport
+from patching.spark.catalog_reads import Compacted, ReadFailed
+from patching.spark.options import OptionRefused
+from patching.spark.source import DocumentsReader
+from tests.service import RunningGateway
+from tests.spark.passing import Passing, process_at
+from tests.spark.written import Written
+
+KEYS = [
+    "a",
+    "a/b",
+    "a/b/c",
+    "a.b",
+    "..",
+    "%2F",
+    "a%b",
+    "key with spaces",
+    "urn:li:dataset:(urn:li:dataPlatform:hive,db.t,PROD)",
+    "ключ/значение",
+    "漢字",
+    "🎉/🎉",
+    "\U0010ffff",
+    "\U0010ffff/x",
+    "~tilde",
+    'quote"d',
+    "a;b=c",
+    "z" * 200,
+]
+
+
+def by_key(rows: Iterable[Any]) -> dict[str, Any]:
+    found = [(row.key, json.loads(row.value)) for row in rows]
+    assert len({key for key, _ in found}) == len(found), "a document was read twice"
+    return dict(found)
+
+
+def is_page(path: str, catalog: str) -> bool:
+    """Whether a task asks for documents, not the driver for a few."""
+    return f"/{catalog}/documents?" in path and "limit=1000" in path
+
+
+def test_a_row_is_a_document(spark: Any, written: Written) -> None:
+    first = written.put("a", {"n": 1, "text": "ü", "big": 2**60, "ratio": 1.0})
+    second = written.put("b", None)
+    written.put("a", {"n": 2})
+    third = written.head()
+    written.transport.request("PUT", f"{written.path}/attributes/b", json={"owner": "x"})
+    a, b = written.frame(spark).orderBy("key").collect()
+    assert (a.key, json.loads(a.value), a.revision, a.create_revision) == (
+        "a",
+        {"n": 2},
+        third,
+        first,
+    )
+    assert (b.key, b.value, b.create_revision) == ("b", "null", second)
+    assert (a.attributes, json.loads(b.attributes)) == (None, {"owner": "x"})
+    assert a.catalog == b.catalog == written.catalog
+    etag = written.transport.request("GET", f"{written.path}/documents/a").headers["ETag"]
+    assert f'"{a.etag}"' == etag
+
+
+@pytest.mark.parametrize("from_history", [True, False])
+def test_every_document_is_in_one_partition_whatever_its_key(
+    spark: Any, written: Written, from_history: bool
+) -> None:
+    documents = {key: {"key": key} for key in KEYS} | {f"n/{i:04d}": i for i in range(300)}
+    written.put_each(documents.items())
+    if not from_history:
+        written.compact(written.head())
+    frame = written.frame(spark, partitions=5)
+    pieces = frame.rdd.glom().collect()
+    assert len(pieces) == 5
+    assert by_key(row for piece in pieces for row in piece) == documents
+    assert max(map(len, pieces)) < len(documents) / 2
+    in_order = [row.key for piece in pieces for row in piece]
+    assert in_order == sorted(documents)
+
+
+def test_more_than_a_page(spark: Any, written: Written) -> None:
+    documents = {f"k{i}": i for i in range(2300)}
+    written.put_each(documents.items())
+    for partitions in (1, 3):
+        assert by_key(written.frame(spark, partitions=partitions).collect()) == documents
+
+
+def test_a_read_is_at_one_revision_while_others_write(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    """Every commit sets all documents to one number; before each page there is another commit."""
+    names = [f"k{i:03d}" for i in range(200)]
+    written.put_all(dict.fromkeys(names, 0))
+    at = iter(range(1, 1000))
+    lock = threading.Lock()
+
+    def write(_: str, path: str, __: int) -> None:
+        if "/documents?" in path:
+            with lock:
+                written.put_all({**dict.fromkeys(names, next(at)), f"new{next(at)}": 0})
+
+    passing.before = write
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark, partitions=8)
+    rows = frame.collect()
+    read = by_key(rows)
+    assert sorted(read) == names + [key for key in sorted(read) if key.startswith("new")]
+    values = {value for key, value in read.items() if key in names}
+    assert len(values) == 1
+    assert len({row.revision for row in rows if row.key in names}) == 1
+    assert written.head() > rows[0].revision + 8
+
+
+def test_a_frame_stays_at_the_revision_it_was_loaded_at(spark: Any, written: Written) -> None:
+    written.put("a", 1)
+    frame = written.frame(spark)
+    written.put("a", 2)
+    written.put("b", 1)
+    assert by_key(frame.collect()) == {"a": 1}
+    assert frame.count() == 1
+    assert frame.alias("l").join(frame.alias("r"), "key").count() == 1
+    assert by_key(written.frame(spark).collect()) == {"a": 2, "b": 1}
+
+
+def test_what_is_read_is_not_compacted_meanwhile(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    written.put_each((f"k{i:03d}", i) for i in range(50))
+    refused: list[Conflict] = []
+
+    def compact(_: str, path: str, __: int) -> None:
+        if is_page(path, written.catalog):
+            written.put_all({f"k{i:03d}": -1 for i in range(50)})
+            try:
+                written.compact(written.head())
+            except Conflict as error:
+                refused.append(error)
+
+    passing.before = compact
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark, partitions=3)
+    assert by_key(frame.collect()) == {f"k{i:03d}": i for i in range(50)}
+    assert [error.code for error in refused] == ["pin_holds"] * 3
+    assert [pin["revision"] for pin in written.pins()] == [50]
+
+
+def test_many_actions_on_a_frame_share_a_pin(spark: Any, written: Written) -> None:
+    written.put("a", 1)
+    frame = written.frame(spark)
+    for _ in range(3):
+        assert frame.count() == 1
+    assert len(written.pins()) == 1
+
+
+def test_what_is_not_held_may_be_compacted_and_says_so(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    written.put_each((f"k{i}", i) for i in range(5))
+
+    def compact(_: str, path: str, __: int) -> None:
+        if is_page(path, written.catalog):
+            written.put("more", len(passing.asked))
+            written.compact(written.head())
+
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark, pinSeconds=0)
+    passing.before = compact
+    with pytest.raises(Exception, match=r"revision 5 can't be read.*oldest retained revision is"):
+        frame.collect()
+
+
+def test_a_frame_whose_revision_is_gone_says_to_load_it_again(written: Written) -> None:
+    written.put("a", 1)
+    options = written.settled()
+    written.put("a", 2)
+    written.compact(2)
+    with pytest.raises(ReadFailed, match=r"load it again.*oldest retained revision is 2"):
+        DocumentsReader(options).partitions()
+
+
+def test_as_an_earlier_revision_or_time_had_it(spark: Any, written: Written) -> None:
+    written.put("a", 1)
+    written.put("b", 1)
+    at = written.routes.read().time
+    written.put("a", 2)
+    assert by_key(written.frame(spark, revision=1).collect()) == {"a": 1}
+    assert by_key(written.frame(spark, revision=2, partitions=2).collect()) == {"a": 1, "b": 1}
+    there = at.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
+    assert by_key(written.frame(spark, timestamp=there).collect()) == {"a": 1, "b": 1}
+
+
+def test_a_revision_or_time_that_cannot_be_told(written: Written) -> None:
+    written.put("a", 1)
+    at = written.routes.read().time
+    written.put("a", 2)
+    with pytest.raises(ReadFailed, match=r"revision 9.*doesn't exist; the head is 2"):
+        written.settled(revision=9)
+    with pytest.raises(ReadFailed, match="no commit that old"):
+        written.settled(timestamp=(at - timedelta(days=1)).isoformat())
+    with pytest.raises(RequestError, match="RFC 3339"):
+        written.settled(timestamp="yesterday")
+    written.compact(2)
+    with pytest.raises(ReadFailed, match=r"revision 1 can't be read.*retained revision is 2"):
+        written.settled(revision=1)
+
+
+def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
+    written.put_each((key, key) for key in KEYS)
+    assert by_key(written.frame(spark, key="a/b").collect()) == {"a/b": "a/b"}
+    assert written.frame(spark, key="missing").collect() == []
+    below = {key: key for key in KEYS if key.startswith("a/")}
+    for partitions in (1, 3):
+        frame = written.frame(spark, prefix="a/", partitions=partitions)
+        assert by_key(frame.collect()) == below
+    with pytest.raises(OptionRefused, match=r"option 'prefix': there is a key already"):
+        written.settled(prefix="a/", key="a")
+
+
+def test_a_catalog_without_documents_has_no_rows(spark: Any, written: Written) -> None:
+    written.touch()
+    for partitions in (1, 4):
+        frame = written.frame(spark, partitions=partitions)
+        assert frame.collect() == []
+        assert frame.columns == [
+            "key", "value", "etag", "revision", "create_revision", "attributes", "catalog"
+        ]  # fmt: skip
+
+
+def test_a_missing_catalog_is_an_error(spark: Any, written: Written) -> None:
+    missing = rf"option 'catalog'.*no catalog '{written.catalog}'"
+    with pytest.raises(Exception, match=missing):
+        written.frame(spark)
+    with pytest.raises(ReadFailed, match=missing):
+        written.settled(type="commits")
+
+
+def test_nobody_at_the_url_is_an_error_that_names_the_option(written: Written) -> None:
+    with Passing(1) as gone:
+        url = gone.url
+    away = Written(url, written.catalog, written.transport)
+    with pytest.raises(ReadFailed, match=rf"option 'url': no gateway answers at {url}"):
+        away.settled(retryTimeout=0.5)
+
+
+def test_an_outage_shorter_than_the_retry_timeout_goes_unnoticed(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    written.put("a", 1)
+    failing = iter(range(2))
+
+    def fail(_: str, path: str, __: int) -> None:
+        if is_page(path, written.catalog) and next(failing, None) is not None:
+            raise ConnectionResetError
+
+    passing.before = fail
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark)
+    assert by_key(frame.collect()) == {"a": 1}
+    assert len([path for path in passing.asked if is_page(path, written.catalog)]) == 3
+
+
+def test_a_killed_worker_costs_nothing_but_time(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    """The second page of the first task to get there is asked for by a process that then dies."""
+    documents = {f"k{i:05d}": i for i in range(2500)}
+    written.put_each(documents.items())
+    killed: list[int] = []
+    lock = threading.Lock()
+
+    def kill(_: str, path: str, port: int) -> None:
+        with lock:
+            if is_page(path, written.catalog) and "after=" in path and not killed:
+                worker = process_at(port)
+                killed.append(worker.pid)
+                worker.kill()
+                written.put_all({"k00000": -1, "another": -1})
+
+    passing.before = kill
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark)
+    assert by_key(frame.collect()) == documents
+    assert len(killed) == 1
+
+
+def test_the_columns_are_fixed(spark: Any, written: Written) -> None:
+    written.put("a", 1)
+    reader = spark.read.format("metadata").option("url", written.url)
+    reader = reader.option("catalog", written.catalog)
+    own = written.frame(spark).schema
+    assert reader.schema(own).load().count() == 1
+    with pytest.raises(Exception, match="its columns are fixed"):
+        reader.schema(StructType().add("key", StringType())).load().collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"startingRevision": "1"}, "startingRevision"),
+        ({"endingRevision": "1"}, "endingRevision"),
+        ({"type": "commits", "revision": "1"}, "revision"),
+        ({"type": "changes", "timestamp": "2026-11-21T10:00:00Z"}, "timestamp"),
+        ({"type": "commits", "startingRevision": "first"}, "startingRevision"),
+    ],
+)
+def test_options_of_another_type_are_refused(
+    written: Written, options: dict[str, str], refused: str
+) -> None:
+    with pytest.raises(OptionRefused) as error:
+        written.settled(**options)
+    assert error.value.name == refused
+
+
+def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> None:
+    written.put_each((f"k{i:04d}", i) for i in range(1500))
+    reader = DocumentsReader(written.settled(pinSeconds=600))
+    (piece,) = reader.partitions()
+    (pin,) = written.pins()
+    written.transport.request("DELETE", f"{written.path}/pins/{pin['pin']}")
+    rows = reader.read(piece)
+    next(rows)
+    (again,) = written.pins()
+    assert (again["revision"], again["pin"] != pin["pin"]) == (1500, True)
+    assert len(list(rows)) == 1499
+
+    written.transport.request("DELETE", f"{written.path}/pins/{again['pin']}")
+    written.put("k0000", -1)
+    written.compact(1501)
+    with pytest.raises(Compacted, match="revision 1500"):
+        next(reader.read(piece))
+
+
+def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> None:
+    name = f"test_{uuid.uuid4().hex}"
+    with (
+        RunningGateway(mongodb_uri, name, workers=1, pins_max=1) as running,
+        Transport(running.url) as transport,
+    ):
+        written = Written(running.url, "c", transport)
+        written.put_each([("a", 1), ("b", 2)])
+        DocumentsReader(written.settled(revision=1)).partitions()
+        with pytest.raises(ReadFailed, match="option pinSeconds"):
+            DocumentsReader(written.settled(revision=2)).partitions()
+        assert DocumentsReader(written.settled(pinSeconds=0)).partitions()
