@@ -1,0 +1,278 @@
+"""The bulk client against a server that does what a script tells it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from patching.client import Backoff, Transport
+from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+
+BUSY = {"code": "queue_full", "status": 429, "applied": "no", "retryable": True}
+LATE = {"code": "deadline_exceeded", "status": 503, "applied": "no", "retryable": True}
+LOST = {"code": "outcome_unknown", "status": 504, "applied": "unknown", "retryable": False}
+FALSE = {"code": "test_failed", "status": 409, "applied": "no", "retryable": False}
+CUT = {"code": "malformed_request", "status": 400, "applied": "no", "retryable": False}
+
+
+class Scripted:
+    """Answers each request by the next of ``script``: a function from its lines to the answers'
+    contents, where None breaks the connection off; or the status, headers and problem of all."""
+
+    def __init__(self) -> None:
+        self.script: list[Any] = []
+        self.requests: list[list[str]] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                lines = [json.loads(line)["key"] for line in body.splitlines()]
+                scripted.requests.append(lines)
+                step = scripted.script.pop(0) if scripted.script else all_applied
+                if callable(step):
+                    self.answer(step(lines))
+                else:
+                    self.refuse(*step)
+
+            def refuse(self, status: int, headers: dict[str, str], problem: Any) -> None:
+                content = json.dumps(problem).encode()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", "application/problem+json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def answer(self, contents: list[Any]) -> None:
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for index, content in enumerate(contents):
+                    if content is None:
+                        self.close_connection = True
+                        return
+                    line = json.dumps({"index": index, **content}).encode() + b"\n"
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+                self.wfile.write(b"0\r\n\r\n")
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+APPLIED = {"status": 200, "changed": True}
+
+
+def problem(content: dict[str, Any]) -> dict[str, Any]:
+    return {"status": content["status"], "problem": content}
+
+
+def all_applied(lines: list[str]) -> list[Any]:
+    return [APPLIED] * len(lines)
+
+
+def by_key(**contents: Any) -> Callable[[list[str]], list[Any]]:
+    return lambda lines: [contents.get(key, APPLIED) for key in lines]
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    scripted = Scripted()
+    yield scripted
+    scripted.server.shutdown()
+    scripted.server.server_close()
+
+
+class Clock:
+    """It is as late as the pauses say."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+Run = Callable[..., list[BulkAnswer]]
+
+
+@pytest.fixture
+def run(server: Scripted, clock: Clock) -> Iterator[Run]:
+    """`run("a b", keyed=…, **terms)`: the answers to lines with these keys."""
+
+    def write(keys: str, *, keyed: bool = True, **terms: Any) -> list[BulkAnswer]:
+        each = {"clock": lambda: clock.now, "sleep": clock.sleep} | terms
+        each = {"backoff": Backoff(1.0, 8.0, luck=lambda: 1.0)} | each
+        lines = [BulkLine(json.dumps({"key": key}).encode(), keyed, key[0]) for key in keys.split()]
+        return list(BulkWriter(transport, BulkTerms(**each)).write(lines))
+
+    with Transport(f"http://127.0.0.1:{server.server.server_port}") as transport:
+        yield write
+
+
+def test_lines_go_out_in_requests_and_answers_come_in_order(server: Scripted, run: Run) -> None:
+    answers = run("a b c d e", lines_max=2)
+    assert server.requests == [["a", "b"], ["c", "d"], ["e"]]
+    assert [answer.line.document for answer in answers] == ["a", "b", "c", "d", "e"]
+    assert all(answer.changed and answer.sends == 1 for answer in answers)
+
+
+def test_large_lines_go_out_in_fewer(server: Scripted, run: Run) -> None:
+    run("a " + "b" * 100 + " c d", bytes_max=50)
+    assert [[key[0] for key in lines] for lines in server.requests] == [["a"], ["b"], ["c", "d"]]
+
+
+def test_only_what_was_refused_for_the_moment_is_sent_again(
+    server: Scripted, run: Run, clock: Clock
+) -> None:
+    server.script = [by_key(b=problem(BUSY), c=problem(FALSE), d=problem(LATE))]
+    answers = run("a b c d")
+    assert server.requests == [["a", "b", "c", "d"], ["b", "d"]]
+    assert [answer.sends for answer in answers] == [1, 2, 1, 2]
+    assert [answer.error and answer.error.code for answer in answers] == [
+        None,
+        None,
+        "test_failed",
+        None,
+    ]
+    assert clock.pauses == [1.0]
+
+
+def test_nothing_later_is_sent_before_what_has_to_be_sent_again(server: Scripted, run: Run) -> None:
+    server.script = [by_key(b=problem(BUSY))]
+    run("a b c d", lines_max=2)
+    assert server.requests == [["a", "b"], ["b"], ["c", "d"]]
+
+
+def test_a_busy_gateway_gets_fewer_lines_at_a_time(server: Scripted, run: Run) -> None:
+    keys = " ".join(f"k{n}" for n in range(64))
+    server.script = [lambda lines: [problem(BUSY)] * len(lines)]
+    run(keys, lines_max=64)
+    assert [len(lines) for lines in server.requests] == [64, 32, 32]
+
+
+def test_a_request_refused_for_the_moment_waits_as_long_as_it_was_told(
+    server: Scripted, run: Run, clock: Clock
+) -> None:
+    server.script = [(503, {"Retry-After": "7"}, {"code": "x", "retryable": True, "applied": "no"})]
+    assert all(answer.changed for answer in run("a b"))
+    assert clock.pauses == [7.0]
+
+
+def test_what_an_answer_broke_off_before_is_sent_again_with_its_key(
+    server: Scripted, run: Run
+) -> None:
+    replayed = {**APPLIED, "replayed": True}
+    server.script = [by_key(b=None), by_key(b=replayed)]
+    answers = run("a b c")
+    assert server.requests == [["a", "b", "c"], ["b", "c"]]
+    assert [answer.replayed for answer in answers] == [False, True, False]
+
+
+def test_without_a_key_nothing_is_sent_again_that_may_have_been_applied(
+    server: Scripted, run: Run
+) -> None:
+    server.script = [by_key(b=None)]
+    answers = run("a b c d e", keyed=False, lines_max=4)
+    assert server.requests == [["a", "b", "c", "d"]]
+    assert [(answer.decided, answer.applied) for answer in answers] == [
+        (True, "yes"),
+        (False, "unknown"),
+        (False, "unknown"),
+        (False, "unknown"),
+    ]
+
+
+def test_at_least_once_is_a_choice(server: Scripted, run: Run) -> None:
+    server.script = [by_key(b=None)]
+    assert all(a.decided for a in run("a b", keyed=False, resend_unknown=True))
+    assert server.requests == [["a", "b"], ["b"]]
+
+
+def test_an_unknown_outcome_is_found_out_with_the_key(server: Scripted, run: Run) -> None:
+    server.script = [by_key(a=problem(LOST))]
+    (answer,) = run("a")
+    assert answer.decided
+    assert answer.sends == 2
+    (answer,) = run("a", keyed=False)
+    assert answer.decided
+
+
+def test_answers_that_end_early_leave_the_rest_unknown(server: Scripted, run: Run) -> None:
+    server.script = [lambda lines: [APPLIED] * (len(lines) - 1)]
+    assert [answer.sends for answer in run("a b c")] == [1, 1, 2]
+
+
+def test_what_is_said_of_a_body_that_got_lost_is_not_said_of_a_line(
+    server: Scripted, run: Run
+) -> None:
+    server.script = [lambda _: [APPLIED, problem(CUT)]]
+    answers = run("a b c")
+    assert [answer.sends for answer in answers] == [1, 2, 2]
+    assert all(answer.changed for answer in answers)
+
+
+def test_it_gives_up_when_the_time_is_over(server: Scripted, run: Run, clock: Clock) -> None:
+    server.script = [lambda lines: [problem(LATE)] * len(lines)] * 100
+    answers = run("a b c", lines_max=2, retry_timeout_s=20)
+    assert clock.now == 20
+    assert len(answers) == 2  # and the third line was never sent
+    assert [(a.decided, a.applied, a.error and a.error.code) for a in answers] == [
+        (False, "no", "deadline_exceeded")
+    ] * 2
+
+
+def test_it_gives_up_after_so_many_tries(server: Scripted, run: Run) -> None:
+    server.script = [by_key(a=problem(BUSY))] * 100
+    answers = run("a b", retries_max=2)
+    assert [(answer.decided, answer.sends) for answer in answers] == [(False, 3), (True, 1)]
+
+
+@pytest.mark.parametrize("status", [401, 403, 413, 415])
+def test_a_request_refused_for_good_is_no_refusal_of_its_lines(
+    server: Scripted, run: Run, status: int
+) -> None:
+    server.script = [(status, {}, {"code": "not_allowed", "retryable": False, "applied": "no"})]
+    answers = run("a b")
+    assert len(server.requests) == 1
+    assert [(answer.decided, answer.applied) for answer in answers] == [(False, "no")] * 2
+
+
+def test_nobody_there_is_certainly_not_applied(clock: Clock) -> None:
+    with Transport("http://127.0.0.1:9") as transport:
+        terms = BulkTerms(retry_timeout_s=5, clock=lambda: clock.now, sleep=clock.sleep)
+        (answer,) = BulkWriter(transport, terms).write([BulkLine(b"{}", keyed=False)])
+    assert (answer.decided, answer.applied) == (False, "no")
+    assert answer.error is not None
+    assert answer.error.code == "unreachable"
+    assert clock.now >= 5
+
+
+def test_an_answer_that_is_none_is_not_taken_for_one(server: Scripted, run: Run) -> None:
+    server.script = [lambda _: [{"index": 7, **APPLIED}]]
+    (answer,) = run("a")
+    assert (answer.decided, answer.applied) == (False, "unknown")
+
+
+def test_a_line_that_a_later_one_overtook_is_told(server: Scripted, run: Run) -> None:
+    server.script = [lambda _: [problem(LATE), APPLIED, problem(LATE), APPLIED]]
+    answers = run("x1 y2 z3 x4")
+    assert [answer.overtaken for answer in answers] == [True, False, False, False]
