@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
@@ -50,8 +51,12 @@ _PAST_AND_FUTURE = ("2000-01-01T00:00:00Z", "2999-12-31T23:59:59.999999+01:00")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Names that the service gave at the beginning; uploads by the operation that they are for."""
+    """Names that the service gave at the beginning; uploads by the operation that they are for.
 
+    ``made`` is the time at which all documents were there.
+    """
+
+    made: str
     pins: tuple[str, ...]
     uploads: dict[str, tuple[str, ...]]
 
@@ -68,6 +73,7 @@ def prepare(url: str) -> Given:
     urlopen(Request(f"{url}/v1/bulk", lines, kind), timeout=20).read()
     pins = f"{url}/v1/catalogs/{CATALOG}/pins"
     return Given(
+        datetime.now(UTC).isoformat(),
         tuple(_send(pins, "POST", {"seconds": 600})["pin"] for _ in range(_PINS)),
         {
             operation: tuple(_upload(url, f"{operation} {index}") for index in range(_UPLOADS))
@@ -101,7 +107,7 @@ def adjust(case: Case[Any], given: Given) -> None:
         return
     operation: str = case.operation.definition.raw["operationId"]
     _choose_names(case, operation, given)
-    _choose_time(case)
+    _choose_time(case, given)
     _choose_documents(case)
     _choose_places(case)
     fit(case, operation)
@@ -133,14 +139,14 @@ def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
         names["idempotency_key"] = one_of(made, names["idempotency_key"])
 
 
-def _choose_time(case: Case[Any]) -> None:
+def _choose_time(case: Case[Any], given: Given) -> None:
     if chance((case.path_parameters, case.query), of=2):
         case.query.pop("revision", None)
         case.query.pop("at", None)
     if "revision" in case.query:
         case.query["revision"] = chance(case.query["revision"], of=16)
     if "at" in case.query:
-        case.query["at"] = one_of(_PAST_AND_FUTURE, case.query["at"])
+        case.query["at"] = one_of((given.made, *_PAST_AND_FUTURE), case.query["at"])
 
 
 def _choose_documents(case: Case[Any]) -> None:

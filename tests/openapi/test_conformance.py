@@ -69,7 +69,7 @@ def answered() -> Answered:
 
 @schema.parametrize()
 @settings(
-    max_examples=12,
+    max_examples=8,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
