@@ -1,0 +1,230 @@
+"""Streaming from a catalog: each commit once and in order, through checkpoints."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from patching.spark.catalog_reads import Compacted, ReadFailed
+from patching.spark.feed_source import FeedReader, PlainFeedReader
+from patching.spark.history_source import COMMITS_SCHEMA
+from patching.spark.options import READ_STREAM, OptionRefused, Options
+from patching.spark.source import DOCUMENTS_SCHEMA
+from tests.spark.passing import Passing, process_at
+from tests.spark.written import Written
+
+
+class Sink:
+    """What the micro-batches held: the revisions of their rows."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.batches: list[tuple[int, list[int]]] = []
+        self.fail_on: int | None = None
+
+    def run(self, frame: Any) -> None:
+        """Until there is no more; raises what ended the query."""
+        query = self.start(frame, availableNow=True)
+        try:
+            query.awaitTermination(90)
+        finally:
+            query.stop()
+
+    def start(self, frame: Any, **trigger: Any) -> Any:
+        writer = frame.writeStream.foreachBatch(self._take).trigger(**trigger)
+        return writer.option("checkpointLocation", str(self.checkpoint)).start()
+
+    @property
+    def revisions(self) -> list[int]:
+        return [revision for _, revisions in self.batches for revision in revisions]
+
+    def _take(self, frame: Any, batch: int) -> None:
+        revisions = [row.revision for row in frame.select("revision").collect()]
+        self.batches.append((batch, revisions))
+        if self.fail_on == batch:
+            self.fail_on = None
+            raise RuntimeError("the sink fails once")
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    return Sink(tmp_path / "checkpoint")
+
+
+def reader(written: Written, **options: Any) -> Any:
+    return _reader(FeedReader, written, options)
+
+
+def _reader(kind: Any, written: Written, options: dict[str, Any]) -> Any:
+    given = {"url": written.url, "catalog": written.catalog, "type": "commits"}
+    given |= {name: str(value) for name, value in options.items()}
+    return kind(COMMITS_SCHEMA, Options.parse(given, READ_STREAM))
+
+
+def test_each_commit_once_and_in_order_through_restarts(
+    spark: Any, written: Written, sink: Sink
+) -> None:
+    """Three runs on one checkpoint, the second of which dies in its sink and is repeated."""
+    written.put_each((f"k{i}", i) for i in range(10))
+    frame = written.stream(spark, startingRevision="earliest", maxRowsPerTrigger=4)
+    sink.run(frame)
+    assert sink.batches == [(0, [1, 2, 3, 4]), (1, [5, 6, 7, 8]), (2, [9, 10])]
+
+    written.put_each((f"k{i}", i) for i in range(20, 26))
+    sink.fail_on = 4
+    with pytest.raises(Exception, match="the sink fails once"):
+        sink.run(frame)
+    assert sink.batches[3:] == [(3, [11, 12, 13, 14]), (4, [15, 16])]
+    written.touch()
+    sink.run(frame)
+    assert sink.batches[5:] == [(4, [15, 16]), (5, [17])]
+    once = dict(sink.batches)
+    assert [revision for batch in sorted(once) for revision in once[batch]] == list(range(1, 18))
+
+
+def test_a_running_stream_tells_what_comes_and_a_killed_worker_changes_nothing(
+    spark: Any, written: Written, sink: Sink, passing: Passing, eventually: Any
+) -> None:
+    written.put_each((f"before{i}", i) for i in range(6))
+    killed: list[int] = []
+    lock = threading.Lock()
+
+    def kill(_: str, path: str, port: int) -> None:
+        with lock:
+            if f"/{written.catalog}/commits?" in path and "limit=3" in path and not killed:
+                worker = process_at(port)
+                killed.append(worker.pid)
+                worker.kill()
+
+    passing.before = kill
+    through = Written(passing.url, written.catalog, written.transport)
+    frame = through.stream(spark, partitions=2, startingRevision=1)
+    query = sink.start(frame, processingTime="100 milliseconds")
+    try:
+        eventually(lambda: len(sink.revisions) >= 6 or query.exception(), 60)
+        written.put_all({"a": 1, "b": 1})
+        written.put_each((f"k{i}", i) for i in range(3))
+        eventually(lambda: len(sink.revisions) >= 11 or query.exception(), 60)
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert sink.revisions == [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10]
+    assert len(killed) == 1
+
+
+def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
+    spark: Any, written: Written, sink: Sink
+) -> None:
+    written.put_each((f"k{i}", i) for i in range(3))
+    frame = written.stream(spark, startingRevision=1)
+    sink.run(frame)
+    assert sink.revisions == [1, 2, 3]
+    written.put_each((f"k{i}", i) for i in range(10, 15))
+    written.compact(7)
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        sink.run(frame)
+    assert type(error.value).__name__ == "StreamingQueryException"
+    told = str(error.value)
+    assert f"catalog '{written.catalog}'" in told
+    assert "offset 3" in told
+    assert "the oldest retained revision is 7" in told
+    assert "new checkpointLocation" in told
+    assert "startingRevision=earliest" in told
+
+
+def test_where_a_stream_begins(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(6))
+    written.compact(2)
+    assert reader(written).initialOffset() == {"revision": 6}
+    assert reader(written, startingRevision="latest").initialOffset() == {"revision": 6}
+    assert reader(written, startingRevision="earliest").initialOffset() == {"revision": 2}
+    assert reader(written, startingRevision=3).initialOffset() == {"revision": 2}
+    assert reader(written, startingRevision=7).initialOffset() == {"revision": 6}
+    with pytest.raises(Compacted, match=r"offset 1.*oldest retained revision is 2"):
+        reader(written, startingRevision=2).initialOffset()
+    with pytest.raises(ReadFailed, match=r"startingRevision.*is at 6"):
+        reader(written, startingRevision=8).initialOffset()
+
+
+def test_a_stream_of_no_catalog_is_refused(written: Written) -> None:
+    with pytest.raises(ReadFailed, match="there is no catalog"):
+        reader(written).initialOffset()
+
+
+def test_how_far_a_batch_goes(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(10))
+    bounded = reader(written, maxRowsPerTrigger=4)
+    assert bounded.getDefaultReadLimit() == ReadMaxRows(4)
+    assert reader(written).getDefaultReadLimit() == ReadAllAvailable()
+    assert bounded.latestOffset({"revision": 0}, ReadMaxRows(4)) == {"revision": 4}
+    assert bounded.latestOffset({"revision": 8}, ReadMaxRows(4)) == {"revision": 10}
+    assert bounded.latestOffset({"revision": 2}, ReadAllAvailable()) == {"revision": 10}
+    bounded.prepareForTriggerAvailableNow()
+    written.put("more", 1)
+    assert bounded.latestOffset({"revision": 8}, ReadMaxRows(4)) == {"revision": 10}
+    assert bounded.latestOffset({"revision": 10}, ReadMaxRows(4)) == {"revision": 10}
+    bounded.stop()
+
+
+def test_a_checkpoint_of_another_catalog_or_source_is_refused(written: Written) -> None:
+    written.put("a", 1)
+    with pytest.raises(ReadFailed, match="is at revision 1, but the checkpoint at 5"):
+        reader(written).latestOffset({"revision": 5}, ReadAllAvailable())
+    with pytest.raises(ReadFailed, match="checkpoint is of another source"):
+        reader(written).partitions({"index": 0}, {"revision": 5})
+
+
+def test_a_range_is_read_the_same_again_and_a_filter_keeps_its_order(written: Written) -> None:
+    for n in range(4):
+        written.put_all({"a/1": n, "b/1": n})
+    written.touch()
+    feed = reader(written, partitions=3, prefix="a/")
+    feed.initialOffset()
+    sent = pickle.loads(pickle.dumps(feed))
+    assert sent.partitions({"revision": 2}, {"revision": 2}) == []
+    pieces = sent.partitions({"revision": 0}, {"revision": 5})
+    assert len(pieces) == 3
+    for _ in range(2):
+        rows = [row for piece in pieces for row in sent.read(piece)]
+        assert [(row[0], row[7]) for row in rows] == [(n, "a/1") for n in range(1, 5)]
+    of_key = reader(written, key="b/1")
+    (piece,) = of_key.partitions({"revision": 1}, {"revision": 3})
+    assert [(row[0], row[7]) for row in of_key.read(piece)] == [(2, "b/1"), (3, "b/1")]
+
+
+def test_what_is_compacted_under_a_task_is_told(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(4))
+    feed = reader(written)
+    (piece,) = feed.partitions({"revision": 1}, {"revision": 4})
+    written.compact(3)
+    with pytest.raises(Compacted, match=r"offset 1.*oldest retained revision is 3"):
+        list(feed.read(piece))
+
+
+def test_the_reader_for_releases_without_read_limits(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(10))
+    plain = _reader(
+        PlainFeedReader, written, {"maxRowsPerTrigger": 4, "startingRevision": "earliest"}
+    )
+    start = plain.initialOffset()
+    told = []
+    while (end := plain.latestOffset()) != start:
+        told.append([row[0] for piece in plain.partitions(start, end) for row in plain.read(piece)])
+        plain.commit(end)
+        start = end
+    assert told == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+    restarted = _reader(PlainFeedReader, written, {"maxRowsPerTrigger": 4})
+    assert restarted.latestOffset() == {"revision": 10}
+    plain.stop()
+    restarted.stop()
+
+
+def test_documents_cannot_be_streamed(written: Written) -> None:
+    given = {"url": written.url, "catalog": written.catalog}
+    with pytest.raises(OptionRefused, match="option 'type'"):
+        FeedReader(DOCUMENTS_SCHEMA, Options.parse(given, READ_STREAM))
