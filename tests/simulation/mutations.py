@@ -43,6 +43,7 @@ from .plan import Plan
 from .plans import (
     breaking_off,
     crowded,
+    deafened,
     doubtful,
     followed,
     forgetful,
@@ -276,7 +277,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "the heads are looked at, whatever the signals tell",
         "feed",
         (watch_hub.Hub, "_look", history.give_up_alone),
-        adjust=followed,
+        adjust=deafened,
     ),
     "rings-end": _mutation(
         "what a ring has dropped is read from the log",

@@ -153,3 +153,14 @@ def followed(chosen: Plan) -> Plan:
 def kept_and_followed(chosen: Plan) -> Plan:
     """Watchers that history is compacted away from."""
     return replace(followed(keeping(chosen)), clients=8, think_s=0.5)
+
+
+def deafened(chosen: Plan) -> Plan:
+    """Watchers of many catalogs with few commits each, over signals that keep breaking off."""
+    return replace(
+        followed(chosen),
+        catalogs=3,
+        clients=4,
+        calls=4,
+        faults=Faults(before=0.2, after=0.1, slow=0.05),
+    )
