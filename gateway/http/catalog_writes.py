@@ -142,6 +142,10 @@ def commit_answer(asked: CatalogAsk, done: Written, *, with_settings: bool = Fal
         applied.append(f"wait={ask.prefer.wait_s}")
     if applied:
         headers.append(("Preference-Applied", ", ".join(applied)))
+    if minimal and status == 201:
+        # What was created is told also where no body is wanted (RFC 9110, section 9.3.4).
+        headers.append(("Content-Length", "0"))
+        return empty_answer(headers, status)
     if status == 204 or minimal:
         return empty_answer(headers)
     return body_answer(encode(content), headers, status)

@@ -57,6 +57,14 @@ def test_settings_are_commits_and_no_documents(catalog: Catalog) -> None:
     assert catalog.client.get(f"{catalog.path}/export").get_json()["metadata"] == {}
 
 
+def test_created_settings_are_told_also_without_a_body(catalog: Catalog) -> None:
+    made = put(catalog, {}, Prefer="return=minimal")
+    assert (made.status_code, made.data) == (201, b"")
+    assert made.headers["Preference-Applied"] == "return=minimal"
+    replaced = put(catalog, {"require_precondition": True}, Prefer="return=minimal")
+    assert replaced.status_code == 204
+
+
 def test_settings_are_compared_by_their_own_tag(catalog: Catalog) -> None:
     token = put(catalog, {}).get_json()["settings_etag"]
     catalog.put(1)
