@@ -185,6 +185,8 @@ OPTIONS: Final = (
     Option("endingRevision", None, "the last commit that is told", _number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+# What Spark itself takes from the options, and passes on with them.
+_FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
 # What Spark puts among the options by itself.
 _OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it as `catalog`"}
 
@@ -224,6 +226,8 @@ class Options:
         """
         values = {_field(option): _default(option) for option in OPTIONS}
         for name, value in given.items():
+            if name.lower() in _FOR_SPARK:
+                continue
             option = _known(name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")

@@ -20,6 +20,11 @@ def test_names_are_read_in_whatever_case() -> None:
     assert (options.url, options.batch_size, options.on_error) == ("http://x", 7, "skip")
 
 
+def test_what_spark_takes_for_itself_is_left_to_it() -> None:
+    given = URL | {"checkpointlocation": "/x", "queryName": "q"}
+    assert Options.parse(given, WRITE) == Options.parse(URL, WRITE)
+
+
 def test_defaults_are_those_of_the_table() -> None:
     parsed = Options.parse(URL | {"catalog": "c"}, READ)
     assert parsed == Options(url=URL["url"], catalog="c")

@@ -1,0 +1,38 @@
+"""The processes that a Spark session runs Python in, so that tests can end them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+
+def python_workers(spark: Any) -> list[psutil.Process]:
+    """Those that run tasks: forks of the daemons below this session's own JVM."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+        for each in jvm.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                parent = each.parent()
+                if is_daemon(each) and parent is not None and is_daemon(parent):
+                    found.append(each)
+    return found
+
+
+def is_daemon(process: psutil.Process) -> bool:
+    """Also of its forks, which have its command line."""
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return any("pyspark.daemon" in word for word in process.cmdline())
+    return False
+
+
+def kill(processes: list[psutil.Process]) -> int:
+    """By SIGKILL; how many there still were."""
+    killed = 0
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+            killed += 1
+    return killed
