@@ -11,6 +11,7 @@ Every error is a `ClientError`, whose docstring draws the tree.
 
 from .append import Appended, append
 from .backoff import Backoff
+from .bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
 from .catalog import (
     CatalogRoutes,
     CatalogState,
@@ -58,6 +59,10 @@ __all__ = [
     "Appended",
     "Backoff",
     "BadRequest",
+    "BulkAnswer",
+    "BulkLine",
+    "BulkTerms",
+    "BulkWriter",
     "Busy",
     "CatalogRoutes",
     "CatalogState",
