@@ -19,6 +19,9 @@ _log = logging.getLogger(__name__)
 # Of a pin's time, how much may pass before it is renewed.
 _SHARE: Final = 3
 _TRIES: Final = 5
+_SECONDS_MAX: Final = 600
+# Above every revision that there is: such a page of commits is empty and tells the head.
+_BEYOND: Final = 2**63 - 1
 
 
 @contextmanager
@@ -26,20 +29,23 @@ def held_revision(options: Options, owner: str) -> Iterator[int]:
     """The head of the catalog, pinned under ``owner`` and renewed by a thread until this is left;
     then it is released, whatever happened.
 
-    0 where the catalog was never written: there is nothing to hold. ReadFailed, RequestError.
+    0 where the catalog was never written: there is nothing to hold. With the option pinSeconds=0
+    nothing is held either. ReadFailed, RequestError.
     A renewal that fails is tried again; if the pin expires, whoever reads is told by Compacted.
     """
     with options.open_transport() as transport:
         reads = CatalogReads(transport, options)
-        pinned = _pin_head(reads, options, owner)
+        # Short, for it is renewed: what a driver that died leaves behind is soon over.
+        seconds = min(options.pin_seconds, _SECONDS_MAX)
+        pinned = _pin_head(reads, seconds, owner) if seconds else None
         if pinned is None:
-            yield 0
+            yield _head(reads)
             return
         revision, pin = pinned
         stop = threading.Event()
         renewing = threading.Thread(
             target=_renew,
-            args=(reads, pin, options.pin_seconds, stop),
+            args=(reads, pin, seconds, stop),
             name="renew-pin",
             daemon=True,
         )
@@ -55,14 +61,19 @@ def held_revision(options: Options, owner: str) -> Iterator[int]:
                 patiently(lambda: transport.request("DELETE", path), options)
 
 
-def _pin_head(reads: CatalogReads, options: Options, owner: str) -> tuple[int, str] | None:
+def _head(reads: CatalogReads) -> int:
+    _, head = reads.commits(_BEYOND, 1)
+    return head
+
+
+def _pin_head(reads: CatalogReads, seconds: int, owner: str) -> tuple[int, str] | None:
     """The revision and the pin's id; None where the catalog was never written."""
     for left in reversed(range(_TRIES)):
-        _, head = reads.commits(2**63 - 1, 1)
+        head = _head(reads)
         if head == 0:
             return None
         try:
-            return head, reads.pin(head, options.pin_seconds, owner)
+            return head, reads.pin(head, seconds, owner)
         except Compacted:  # others wrote on, and the history was cut, since it was asked
             if not left:
                 raise

@@ -36,71 +36,11 @@ from .held_revision import held_revision
 from .keyed_reads import KeyedPlanner
 from .options import OPTIONS, READ, WRITE, OptionRefused, Options
 from .plan import Planner
+from .reports import PlanReport, SyncReport, counted, totals, with_lost
 
-_SHOWN_MAX: Final = 20
 _NOTHING: Final = "key string, value string, etag string"
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A document that isn't as it was wanted, and why."""
-
-    key: str
-    code: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class SyncReport:
-    """What became of the documents; each is counted once, by what became of it in the end.
-
-    ``revision`` is the one that everything was compared with, 0 if there was no catalog. ``lost``:
-    others were first, also in the last round. ``guards_lost``: how often somebody else was first.
-    ``examples`` are the first few of those lost or refused.
-    """
-
-    catalog: str
-    revision: int
-    unchanged: int = 0
-    created: int = 0
-    patched: int = 0
-    deleted: int = 0
-    lost: int = 0
-    refused: int = 0
-    guards_lost: int = 0
-    rounds: int = 1
-    seconds: float = 0.0
-    examples: tuple[Left, ...] = ()
-
-    @property
-    def sent(self) -> int:
-        """How many documents were written."""
-        return self.created + self.patched + self.deleted
-
-    @property
-    def in_step(self) -> bool:
-        """Whether every document was as wanted when it was looked at last."""
-        return not self.lost and not self.refused
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """What a plan would do to the catalog as ``revision`` had it."""
-
-    catalog: str
-    revision: int
-    path: str
-    unchanged: int = 0
-    create: int = 0
-    patch: int = 0
-    delete: int = 0
-    seconds: float = 0.0
-
-    @property
-    def lines(self) -> int:
-        return self.create + self.patch + self.delete
 
 
 def sync(
@@ -226,19 +166,22 @@ class _Work:
             counts = self._checked(planned, may_delete_all=allow_empty or not delete)
             report = SyncReport(self.catalog, revision, rounds=0)
             while True:
-                report = replace(report, unchanged=report.unchanged + counts.get(plan.UNCHANGED, 0))
+                known = report.unchanged + counts.get(plan.UNCHANGED, 0)
+                report = replace(report, unchanged=known, lost=0)
+                if not _to_send(counts):
+                    return self._finished(report)
                 outcomes = self._deliver(kept, planned, _to_send(counts), report.rounds + 1)
-                report = _counted(report, outcomes)
+                report = counted(report, outcomes)
                 if not report.lost or report.rounds == rounds:
                     break
                 self.progress(f"looking again at {report.lost:,} documents that others changed")
                 planned = self._planned_again(kept, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
-            return replace(
-                report,
-                seconds=time.monotonic() - self.begun,
-                examples=(*report.examples, *_left(outcomes, delivery.LOST))[:_SHOWN_MAX],
-            )
+            return self._finished(with_lost(report, outcomes))
+
+    def _finished(self, report: SyncReport) -> SyncReport:
+        seconds = time.monotonic() - self.begun
+        return replace(report, rounds=max(report.rounds, 1), seconds=seconds)
 
     def write_plan(self, path: str, delete: bool, allow_empty: bool, overwrite: bool) -> PlanReport:
         with ExitStack() as kept:
@@ -281,7 +224,8 @@ class _Work:
     def _there(self, revision: int) -> DataFrame:
         if revision == 0:
             return self.spark.createDataFrame([], _NOTHING)
-        options = {**self.read_options, "revision": str(revision)}
+        # Held here already, and until all is sent.
+        options = {**self.read_options, "revision": str(revision), "pinSeconds": "0"}
         return self.spark.read.format("metadata").options(**options).load()
 
     def _planner(self, number: int) -> Planner:
@@ -295,7 +239,7 @@ class _Work:
 
     def _checked(self, planned: DataFrame, *, may_delete_all: bool = True) -> dict[str, int]:
         """Documents by action. Raises DesiredInvalid."""
-        counts = _totals(planned, "action")
+        counts = totals(planned, "action")
         if counts.get(plan.INVALID):
             raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
         deletes = counts.get(plan.DELETE, 0)
@@ -343,37 +287,5 @@ def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _totals(rows: DataFrame, by: str) -> dict[str, int]:
-    found = rows.groupBy(by).agg(F.sum("documents").alias("documents")).collect()
-    return {row[by]: row["documents"] for row in found}
-
-
 def _to_send(counts: Mapping[str, int]) -> int:
     return sum(counts.get(action, 0) for action in plan.WRITES)
-
-
-def _counted(report: SyncReport, outcomes: DataFrame) -> SyncReport:
-    """``report`` with a round's outcomes."""
-    counts = _totals(outcomes, "outcome")
-    refused = counts.get(delivery.REFUSED, 0)
-    lost = counts.get(delivery.LOST, 0)
-    examples = report.examples
-    if refused and len(examples) < _SHOWN_MAX:
-        examples = (*examples, *_left(outcomes, delivery.REFUSED))[:_SHOWN_MAX]
-    return replace(
-        report,
-        unchanged=report.unchanged + counts.get(delivery.UNCHANGED, 0),
-        created=report.created + counts.get(delivery.CREATED, 0),
-        patched=report.patched + counts.get(delivery.PATCHED, 0),
-        deleted=report.deleted + counts.get(delivery.DELETED, 0),
-        refused=report.refused + refused,
-        lost=lost,
-        guards_lost=report.guards_lost + lost,
-        rounds=report.rounds + 1,
-        examples=examples,
-    )
-
-
-def _left(outcomes: DataFrame, outcome: str) -> list[Left]:
-    rows = outcomes.where(F.col("outcome") == outcome).limit(_SHOWN_MAX).collect()
-    return [Left(row["key"], row["code"], row["detail"]) for row in rows]

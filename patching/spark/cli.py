@@ -1,0 +1,297 @@
+"""The ``patching-spark`` command.
+
+Exit codes: 0 all is done; 3 it is, but some documents are not as wanted (others were first, or the
+gateway refused them); 1 it failed; 2 it was asked for what there isn't. Errors are one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+
+from .java import JavaMissing, require_java
+from .summaries import show_contention, show_plan, show_sync, show_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ERR: Final = Console(stderr=True)
+
+
+class _OneLineGroup(click.Group):
+    """Prints what went wrong in a line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as help_asked:
+            click.echo(help_asked.format_message(), err=True)
+            sys.exit(2)
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "patching-spark"
+            click.echo(f"{command}: {error.format_message()} (try --help)", err=True)
+            sys.exit(2)
+        except click.ClickException as error:
+            click.echo(f"patching-spark: {error.format_message()}", err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(130)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _session_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option("--url", required=True, help="Address of the gateway."),
+            click.option(
+                "--option",
+                "pairs",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="An option of the data source, such as tokenFile=PATH. Repeatable.",
+            ),
+            click.option("--master", help="Spark's master. Default: as submitted, or local[*]."),
+            click.option("--driver-memory", help="Of the driver, such as 2g."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _desired_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option(
+                "--format",
+                "format_",
+                type=click.Choice(("jsonl", "parquet", "csv", "table")),
+                help="What SOURCE is. Default: by its suffix.",
+            ),
+            click.option("--key", default="key", help="Column of the keys. Default: key."),
+            click.option(
+                "--document",
+                help="Column of the documents. Default: document, or else all other columns.",
+            ),
+            click.option("--delete", is_flag=True, help="Delete documents that aren't in SOURCE."),
+            click.option("--allow-empty", is_flag=True, help="Also where that deletes all."),
+            click.option("--prefix", default="", help="Only keys that begin with this."),
+            click.option("--message", help="Message of every commit."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(cls=_OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="metadata-gateway", prog_name="patching-spark")
+def main() -> None:
+    """Catalogs of a metadata gateway, by Spark. Also: spark-submit …/patching/spark/__main__.py"""
+
+
+@main.command("sync")
+@click.argument("source")
+@click.argument("catalog")
+@_desired_flags
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Looks at a key. Default: 5.")
+@click.option("--plan", "plan_path", help="Write what would be sent into this folder instead.")
+@click.option("--overwrite", is_flag=True, help="Of a plan that is there already.")
+@_session_flags
+def sync_command(
+    source: str,
+    catalog: str,
+    format_: str | None,
+    rounds: int,
+    plan_path: str | None,
+    overwrite: bool,
+    url: str,
+    pairs: Sequence[str],
+    master: str | None,
+    driver_memory: str | None,
+    **wanted: Any,
+) -> int:
+    """Make CATALOG what SOURCE says, by as few and small writes as that takes.
+
+    SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
+    """
+    options = _options(pairs)
+    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+        from .desired import read_desired
+        from .sync import sync, write_plan
+
+        desired: DataFrame = read_desired(spark, source, format_)
+        common = {**wanted, "url": url, "options": options, "progress": progress}
+        if plan_path is not None:
+            show_plan(write_plan(desired, catalog, plan_path, overwrite=overwrite, **common))
+            return 0
+        report = sync(desired, catalog, rounds=rounds, **common)
+    return show_sync(report)
+
+
+@main.command("replay")
+@click.argument("path")
+@_session_flags
+def replay_command(
+    path: str, url: str, pairs: Sequence[str], master: str | None, driver_memory: str | None
+) -> int:
+    """Send the plan in PATH. What somebody changed since it was made is left alone."""
+    options = _options(pairs)
+    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+        from .replay import replay
+
+        report = replay(spark, path, url=url, options=options, progress=progress)
+    return show_sync(report)
+
+
+@main.command("export")
+@click.argument("catalog")
+@click.argument("path")
+@click.option("--history", is_flag=True, help="What every commit changed, as Parquet by date.")
+@click.option("--format", "format_", type=click.Choice(("jsonl", "parquet")), default="jsonl")
+@click.option("--revision", type=click.IntRange(0), help="As this revision left it.")
+@click.option("--at", help="As it was at this time, RFC 3339.")
+@click.option("--after", type=click.IntRange(0), help="History: add what came after.")
+@click.option("--prefix", help="Only keys that begin with this.")
+@click.option("--overwrite", is_flag=True, help="What is there already.")
+@_session_flags
+def export_command(
+    catalog: str,
+    path: str,
+    history: bool,
+    format_: str,
+    revision: int | None,
+    at: str | None,
+    after: int | None,
+    prefix: str | None,
+    overwrite: bool,
+    url: str,
+    pairs: Sequence[str],
+    master: str | None,
+    driver_memory: str | None,
+) -> int:
+    """Write CATALOG, or its --history, into files below PATH."""
+    if history and (revision is not None or at is not None or format_ != "jsonl"):
+        raise click.UsageError("--revision, --at and --format don't go with --history")
+    if not history and after is not None:
+        raise click.UsageError("--after goes with --history")
+    common: dict[str, Any] = {
+        "url": url,
+        "prefix": prefix,
+        "overwrite": overwrite,
+        "options": _options(pairs),
+    }
+    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+        from .export import export_catalog, export_history
+
+        progress(f"exporting {catalog}")
+        if history:
+            report = export_history(spark, catalog, path, after=after, **common)
+        else:
+            report = export_catalog(
+                spark, catalog, path, format=format_, revision=revision, at=at, **common
+            )
+    show_table(
+        f"{catalog} in {report.path}", [("rows", report.rows), ("revision", report.revision or 0)]
+    )
+    return 0
+
+
+@main.command("contention")
+@click.argument("catalog")
+@click.option("--window", type=float, default=60.0, help="Seconds between racing commits.")
+@click.option(
+    "--by",
+    type=click.Choice(("author", "message", "idempotency_key")),
+    default="author",
+    help="What tells writers apart. Default: author.",
+)
+@click.option("--after", type=click.IntRange(0), help="Only commits above this revision.")
+@click.option("--prefix", help="Only keys that begin with this.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also a picture: .svg, .png, .pdf.")
+@_session_flags
+def contention_command(
+    catalog: str,
+    window: float,
+    by: str,
+    after: int | None,
+    prefix: str | None,
+    plot: Path | None,
+    url: str,
+    pairs: Sequence[str],
+    master: str | None,
+    driver_memory: str | None,
+) -> int:
+    """Who races with whom in CATALOG, by document and pointer."""
+    options = _options(pairs)
+    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+        from .contention import contention
+
+        progress(f"reading the history of {catalog}")
+        found = contention(
+            spark,
+            catalog,
+            url=url,
+            window_s=window,
+            by=by,
+            after=after,
+            prefix=prefix,
+            options=options,
+        )
+        rows = [row.asDict() for row in found.limit(1000).collect()]
+        if plot is not None:
+            from .contention_plot import plot_contention
+
+            plot_contention(rows, plot, catalog)
+    show_contention(rows, catalog, plot)
+    return 0
+
+
+@contextmanager
+def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSession]:
+    """A session; what is missing for one is told before anything is started."""
+    try:
+        require_java()
+        import pyspark  # noqa: F401 - only whether it is there
+    except JavaMissing as error:
+        raise click.ClickException(str(error)) from error
+    except ImportError as error:
+        raise click.ClickException(
+            "Spark isn't installed: pip install 'metadata-gateway[spark]'"
+        ) from error
+    from .session import command_session, told
+
+    try:
+        with command_session(master, driver_memory) as spark:
+            yield spark
+    except click.ClickException:
+        raise
+    except Exception as error:
+        raise click.ClickException(told(error)) from error
+
+
+@contextmanager
+def _progress(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    from .session import Shown
+
+    with Shown(spark, _ERR) as shown:
+        yield shown
+
+
+def _options(pairs: Sequence[str]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--option {pair!r}: write it as NAME=VALUE")
+        options[name] = value
+    return options
+
+
+if __name__ == "__main__":
+    main()

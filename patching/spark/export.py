@@ -1,0 +1,122 @@
+"""A catalog, or its history, as files that other jobs read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from .datasource import register
+from .options import READ
+from .sync import options_for
+
+FORMATS: Final = ("jsonl", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """``rows`` were written; of a history, up to ``revision``. None: there was nothing."""
+
+    path: str
+    rows: int
+    revision: int | None
+
+
+def export_catalog(
+    spark: SparkSession,
+    catalog: str,
+    path: str,
+    *,
+    url: str,
+    format: str = "jsonl",
+    revision: int | None = None,
+    at: str | None = None,
+    prefix: str | None = None,
+    overwrite: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> ExportReport:
+    """The documents at ``revision`` or at the time ``at`` (RFC 3339), by default as they are now.
+
+    ``jsonl``: a line ``{"key": …, "document": …}`` each, with the document as the gateway has it:
+    what ``sync`` reads. ``parquet``: the columns of the data source, in files by ranges of keys.
+    ``revision`` of the report is the newest of the documents'.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
+    given = {"type": "documents", "revision": revision, "timestamp": at, "prefix": prefix}
+    rows = _rows(spark, catalog, url, given, options)
+    if format == "parquet":
+        rows.write.mode(_mode(overwrite)).parquet(path)
+    else:
+        # Put together from JSON as it is: parsing and writing it anew would lose something.
+        key = F.expr("substring(to_json(array(key)), 2, length(to_json(array(key))) - 2)")
+        line = F.concat(F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}"))
+        rows.select(line).write.mode(_mode(overwrite)).text(path)
+    written = _written(spark, path, format)
+    newest = rows.agg(F.max("revision")).first()
+    return ExportReport(path, written, None if newest is None else newest[0])
+
+
+def export_history(
+    spark: SparkSession,
+    catalog: str,
+    path: str,
+    *,
+    url: str,
+    after: int | None = None,
+    key: str | None = None,
+    prefix: str | None = None,
+    overwrite: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> ExportReport:
+    """What every commit changed, a row for each document, as Parquet in folders by day (UTC).
+
+    ``after``: only commits above this revision, added to the files that are there: give the
+    ``revision`` of the last report to go on from it. Without it, everything that is retained.
+    """
+    start = None if after is None else after + 1
+    given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
+    rows = _rows(spark, catalog, url, given, options)
+    dated = rows.withColumn("date", F.to_date(F.to_utc_timestamp("time", _zone(spark))))
+    summed = dated.agg(F.count(F.lit(1)), F.max("revision")).first()
+    assert summed is not None
+    mode = "append" if after is not None else _mode(overwrite)
+    until = summed[1]
+    if until is not None or after is None:
+        # No later commit than was counted.
+        chosen = dated.where(F.col("revision") <= (until or 0))
+        chosen.write.mode(mode).partitionBy("date").parquet(path)
+    return ExportReport(path, summed[0], until)
+
+
+def _rows(
+    spark: SparkSession,
+    catalog: str,
+    url: str,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any] | None,
+) -> DataFrame:
+    register(spark)
+    chosen = {
+        "partitions": spark.sparkContext.defaultParallelism,
+        **options_for({"url": url, "catalog": catalog, **(options or {})}, READ),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    texts = {name: str(value) for name, value in chosen.items()}
+    return spark.read.format("metadata").options(**texts).load()
+
+
+def _written(spark: SparkSession, path: str, format: str) -> int:
+    read = spark.read.parquet if format == "parquet" else spark.read.text
+    return int(read(path).count())
+
+
+def _mode(overwrite: bool) -> str:
+    return "overwrite" if overwrite else "errorifexists"
+
+
+def _zone(spark: SparkSession) -> str:
+    return str(spark.conf.get("spark.sql.session.timeZone"))

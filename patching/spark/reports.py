@@ -1,0 +1,114 @@
+"""What a sync, a plan or a replay did, counted from the rows that its tasks gave back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from . import delivery
+
+_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A document that isn't as it was wanted, and why."""
+
+    key: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What became of the documents; each is counted once, by what became of it in the end.
+
+    ``revision`` is the one that everything was compared with, 0 if there was no catalog. ``lost``:
+    others were first, also in the last round. ``guards_lost``: how often somebody else was first.
+    ``examples`` are the first few of those lost or refused.
+    """
+
+    catalog: str
+    revision: int
+    unchanged: int = 0
+    created: int = 0
+    patched: int = 0
+    deleted: int = 0
+    lost: int = 0
+    refused: int = 0
+    guards_lost: int = 0
+    rounds: int = 1
+    seconds: float = 0.0
+    examples: tuple[Left, ...] = ()
+
+    @property
+    def sent(self) -> int:
+        """How many documents were written."""
+        return self.created + self.patched + self.deleted
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every document was as wanted when it was looked at last."""
+        return not self.lost and not self.refused
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What a plan would do to the catalog as ``revision`` had it."""
+
+    catalog: str
+    revision: int
+    path: str
+    unchanged: int = 0
+    create: int = 0
+    patch: int = 0
+    delete: int = 0
+    seconds: float = 0.0
+
+    @property
+    def lines(self) -> int:
+        return self.create + self.patch + self.delete
+
+
+def totals(rows: DataFrame, by: str) -> dict[str, int]:
+    """How many documents there are of each kind."""
+    found = rows.groupBy(by).agg(F.sum("documents").alias("documents")).collect()
+    return {row[by]: row["documents"] for row in found}
+
+
+def counted(report: SyncReport, outcomes: DataFrame) -> SyncReport:
+    """``report`` with the outcomes of one more round."""
+    counts = totals(outcomes, "outcome")
+    refused = counts.get(delivery.REFUSED, 0)
+    lost = counts.get(delivery.LOST, 0)
+    examples = report.examples
+    if refused and len(examples) < _SHOWN_MAX:
+        examples = (*examples, *_left(outcomes, delivery.REFUSED))[:_SHOWN_MAX]
+    return replace(
+        report,
+        unchanged=report.unchanged + counts.get(delivery.UNCHANGED, 0),
+        created=report.created + counts.get(delivery.CREATED, 0),
+        patched=report.patched + counts.get(delivery.PATCHED, 0),
+        deleted=report.deleted + counts.get(delivery.DELETED, 0),
+        refused=report.refused + refused,
+        lost=lost,
+        guards_lost=report.guards_lost + lost,
+        rounds=report.rounds + 1,
+        examples=examples,
+    )
+
+
+def with_lost(report: SyncReport, outcomes: DataFrame) -> SyncReport:
+    """``report`` with examples of what the last round lost."""
+    if not report.lost:
+        return report
+    lost = _left(outcomes, delivery.LOST)
+    return replace(report, examples=(*report.examples, *lost)[:_SHOWN_MAX])
+
+
+def _left(outcomes: DataFrame, outcome: str) -> list[Left]:
+    rows = outcomes.where(F.col("outcome") == outcome).limit(_SHOWN_MAX).collect()
+    return [Left(row["key"], row["code"], row["detail"]) for row in rows]

@@ -1,0 +1,106 @@
+"""The Spark session of a command, and how far it is, for people."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_S: Final = 0.5
+_worker_error = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|\w+)): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def command_session(master: str | None, driver_memory: str | None) -> Iterator[SparkSession]:
+    """A session, stopped in the end. What ``spark-submit`` was told wins over the defaults here."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    submitted = SparkConf()
+    builder = SparkSession.builder.appName("patching-spark")
+    if master or not submitted.contains("spark.master"):
+        builder = builder.master(master or "local[*]")
+    if driver_memory:
+        builder = builder.config("spark.driver.memory", driver_memory)
+    for name, value in _DEFAULTS.items():
+        if not submitted.contains(name):
+            builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+}
+
+
+class Shown:
+    """A line that says what is being done, with the tasks that are done; plain lines in a log."""
+
+    def __init__(self, spark: SparkSession, console: Console) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._console = console
+        self._text = ""
+        self._stop = threading.Event()
+        self._status = console.status("")
+
+    def __call__(self, text: str) -> None:
+        self._text = text
+        if self._console.is_terminal:
+            self._status.update(f"{text} …")
+        else:
+            self._console.print(f"{text} …", highlight=False)
+
+    def __enter__(self) -> Shown:
+        if self._console.is_terminal:
+            self._status.start()
+            threading.Thread(target=self._look, name="progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._status.stop()
+
+    def _look(self) -> None:
+        while not self._stop.wait(_LOOK_S):
+            with suppress(Exception):  # the session may be going
+                done, tasks = self._tasks()
+                if tasks:
+                    self._status.update(f"{self._text} … ({done} of {tasks} tasks)")
+
+    def _tasks(self) -> tuple[int, int]:
+        done = tasks = 0
+        for stage in self._tracker.getActiveStageIds():
+            info = self._tracker.getStageInfo(stage)
+            if info is not None:
+                done += info.numCompletedTasks
+                tasks += info.numTasks
+        return done, tasks
+
+
+def told(error: BaseException) -> str:
+    """What went wrong in one line: of an error in a task, what Python said there."""
+    text = str(error)
+    if "Traceback (most recent call last)" in text:
+        python = text.split("\n\tat ", 1)[0]
+        last = [match.group(0) for match in _worker_error.finditer(python)]
+        if last:
+            return last[-1].rpartition("patching.")[2] if "patching." in last[-1] else last[-1]
+    return text.strip().split("\n", 1)[0] or type(error).__name__
