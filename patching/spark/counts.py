@@ -34,7 +34,7 @@ class Counts:
 
     def __str__(self) -> str:
         said = (
-            f"{self.applied} applied ({self.replayed} of them by an earlier attempt), "
+            f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
         )
         if self.overtaken:

@@ -194,7 +194,7 @@ def test_a_bad_row_fails_the_task_after_those_before_it(
     with pytest.raises(Exception, match=r"row 3 \(key 'k'\): column 'patch': it is no JSON") as bad:
         write(with_bad_rows(frame, 30))
     assert "partition 0" in str(bad.value)
-    assert "3 applied (3 of them by an earlier attempt)" in str(bad.value)
+    assert "3 applied (3 of them when sent before)" in str(bad.value)
     assert "1 refused (rows 3)" in str(bad.value)
     assert documents(routes) == {"k": {"log": [0, 1, 2]}}
 

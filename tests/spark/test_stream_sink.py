@@ -205,4 +205,4 @@ def test_a_killed_driver_starts_again_where_it_was(
     assert second.returncode == 0, said
     assert log() == numbers
     assert "metadata: micro-batch 0 is done: 300 applied (" in said
-    assert "metadata: micro-batch 1 is done: 300 applied (0 of them by an earlier" in said
+    assert "metadata: micro-batch 1 is done: 300 applied (0 of them when sent before)" in said
