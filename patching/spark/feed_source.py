@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from .batches import in_batches
 from .catalog_reads import CatalogReads, Compacted, ReadFailed
 from .history_source import (
     DOCUMENTS,
@@ -48,6 +50,8 @@ class Feed:
         self.options: Final = options
         self._transport: Transport | None = None
         self._target: int | None = None
+        # The head as it was last seen.
+        self.head: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
@@ -75,7 +79,7 @@ class Feed:
     def last(self, after: int | None, most: int | None) -> int:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
         known yet). Where a stream is to end with what there is, not beyond the head of then."""
-        head = self._head() if after is None else self._head_above(after)
+        self.head = head = self._head() if after is None else self._head_above(after)
         if self._target is not None:
             head = max(min(head, self._target), after or 0)
         if after is None or most is None:
@@ -142,6 +146,7 @@ class _FeedReader(DataSourceStreamReader):
     def __init__(self, schema: StructType, options: Options) -> None:
         self._feed = Feed(options)
         require_schema(schema, options)
+        self._schema = schema
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return _offset(self._feed.first())
@@ -149,8 +154,8 @@ class _FeedReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return self._feed.ranges(_revision(start), _revision(end))
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return self._feed.rows(partition)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return in_batches(self._feed.rows(partition), self._schema)
 
     def stop(self) -> None:
         self._feed.close()
@@ -203,7 +208,8 @@ else:
             return _offset(self._feed.last(_revision(start), most))
 
         def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-            return None
+            """For the query's progress: how far behind it is."""
+            return None if self._feed.head is None else _offset(self._feed.head)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._feed.end_with_what_there_is()

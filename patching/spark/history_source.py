@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     IntegerType,
     LongType,
@@ -56,7 +56,7 @@ class RevisionRange(InputPartition):
     hold: Hold | None = None
 
 
-class CommitsReader(DataSourceReader):
+class CommitsReader:
     """From the option startingRevision to endingRevision, both of them included."""
 
     def __init__(self, options: Options) -> None:
@@ -76,7 +76,7 @@ class CommitsReader(DataSourceReader):
             hold = _held(reads, after, options.pin_seconds)
         return list(revision_ranges(after, until, options.partitions or _PARTITIONS, hold))
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, RevisionRange)
         return commit_rows(self._options, partition)
 

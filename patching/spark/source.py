@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from .batches import in_batches
 from .catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
 from .history_source import (
     COMMITS_SCHEMA,
@@ -77,14 +79,14 @@ class MetadataReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Options) -> None:
         require_schema(schema, options)
         reader = DocumentsReader if options.type == DOCUMENTS else CommitsReader
-        self._reader: DataSourceReader = reader(options)
+        self._reader: DocumentsReader | CommitsReader = reader(options)
+        self._schema = schema
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> list[InputPartition]:
         return self._reader.partitions()
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        rows: Iterator[tuple[Any, ...]] = self._reader.read(partition)
-        return rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return in_batches(self._reader.rows(partition), self._schema)
 
 
 @dataclass
@@ -96,7 +98,7 @@ class KeyRange(InputPartition):
     hold: Hold
 
 
-class DocumentsReader(DataSourceReader):
+class DocumentsReader:
     """Documents by key. A task that is run again reads the same range at the same revision."""
 
     def __init__(self, options: Options) -> None:
@@ -118,7 +120,7 @@ class DocumentsReader(DataSourceReader):
             for after, until in zip(["", *bounds], [*bounds, None], strict=True)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)
         with catalog_reads(self._options) as reads:
             for document in self._documents(reads, partition):

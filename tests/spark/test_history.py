@@ -99,7 +99,7 @@ def test_of_one_key_or_prefix_only_its_changes(spark: Any, written: Written) -> 
 def read_all(written: Written, **options: Any) -> list[int]:
     """The revisions read without Spark."""
     reader = CommitsReader(written.settled(type="commits", **options))
-    return [row[0] for piece in reader.partitions() for row in reader.read(piece)]
+    return [row[0] for piece in reader.partitions() for row in reader.rows(piece)]
 
 
 def test_where_history_begins_is_told(written: Written) -> None:
@@ -110,16 +110,16 @@ def test_where_history_begins_is_told(written: Written) -> None:
     assert read_all(written, startingRevision="earliest") == [5, 6]
     assert read_all(written, startingRevision="latest") == []
     assert read_all(written, startingRevision=7) == []
-    for start in (1, 4):
+    for start, seconds in [(1, 60), (4, 60), (4, 0)]:
         with pytest.raises(ReadFailed, match=r"startingRevision=5.*oldest retained revision is 4"):
-            read_all(written, startingRevision=start)
+            read_all(written, startingRevision=start, pinSeconds=seconds)
 
 
 def test_a_table_ends_where_it_was_loaded(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
     reader = CommitsReader(written.settled(type="commits"))
     written.put("more", 1)
-    assert [row[0] for piece in reader.partitions() for row in reader.read(piece)] == [1, 2, 3]
+    assert [row[0] for piece in reader.partitions() for row in reader.rows(piece)] == [1, 2, 3]
     assert read_all(written, endingRevision=2) == [1, 2]
     assert read_all(written, endingRevision=0) == []
     assert read_all(written, endingRevision=99) == [1, 2, 3, 4]

@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError, Transport
+from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
 from patching.spark.options import OptionRefused
-from patching.spark.source import DocumentsReader
+from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader
 from tests.service import RunningGateway
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
@@ -324,7 +325,7 @@ def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> 
     (piece,) = reader.partitions()
     (pin,) = written.pins()
     written.transport.request("DELETE", f"{written.path}/pins/{pin['pin']}")
-    rows = reader.read(piece)
+    rows = reader.rows(piece)
     next(rows)
     (again,) = written.pins()
     assert (again["revision"], again["pin"] != pin["pin"]) == (1500, True)
@@ -334,7 +335,7 @@ def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> 
     written.put("k0000", -1)
     written.compact(1501)
     with pytest.raises(Compacted, match="revision 1500"):
-        next(reader.read(piece))
+        next(reader.rows(piece))
 
 
 def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> None:
@@ -349,3 +350,14 @@ def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> N
         with pytest.raises(ReadFailed, match="option pinSeconds"):
             DocumentsReader(written.settled(revision=2)).partitions()
         assert DocumentsReader(written.settled(pinSeconds=0)).partitions()
+
+
+def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
+    rows = [(f"k{i}", "x" * 100, "t", i, i, None, "c") for i in range(10)]
+    batches = list(in_batches(iter(rows), DOCUMENTS_SCHEMA, bytes_max=300))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
+    read = [row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)]
+    assert read == rows
+    many = list(in_batches(iter(rows * 1001), DOCUMENTS_SCHEMA))
+    assert [batch.num_rows for batch in many] == [10_000, 10]
+    assert list(in_batches(iter([]), DOCUMENTS_SCHEMA)) == []
