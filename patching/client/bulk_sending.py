@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,14 +17,11 @@ _BYTES_MAX: Final = 8 * 1024 * 1024
 class BulkLine:
     """One write as ``/v1/bulk`` takes it: ``text`` is JSON in one line, without its end.
 
-    ``keyed``: the text has an idempotency key. ``document``: what has to be equal for two lines to
-    be about the same document; None where their order is nobody's concern. ``subject`` comes back
-    with the answer.
+    ``keyed``: the text has an idempotency key. ``subject`` comes back with the answer.
     """
 
     text: bytes
     keyed: bool
-    document: Hashable = None
     subject: Any = None
 
 
@@ -35,7 +32,6 @@ class BulkAnswer:
     ``sends``: how often it was sent. ``error``: why it is refused, or undecided. ``decided`` False:
     the gateway wasn't reached, refused the request as a whole, or refused the line for the moment,
     for longer than one was willing to try; the line was not applied where ``applied`` is ``"no"``.
-    ``overtaken``: a later line about the same document was applied before this one.
     """
 
     line: BulkLine
@@ -44,7 +40,6 @@ class BulkAnswer:
     error: RequestError | None = None
     decided: bool = True
     applied: str = "no"
-    overtaken: bool = False
 
     @property
     def changed(self) -> bool:
@@ -87,7 +82,6 @@ class Sending:
         self._since: dict[int, float] = {}
         self._errors: dict[int, RequestError] = {}
         self._unknown: set[int] = set()
-        self._overtaken: set[int] = set()
         self.waiting = list(range(len(lines)))
         self.failed: list[RequestError] = []
 
@@ -107,7 +101,6 @@ class Sending:
         for place in places[len(contents) :]:
             assert broken is not None
             self._fail(place, broken, now)
-        self._note_overtaken(places)
         self.waiting = [place for place in self.waiting if place not in self._answers]
         return sum(place in self._answers for place in places)
 
@@ -158,7 +151,6 @@ class Sending:
             content,
             error,
             applied="yes" if error is None else "no",
-            overtaken=place in self._overtaken,
         )
 
     def _fail(self, place: int, error: RequestError, now: float) -> None:
@@ -168,16 +160,6 @@ class Sending:
             self._unknown.add(place)
         if not self.failed or self.failed[-1] is not error:
             self.failed.append(error)
-
-    def _note_overtaken(self, places: Sequence[int]) -> None:
-        later: set[Hashable] = set()
-        for place in reversed(places):
-            document = self._lines[place].document
-            answer = self._answers.get(place)
-            if answer is None and document is not None and document in later:
-                self._overtaken.add(place)
-            elif answer is not None and answer.changed and not answer.replayed:
-                later.add(document)
 
     def _may_repeat(self, place: int) -> bool:
         return self._lines[place].keyed or self._terms.resend_unknown

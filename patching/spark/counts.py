@@ -15,15 +15,15 @@ _EXAMPLES_MAX = 5
 class Counts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
-    refused. ``retried``: rows that had to be sent more than once by the same attempt, ``overtaken``
-    ones so late that a later row about the same document was applied before them."""
+    refused. ``retried``: rows that had to be sent more than once by the same attempt. ``overtook``:
+    rows that were applied before an earlier one about the same document."""
 
     applied: int = 0
     replayed: int = 0
     unchanged: int = 0
     skipped: int = 0
     retried: int = 0
-    overtaken: int = 0
+    overtook: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
 
@@ -37,8 +37,8 @@ class Counts:
             f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
         )
-        if self.overtaken:
-            said += f", {self.overtaken} applied after a later row about the same document"
+        if self.overtook:
+            said += f", {self.overtook} APPLIED BEFORE AN EARLIER ROW about the same document"
         return said
 
 
@@ -56,7 +56,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
     for message in messages:
         if isinstance(message, TaskWritten):
             each = message.counts
-            for name in ("applied", "replayed", "unchanged", "skipped", "retried", "overtaken"):
+            for name in ("applied", "replayed", "unchanged", "skipped", "retried", "overtook"):
                 setattr(counts, name, getattr(counts, name) + getattr(each, name))
             counts.examples += each.examples[: _EXAMPLES_MAX - len(counts.examples)]
             counts.dead_letters += each.dead_letters

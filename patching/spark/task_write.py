@@ -15,6 +15,7 @@ from .counts import Counts, TaskWritten
 from .dead_letters import DeadLetters
 from .idempotency import RowKeys, row_keys
 from .options import Options
+from .row_order import RowOrder
 from .values import encode
 
 if TYPE_CHECKING:
@@ -82,10 +83,12 @@ class WriteFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``ordinal``: its place among those of the partition, from 0."""
+    """``ordinal``: its place among those of the partition, from 0. ``document``: catalog and key,
+    of a row that is good."""
 
     ordinal: int
     values: Mapping[str, Any]
+    document: tuple[str, str] | None = None
 
 
 def write_rows(
@@ -121,6 +124,7 @@ class _Writing:
         self._attempt = attempt
         self._keys = keys
         self._counts = Counts()
+        self._order = RowOrder()
         self._letters: DeadLetters | None = None
         if options.dead_letter_path is not None:
             name = f"{attempt.origin}-{attempt.partition}-{attempt.number}-{attempt.id}"
@@ -163,12 +167,12 @@ class _Writing:
             key = self._keys.key(text)
         if key is not None:
             text = _with_idempotency_key(text, key)
-        return BulkLine(text, key is not None, (asked.catalog, asked.key), row)
+        document = (asked.catalog, asked.key)
+        return BulkLine(text, key is not None, _Row(row.ordinal, row.values, document))
 
     def _note(self, answer: BulkAnswer) -> None:
         counts = self._counts
         counts.retried += answer.sends > 1
-        counts.overtaken += answer.overtaken
         if not answer.decided:
             self._leave_undecided(answer)
         elif answer.error is not None:
@@ -177,6 +181,7 @@ class _Writing:
         elif answer.changed:
             counts.applied += 1
             counts.replayed += answer.replayed
+            counts.overtook += self._order.overtakes(answer.line.subject.document, answer.content)
         else:
             counts.unchanged += 1
 

@@ -131,7 +131,7 @@ def run(server: Scripted, clock: Clock) -> Iterator[Run]:
 def test_lines_go_out_in_requests_and_answers_come_in_order(server: Scripted, run: Run) -> None:
     answers = run("a b c d e", lines_max=2)
     assert server.requests == [["a", "b"], ["c", "d"], ["e"]]
-    assert [answer.line.document for answer in answers] == ["a", "b", "c", "d", "e"]
+    assert [answer.line.subject for answer in answers] == ["a", "b", "c", "d", "e"]
     assert all(answer.changed and answer.sends == 1 for answer in answers)
 
 
@@ -270,9 +270,3 @@ def test_an_answer_that_is_none_is_not_taken_for_one(server: Scripted, run: Run)
     server.script = [lambda _: [{"index": 7, **APPLIED}]]
     (answer,) = run("a")
     assert (answer.decided, answer.applied) == (False, "unknown")
-
-
-def test_a_line_that_a_later_one_overtook_is_told(server: Scripted, run: Run) -> None:
-    server.script = [lambda _: [problem(LATE), APPLIED, problem(LATE), APPLIED]]
-    answers = run("x1 y2 z3 x4")
-    assert [answer.overtaken for answer in answers] == [True, False, False, False]

@@ -40,7 +40,7 @@ def lines(count: int) -> list[BulkLine]:
         asked = {"catalog": "c", "key": "k", "op": "patch", "patch": [operation]}
         return json.dumps({**asked, "idempotency_key": f"key-{number}"}).encode()
 
-    return [BulkLine(text(number), keyed=True, document="k") for number in range(count)]
+    return [BulkLine(text(number), keyed=True) for number in range(count)]
 
 
 def log(transport: Transport) -> Any:
