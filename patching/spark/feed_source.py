@@ -164,8 +164,9 @@ class _FeedReader(DataSourceStreamReader):
 class PlainFeedReader(_FeedReader):
     """For Spark 4.1, which doesn't say where it stands when it asks how far there is to go.
 
-    So the first micro-batch after a restart isn't bounded by maxRowsPerTrigger, and
-    ``availableNow`` takes all that there is in one of them.
+    It asks before it asks for the initial offset, too, and a checkpoint may be further than that.
+    So the first micro-batch of each run isn't bounded by maxRowsPerTrigger, and ``availableNow``
+    takes all that there is in one of them.
     """
 
     _told: int | None = None
