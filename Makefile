@@ -8,15 +8,20 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo test test-fast systems lint bench serve clean libraries
+.PHONY: help demo demo-spark test test-fast systems lint bench serve clean libraries java
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's changes
 	@$(BIN)/gateway demo $(ARGS)
+
+demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's packages in step, by Spark
+	@examples/apt-lists.sh $(VENV)/debian
+	@$(BIN)/python examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
 test: $(INSTALLED) libraries ## all tests, on a real MongoDB that is started for them
 	@$(BIN)/python -m pytest $(ARGS)
@@ -63,6 +68,18 @@ $(INSTALLED): pyproject.toml
 	echo "Installing into $(VENV) ..."; \
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,embedded]'
 	@touch $@
+
+$(INSTALLED_SPARK): $(INSTALLED)
+	@echo "Installing Spark into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,spark]'
+	@touch $@
+
+# Asked for first: Spark is large, and nothing without it.
+java:
+	@if ! command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null; then \
+	  echo "make: Spark needs Java 17 or 21: apt-get install openjdk-17-jre-headless" >&2; \
+	  exit 1; \
+	fi
 
 # The mongod of the extra `embedded` needs two system libraries; a mongod on PATH comes with its own.
 libraries:

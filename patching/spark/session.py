@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,8 @@ _worker_error = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|\w+)): (.+)$",
 def command_session(master: str | None, driver_memory: str | None) -> Iterator[SparkSession]:
     """A session, stopped in the end. What ``spark-submit`` was told wins over the defaults here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Said of every pandas that is newer than PySpark; frames of pandas aren't used here.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 

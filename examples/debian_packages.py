@@ -1,0 +1,150 @@
+"""Debian's packages as a catalog, kept in step with the lists of its suites.
+
+    python examples/debian_packages.py FOLDER
+
+FOLDER has lists as `apt-get update` leaves them (see apt-lists.sh). The largest of them, a release,
+is loaded into an empty catalog. Then the state wanted is that list together with all others, the
+updates and security fixes, as a machine sees it that installs from all of them: how little has to
+be sent for that is printed, and that a third time sends nothing.
+
+The gateway and its MongoDB are started here and thrown away. Needs the extras `embedded` and
+`spark`, and Java 17 or 21.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from patching.client import CatalogRoutes, Transport
+from patching.spark.java import JavaMissing, require_java
+from patching.spark.packages_index import LISTS, Index, IndexUnreadable, indexes, packages
+from patching.spark.session import Shown, command_session
+from patching.spark.sync import SyncReport, sync
+
+CATALOG = "debian/bookworm"
+_READY_S = 90.0
+_PATCHES_SHOWN = 3
+_PATCH_CHARACTERS = 300
+_console = Console()
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=LISTS)
+@click.option("--driver-memory", default="1g", help="Of Spark. Default: 1g.")
+def main(folder: Path, driver_memory: str) -> None:
+    """Load a Debian release, then bring its updates in."""
+    lists = sorted(indexes(folder), key=lambda index: -index.path.stat().st_size)
+    if len(lists) < 2:
+        raise click.ClickException(
+            f"{folder} has {len(lists)} lists of packages, two are needed: examples/apt-lists.sh"
+        )
+    try:
+        require_java()
+        with tempfile.TemporaryDirectory(prefix="debian-packages-") as scratch, _gateway() as url:
+            show(url, lists, Path(scratch), driver_memory)
+    except (JavaMissing, IndexUnreadable) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> None:
+    """Three syncs, and a table of what each of them sent."""
+    steps = [
+        (f"{lists[0].suite} into an empty catalog", lists[:1]),
+        (f"with {', '.join(index.suite for index in lists[1:])}", lists),
+        ("the same once more", lists),
+    ]
+    table = Table(title=f"Catalog {CATALOG}: a document for each package")
+    table.add_column("wanted", overflow="fold")
+    for name in ("unchanged", "created", "patched", "deleted", "seconds"):
+        table.add_column(name, justify="right")
+    reports: list[SyncReport] = []
+    with (
+        command_session("local[2]", driver_memory) as spark,
+        Shown(spark, _console) as progress,
+    ):
+        for number, (title, chosen) in enumerate(steps):
+            _console.print(f"[bold]{escape(title)}")
+            folder = scratch / str(number)
+            folder.mkdir()
+            wanted = packages(spark, chosen, folder)
+            report = sync(wanted, CATALOG, url=url, delete=True, message=title, progress=progress)
+            if not report.in_step:
+                raise click.ClickException(f"not all is as wanted: {report}")
+            reports.append(report)
+            counts = [report.unchanged, report.created, report.patched, report.deleted]
+            table.add_row(title, *(f"{n:,}" for n in counts), f"{report.seconds:.1f}")
+    _console.print(table)
+    with Transport(url) as transport:
+        _show_patches(CatalogRoutes(transport, CATALOG), reports[0].revision + reports[0].sent)
+    if reports[-1].sent:
+        raise click.ClickException("the same state once more sent something")
+
+
+def _show_patches(routes: CatalogRoutes, after: int) -> None:
+    """A few of the changes that the second sync made."""
+    shown = 0
+    size_bytes = 0
+    page = routes.commits(after, limit=1000)
+    count = len(page.commits)
+    for commit in page.commits:
+        for change in commit.changes:
+            text = _encoded(change.patch)
+            size_bytes += len(text)
+            if change.action == "patch" and shown < _PATCHES_SHOWN:
+                shown += 1
+                cut = text if len(text) <= _PATCH_CHARACTERS else text[:_PATCH_CHARACTERS] + " …"
+                _console.print(f"{escape(change.key or '')}: {escape(cut)}", soft_wrap=True)
+    if count:
+        _console.print(f"a change takes {size_bytes / count:,.0f} bytes on average")
+
+
+def _encoded(patch: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(patch).decode()
+
+
+@contextmanager
+def _gateway() -> Iterator[str]:
+    """`gateway serve` with a MongoDB of its own in a temporary folder; its address."""
+    _console.print("Starting MongoDB and two gateway workers …")
+    with tempfile.TemporaryDirectory(prefix="debian-packages-mongod-") as data:
+        command = [sys.executable, "-m", "gateway.cli", "serve", "--embedded", "--workers=2"]
+        command += ["--bind=127.0.0.1:0", f"--data-dir={data}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            yield _ready(process)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _ready(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    until = time.monotonic() + _READY_S
+    while (left_s := until - time.monotonic()) > 0 and process.poll() is None:
+        readable, _, _ = select.select([process.stdout], [], [], left_s)
+        line = process.stdout.readline() if readable else ""
+        if match := re.search(r"ready at (http://\S+)", line):
+            return match[1]
+        if not line:
+            break
+    raise click.ClickException("the gateway did not become ready")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The command ``patching-spark``: what it prints, its exit codes, and how Spark starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+import patching.spark.session
+from patching.spark.cli import main
+from tests.service import RunningGateway
+
+from .test_sync import Catalog
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
+    found = Catalog(spark, gateway, catalog)
+    yield found
+    found.transport.close()
+
+
+@pytest.fixture
+def run(there: Catalog, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command over the session of the tests, which goes on."""
+
+    @contextmanager
+    def session(*_: Any) -> Iterator[Any]:
+        yield there.spark
+
+    monkeypatch.setattr(patching.spark.session, "command_session", session)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--url", there.url])
+
+    return invoke
+
+
+def lines(path: Path, documents: dict[str, Any]) -> str:
+    path.write_text(
+        "".join(json.dumps({"key": k, "document": v}) + "\n" for k, v in documents.items())
+    )
+    return str(path)
+
+
+def test_a_catalog_is_brought_in_step(there: Catalog, run: Any, tmp_path: Path) -> None:
+    there.put({"a": 1, "gone": 1})
+    source = lines(tmp_path / "wanted.jsonl", {"a": {"x": 1}, "ключ": [1]})
+
+    result = run("sync", source, there.name, "--delete", "--message", "nightly")
+
+    assert result.exit_code == 0, result.output
+    assert there.documents() == {"a": {"x": 1}, "ключ": [1]}
+    assert there.routes.commits(2).commits[0].message == "nightly"
+    assert run("sync", source, there.name, "--delete").exit_code == 0
+
+
+def test_a_plan_is_made_and_replayed(there: Catalog, run: Any, tmp_path: Path) -> None:
+    there.put({"a": 1})
+    source = lines(tmp_path / "wanted.jsonl", {"a": 2, "b": 2})
+    plan = str(tmp_path / "plan")
+
+    assert run("sync", source, there.name, "--plan", plan).exit_code == 0
+    assert there.documents() == {"a": 1}
+    there.put({"a": 3})
+    replayed = run("replay", plan)
+
+    assert replayed.exit_code == 3
+    assert "key 'a': precondition_failed" in replayed.output
+    assert there.documents() == {"a": 3, "b": 2}
+
+
+def test_exports_and_contention(there: Catalog, run: Any, tmp_path: Path) -> None:
+    there.put({"a": 1})
+    there.put({"a": 2})
+    export, history, plot = (str(tmp_path / name) for name in ("export", "history", "p.svg"))
+
+    assert run("export", there.name, export).exit_code == 0
+    assert run("export", there.name, history, "--history").exit_code == 0
+    assert run("contention", there.name, "--by", "message", "--plot", plot).exit_code == 0
+
+    assert json.loads(next(Path(export).glob("part-*")).read_text()) == {"key": "a", "document": 2}
+    assert list(Path(history).glob("date=*/*.parquet"))
+    assert "<svg" in Path(plot).read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["sync", "{missing}.jsonl", "c"], 1, "does not exist"),
+        (["sync", "{broken}", "c"], 1, "key 'a': 2 rows have this key"),
+        (["sync", "{broken}", "c", "--option", "batchsise=1"], 1, "nearest is 'batchSize'"),
+        (["sync", "{broken}", "c", "--option", "x"], 2, "write it as NAME=VALUE"),
+        (["export", "c", "x", "--after", "1"], 2, "--after goes with --history"),
+        (["export", "no-such-catalog", "x"], 1, "there is no catalog 'no-such-catalog'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    run: Any, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"key": "a", "document": 1}\n' * 2)
+    places = {"missing": str(tmp_path / "missing"), "broken": str(broken)}
+    result = run(*(argument.format(**places) for argument in arguments))
+    assert (result.exit_code, said in result.output) == (code, True), result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("version", [None, 'openjdk version "11.0.2" 2019-01-15'])
+def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | None) -> None:
+    """Nothing is started: neither Java nor Spark."""
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    if version is not None:
+        java = tmp_path / "java"
+        java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+        java.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "patching.spark", "replay", "x", "--url", "http://127.0.0.1:1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("apt-get install openjdk-17-jre-headless\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
+    submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
+    assert submit is not None
+    source = lines(tmp_path / "wanted.jsonl", {"a": 1})
+    done = subprocess.run(
+        [
+            *(submit, "--master", "local[1]", "--driver-memory", "512m"),
+            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *(str(ROOT / "patching" / "spark" / "__main__.py"), "sync", source, there.name),
+            *("--url", there.url),
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert there.documents() == {"a": 1}
