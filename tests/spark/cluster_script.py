@@ -1,6 +1,6 @@
-"""Run by `test_sink_cluster`: two executors, one of which is killed, and tasks that run twice.
+"""Run by `test_sink_cluster`: two executors, one of which is killed.
 
-    python -m tests.spark.cluster_script speculation|executor URL CATALOG FOLDER
+    python -m tests.spark.cluster_script URL CATALOG FOLDER
 
 Each of three partitions appends its numbers to a document's log. What ran is left in FOLDER, a file
 ``partition-attempt`` each.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,21 +23,20 @@ from patching.client import CatalogRoutes, RequestError, Transport
 from patching.spark import register
 from tests.spark.conftest import spark_settings
 
-ROWS = 150
+ROWS = 400
 _BATCH = 10
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-def main(case: str, url: str, catalog: str, folder: str) -> None:
+def main(url: str, catalog: str, folder: str) -> None:
     spark = session(Path(folder))
     ids = spark.range(0, 3 * ROWS, 1, 3)
     patch = """concat('[{"op": "add", "path": "/log/-", "value": ', id, '}]')"""
     rows = ids.selectExpr(f"concat('k', id div {ROWS}) AS key", f"{patch} AS patch")
     kind = "key string, patch string"
-    rows = rows.mapInArrow(slow_at_first(folder, case == "speculation"), kind)
+    rows = rows.mapInArrow(noted(folder), kind)
     writer = rows.write.format("metadata").mode("append").option("url", url)
-    if case == "executor":
-        threading.Thread(target=kill_an_executor, args=(url, catalog), daemon=True).start()
+    threading.Thread(target=kill_an_executor, args=(url, catalog), daemon=True).start()
     writer.option("catalog", catalog).option("batchSize", 5).save()
     spark.stop()
 
@@ -47,11 +45,6 @@ def session(folder: Path) -> Any:
     builder = SparkSession.builder.master("local-cluster[2,2,512]")
     settings = {
         "spark.executor.memory": "512m",
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.quantile": "0.3",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.minTaskRuntime": "100ms",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH),
     }
     for name, value in (spark_settings(folder / "spark") | settings).items():
@@ -62,19 +55,14 @@ def session(folder: Path) -> Any:
     return spark
 
 
-def slow_at_first(folder: str, wait: bool) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The first attempt of partition 0 stops half-way, until there is another attempt of it."""
+def noted(folder: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Passes the rows on, and leaves a file behind that says who did."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         assert context is not None
-        partition, attempt = context.partitionId(), context.attemptNumber()
-        Path(folder, f"{partition}-{attempt}").touch()
-        for number, batch in enumerate(batches):
-            if wait and partition == attempt == 0 and number == ROWS // _BATCH // 2:
-                while not Path(folder, "0-1").exists():
-                    time.sleep(0.01)
-            yield batch
+        Path(folder, f"{context.partitionId()}-{context.attemptNumber()}").touch()
+        yield from batches
 
     return run
 
@@ -85,9 +73,8 @@ def kill_an_executor(url: str, catalog: str) -> None:
         reached = False
         while not reached:
             with suppress(RequestError):
-                reached = routes.read().revision > ROWS
+                reached = routes.read().revision > ROWS // 2
     executors = [each for each in psutil.Process().children(recursive=True) if is_executor(each)]
-    print(f"executors: {len(executors)}", flush=True)
     executors[0].kill()
 
 

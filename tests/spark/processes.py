@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 from typing import Any
 
 import psutil
+
+from tests.spark.conftest import ROOT
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:
@@ -36,3 +42,27 @@ def kill(processes: list[psutil.Process]) -> int:
             each.kill()
             killed += 1
     return killed
+
+
+def run(module: str, *arguments: str) -> None:
+    """A script with a session of its own, and an end to all that it started."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
+    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(
+        (sys.executable, "-m", module, *arguments),
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a group of its own, so that all of it can be ended
+    )
+    started = psutil.Process(process.pid)
+    try:
+        said, _ = process.communicate(timeout=240)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            kill([*started.children(recursive=True), started])
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said[-5000:]

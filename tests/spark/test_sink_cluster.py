@@ -1,33 +1,29 @@
-"""Tasks that run twice at a time, and an executor that is lost: each row is applied once."""
+"""A lost executor, speculative tasks, attempts that run at once: each row is applied once."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from contextlib import suppress
+import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from patching.client import CatalogRoutes, Transport
 from tests.service import RunningGateway
-from tests.spark.conftest import ROOT
-from tests.spark.processes import kill
+from tests.spark.processes import run
 
-_ROWS = 150
+_ROWS = 400
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", ["speculation", "executor"])
-def test_each_row_is_applied_once(
+@pytest.mark.parametrize(("script", "rows"), [("cluster_script", 400), ("speculation_script", 120)])
+def test_a_cluster_applies_nothing_twice(
     java: None,  # noqa: ARG001
     gateway: RunningGateway,
     catalog: str,
     routes: CatalogRoutes,
     tmp_path: Path,
-    case: str,
+    script: str,
+    rows: int,
 ) -> None:
     with Transport(gateway.url) as transport:
         for number in range(3):
@@ -35,32 +31,49 @@ def test_each_row_is_applied_once(
             transport.request("PUT", path, json={"log": []})
     ran = tmp_path / "ran"
     ran.mkdir()
-    run(case, gateway.url, catalog, str(ran))
+    run(f"tests.spark.{script}", gateway.url, catalog, str(ran))
     documents = routes.export().documents
     for number in range(3):
-        numbers = list(range(number * _ROWS, (number + 1) * _ROWS))
-        assert documents[f"k{number}"] == {"log": numbers}
+        assert documents[f"k{number}"] == {"log": list(range(number * rows, (number + 1) * rows))}
     attempts = {path.name for path in ran.iterdir() if path.is_file()}
     assert len(attempts) > 3, "something was to run twice"
-    if case == "speculation":
-        assert {"0-0", "0-1"} <= attempts
 
 
-def run(*arguments: str) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
-    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    process = subprocess.Popen(
-        (sys.executable, "-m", "tests.spark.cluster_script", *arguments),
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    started = psutil.Process(process.pid)
-    try:
-        said, _ = process.communicate(timeout=240)
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            kill([*started.children(recursive=True), started])
-    assert process.returncode == 0, said[-5000:]
+def test_attempts_at_the_same_time_apply_nothing_twice(
+    java: None,  # noqa: ARG001
+    gateway: RunningGateway,
+    catalog: str,
+    routes: CatalogRoutes,
+) -> None:
+    """As speculative execution has them, from the first row to the last."""
+    import pyarrow as pa
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from patching.spark.columns import Columns
+    from patching.spark.counts import TaskWritten
+    from patching.spark.options import WRITE, Options
+    from patching.spark.task_write import Attempt, write_rows
+
+    given = {"url": gateway.url, "catalog": catalog, "batchSize": "20"}
+    options = Options.parse(given, WRITE)
+    columns = Columns(StructType([StructField(n, StringType()) for n in ("key", "patch")]), options)
+    with Transport(gateway.url) as transport:
+        transport.request("PUT", f"/v1/catalogs/{catalog}/documents/k", json={"log": []})
+    patches = [f'[{{"op": "add", "path": "/log/-", "value": {n}}}]' for n in range(_ROWS)]
+    batches = pa.table({"key": ["k"] * _ROWS, "patch": patches}).to_batches(64)
+    written: list[TaskWritten] = []
+    start = threading.Barrier(2)
+
+    def attempt(number: int) -> None:
+        start.wait()
+        written.append(write_rows(batches, columns, options, Attempt("job", 0, number, number)))
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert routes.export().documents["k"]["log"] == list(range(_ROWS))
+    assert [each.counts.applied for each in written] == [_ROWS] * 2
+    assert sum(each.counts.replayed for each in written) == _ROWS
+    assert not any(each.counts.overtook for each in written)
