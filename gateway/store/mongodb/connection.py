@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
+from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
@@ -20,6 +22,7 @@ from pymongo.write_concern import WriteConcern
 
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import records
+from gateway.store.mongodb.elections import ask_primary, known_election
 from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -43,7 +46,10 @@ class Connection:
         self.documents = self.database["documents"]
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
         self._has_indexes = False
+        self._lock = Lock()
         self._seen_until: Timestamp | None = None
+        # The primary whose last write is among what was seen; "" before any was asked.
+        self._election: ObjectId | str | None = ""
 
     def ensure_indexes(self) -> None:
         """Make the indexes, once for each connection: before its first read, at the latest.
@@ -58,17 +64,21 @@ class Connection:
 
     @contextmanager
     def reading(self) -> Iterator[ClientSession]:
-        """Reads that see everything this process has seen or written, whichever member answers.
+        """Reads that see every acknowledged write, by whatever process, whichever member answers.
 
         A member that has just become primary may for a moment answer from before its election;
-        told the latest time that was seen, it waits until it has caught up. Raises Unreachable.
+        told the time of its last write, it waits until a majority has that. Raises Unreachable,
+        also where another one became primary meanwhile: it may have answered without being told.
         """
         self.ensure_indexes()
         with reaching(), self.client.start_session(causal_consistency=True) as session:
+            election = self._meet_primary()
             if self._seen_until is not None:
                 session.advance_operation_time(self._seen_until)
             yield session
             self._saw(session)
+            if known_election(self.client) != election:
+                raise Unreachable("the primary changed during a read")
 
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
@@ -101,10 +111,20 @@ class Connection:
             raise Unreachable(str(error)[:500]) from error
         return set()
 
+    def _meet_primary(self) -> ObjectId | str | None:
+        """The election of the primary, once its last write is among what was seen."""
+        if known_election(self.client) != self._election:
+            with self.client.start_session(causal_consistency=True) as session:
+                election = ask_primary(self.client, session)
+                self._saw(session)
+                self._election = election
+        return self._election
+
     def _saw(self, session: ClientSession) -> None:
         time = session.operation_time
-        if time is not None and (self._seen_until is None or time > self._seen_until):
-            self._seen_until = time
+        with self._lock:
+            if time is not None and (self._seen_until is None or time > self._seen_until):
+                self._seen_until = time
 
 
 class Part:

@@ -1,0 +1,43 @@
+"""Which election made the primary that answers, and from when on it is up to date.
+
+A new primary has every write that was acknowledged, but a majority read on it answers from the
+last state that it knows a majority to have, and it learns of acknowledgements later than those
+who waited for them. Until it has committed something of its own, its majority reads may be older
+than what its predecessor answered. The time of its last write, asked for once it is primary, is
+later than all that: a read told to see that time sees everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson.objectid import ObjectId
+from pymongo import MongoClient
+from pymongo.client_session import ClientSession
+from pymongo.read_preferences import ReadPreference
+
+from gateway.store.contract import Unreachable
+
+
+def known_election(client: MongoClient[Any]) -> ObjectId | None:
+    """Of the primary that the driver would ask now; no I/O.
+
+    None where it knows of no primary, and on a sharded cluster, whose primaries it never sees.
+    """
+    for server in client.topology_description.server_descriptions().values():
+        if server.server_type_name == "RSPrimary":
+            return server.election_id
+    return None
+
+
+def ask_primary(client: MongoClient[Any], session: ClientSession) -> ObjectId | None:
+    """The primary's election; None on a sharded cluster.
+
+    Afterwards the session's operation time is not before the last write that the primary has.
+    Raises Unreachable where it has stepped down, and the driver's errors.
+    """
+    hello = client.admin.command("hello", session=session, read_preference=ReadPreference.PRIMARY)
+    if not hello["isWritablePrimary"]:
+        raise Unreachable("there is no primary at the moment")
+    election: ObjectId | None = hello.get("electionId")
+    return election

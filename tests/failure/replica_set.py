@@ -1,0 +1,225 @@
+"""Three mongods as one replica set, whose members can be killed, stepped down and told to stall.
+
+Small enough for a machine of two cores, and quick to elect: about two seconds after a primary is
+killed there is another one.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure, PyMongoError
+
+from gateway.store.embedded_binary import find_mongod
+from gateway.store.embedded_process import last_log_lines, start_bound_process
+
+NAME: Final = "failover"
+_OPTIONS: Final = (
+    f"--replSet={NAME}",
+    "--bind_ip=127.0.0.1",
+    "--nounixsocket",
+    "--logappend",
+    "--wiredTigerCacheSizeGB=0.25",
+    "--oplogSize=64",  # MB
+    "--setParameter=diagnosticDataCollectionEnabled=false",
+    "--setParameter=enableTestCommands=1",  # fail points
+)
+# Each follows the primary itself, so that a test knows who has what.
+_SETTINGS: Final = {
+    "electionTimeoutMillis": 2000,
+    "heartbeatIntervalMillis": 500,
+    "chainingAllowed": False,
+}
+_START_S: Final = 60.0
+_POLL_S: Final = 0.02
+_T = TypeVar("_T")
+
+
+class Member:
+    """One mongod with its data and a connection of its own to it."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.port = port
+        self.address = f"127.0.0.1:{port}"
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client = MongoClient[dict[str, Any]](
+            f"mongodb://{self.address}/?directConnection=true",
+            serverSelectionTimeoutMS=2000,
+            connect=False,
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Returns when it answers; it has its place in the set some time later."""
+        if self.running:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        log = self._directory / "mongod.log"
+        command = (
+            str(find_mongod()),
+            f"--dbpath={self._directory}",
+            f"--port={self.port}",
+            f"--logpath={log}",
+            *_OPTIONS,
+        )
+        output = self._directory / "mongod.out"
+        self._process = start_bound_process(command, output, lambda _: None)
+        _until(self._answers, lambda: f"{self.address}: {last_log_lines(log)}")
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def hello(self) -> dict[str, Any]:
+        """{} where it doesn't answer."""
+        try:
+            return dict(self.client.admin.command("hello")) if self.running else {}
+        except PyMongoError:
+            return {}
+
+    @contextmanager
+    def stalled(self, fail_point: str, **data: Any) -> Iterator[None]:
+        """With a fail point of the server switched on; nothing is asked of a member that died."""
+        admin = self.client.admin
+        admin.command("configureFailPoint", fail_point, mode="alwaysOn", data=data)
+        try:
+            yield
+        finally:
+            if self.running:
+                admin.command("configureFailPoint", fail_point, mode="off")
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return self.running and probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class ReplicaSet:
+    """Entered, it has a primary and two secondaries; left, nothing of it runs."""
+
+    def __init__(self, directory: Path) -> None:
+        with ExitStack() as stack:
+            # All at once, so that they differ.
+            probes = [stack.enter_context(socket.socket()) for _ in range(3)]
+            for probe in probes:
+                probe.bind(("127.0.0.1", 0))
+            ports = [int(probe.getsockname()[1]) for probe in probes]
+        self.members = [Member(directory / f"member{port}", port) for port in ports]
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://{','.join(m.address for m in self.members)}/?replicaSet={NAME}"
+
+    def primary(self) -> Member | None:
+        """The member that takes writes; of two that both say so, the one elected later."""
+        claims = [(member.hello(), member) for member in self.members]
+        elected = [(h["electionId"], m) for h, m in claims if h.get("isWritablePrimary")]
+        return max(elected, key=lambda each: each[0])[1] if elected else None
+
+    def await_primary(self, *, other_than: Member | None = None, timeout_s: float = 30) -> Member:
+        def found() -> Member | None:
+            primary = self.primary()
+            return primary if primary is not other_than else None
+
+        return _until(found, self._state, timeout_s)
+
+    def await_healthy(self) -> Member:
+        """Start what doesn't run; the primary, once both others follow it."""
+        for member in self.members:
+            member.start()
+
+        def primary_with_secondaries() -> Member | None:
+            hellos = [member.hello() for member in self.members]
+            primary = self.primary()
+            followed = sum(
+                bool(h.get("secondary"))
+                and primary is not None
+                and h.get("primary") == primary.address
+                for h in hellos
+            )
+            return primary if followed == len(self.members) - 1 else None
+
+        return _until(primary_with_secondaries, self._state)
+
+    def kill_primary(self) -> Member:
+        """SIGKILL; the member that it was."""
+        primary = self.await_primary()
+        primary.kill()
+        return primary
+
+    def leave_one_secondary(self) -> Member:
+        """Kill the primary and one more, so that none can be elected; the member that is left."""
+        primary = self.await_primary()
+        left, other = [member for member in self.members if member is not primary]
+        other.kill()
+        primary.kill()
+        return left
+
+    def step_down(self) -> Member:
+        """The primary hands over, and won't come back for a while; the member that it was."""
+        primary = self.await_primary()
+
+        def accepted() -> bool:
+            try:
+                primary.client.admin.command("replSetStepDown", 3, secondaryCatchUpPeriodSecs=2)
+            except OperationFailure:
+                return False  # no secondary has caught up with it so far
+            return True
+
+        _until(accepted, self._state)
+        return primary
+
+    def __enter__(self) -> Self:
+        try:
+            for member in self.members:
+                member.start()
+            members = [{"_id": n, "host": m.address} for n, m in enumerate(self.members)]
+            self.members[0].client.admin.command(
+                "replSetInitiate", {"_id": NAME, "members": members, "settings": _SETTINGS}
+            )
+            self.await_healthy()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for member in self.members:
+            member.kill()
+            member.client.close()
+
+    def _state(self) -> str:
+        return "; ".join(f"{m.address}: {m.hello() or 'no answer'}" for m in self.members)
+
+
+def _until(
+    condition: Callable[[], _T | None], state: Callable[[], str], timeout_s: float = _START_S
+) -> _T:
+    """The first true result; AssertionError with the state where there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {state()}"
+        time.sleep(_POLL_S)
+    return result
