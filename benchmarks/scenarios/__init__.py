@@ -14,6 +14,9 @@ from benchmarks.scenarios import (
     many_documents,
     patch_apply,
     reads,
+    spark_memory,
+    spark_sink,
+    spark_sync,
     time_travel,
     transactions,
     watchers,
@@ -34,7 +37,10 @@ SCENARIOS: dict[str, Scenario] = {
     "watchers": watchers.run,
     "compaction": compaction.run,
     "worker-classes": worker_classes.run,
+    "spark-sink": spark_sink.run,
+    "spark-sync": spark_sync.run,
+    "spark-memory": spark_memory.run,
 }
 
-ONLY_BY_NAME = frozenset({"worker-classes"})
-"""Not part of a whole run: they compare settings, and have no target."""
+ONLY_BY_NAME = frozenset({"worker-classes", "spark-sink", "spark-sync", "spark-memory"})
+"""Not part of a whole run: they compare settings and have no target, or need Java and Spark."""

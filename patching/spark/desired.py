@@ -65,8 +65,8 @@ def read_desired(
     raise ValueError(f"there is no format {chosen!r}; there are {', '.join(FORMATS)}")
 
 
-def wanted_rows(desired: DataFrame, key: str, document: str | None) -> DataFrame:
-    """(key string, copies long, value): one row for each key, whatever came how often.
+def wanted_rows(desired: DataFrame, key: str, document: str | None, partitions: int) -> DataFrame:
+    """(key string, copies long, value): one row for each key, in so many ``partitions`` by key.
 
     ``document`` None: the column ``document`` where there is one, else all columns but the key, as
     one object. ValueError for columns that can't be.
@@ -86,8 +86,12 @@ def wanted_rows(desired: DataFrame, key: str, document: str | None) -> DataFrame
         value = F.struct(*[F.col(_quoted(name)) for name in names if name != key])
     rows = desired.select(F.col(_quoted(key)).cast("string").alias("key"), value.alias("value"))
     _require_json(rows.schema["value"].dataType, document)
-    return rows.groupBy("key").agg(
-        F.count(F.lit(1)).alias("copies"), F.first("value").alias("value")
+    # Not as many as Spark takes by default, and keeps for what is persisted: a task costs more than
+    # comparing a hundred documents.
+    return (
+        rows.repartition(partitions, "key")
+        .groupBy("key")
+        .agg(F.count(F.lit(1)).alias("copies"), F.first("value").alias("value"))
     )
 
 

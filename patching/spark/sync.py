@@ -68,7 +68,8 @@ def sync(
     Where somebody else writes a document between the look at it and the write, it is looked at
     again, in ``rounds`` rounds at most; in the end it is what is wanted here, made from what they
     left. Attributes are never touched. ``options`` are those of the data source, such as
-    ``batchSize``, ``token`` or ``retryTimeout``.
+    ``batchSize``, ``token`` or ``retryTimeout``; ``partitions`` is how many tasks read, compare and
+    send (default: as many as run at a time).
 
     Raises DesiredInvalid before anything is sent, for keys that are null, empty or there twice and
     for documents that are no JSON; ValueError for columns and options. What raises later (the
@@ -119,6 +120,7 @@ class _Work:
     prefix: str
     message: str | None
     progress: Progress
+    partitions: int
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:20])
     begun: float = field(default_factory=time.monotonic)
 
@@ -147,16 +149,19 @@ class _Work:
         if message:
             write_options["message"] = message
         writing = Options.parse(write_options, WRITE)
+        reading = Options.parse(read_options, READ)
+        partitions = reading.partitions or 1
         return cls(
             spark=spark,
-            wanted=wanted_rows(frame, key, document),
+            wanted=wanted_rows(frame, key, document, partitions),
             catalog=catalog,
-            reading=Options.parse(read_options, READ),
+            reading=reading,
             writing=writing,
             read_options=read_options,
             prefix=prefix,
             message=writing.message,
             progress=progress or (lambda _text: None),
+            partitions=partitions,
         )
 
     def sync(self, delete: bool, allow_empty: bool, rounds: int) -> SyncReport:
@@ -205,8 +210,10 @@ class _Work:
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
         """The rows of a plan, made from the catalog as ``revision`` has it."""
         self.progress(f"comparing with revision {revision}")
-        there = self._there(revision).select(
-            F.col("key").alias("there"), "etag", F.col("value").alias("content")
+        there = (
+            self._there(revision)
+            .select(F.col("key").alias("there"), "etag", F.col("value").alias("content"))
+            .repartition(self.partitions, "there")
         )
         how = "full_outer" if delete else "left_outer"
         joined = self.wanted.join(there, F.col("key") == F.col("there"), how)
