@@ -23,7 +23,7 @@ demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's pack
 	@examples/apt-lists.sh $(VENV)/debian
 	@$(BIN)/python examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
-test: $(INSTALLED) libraries ## all tests, on a real MongoDB that is started for them
+test: java $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-fast: $(INSTALLED) ## the tests that need no MongoDB
@@ -32,7 +32,7 @@ test-fast: $(INSTALLED) ## the tests that need no MongoDB
 systems: $(INSTALLED) libraries ## what the five systems do: a table of every behaviour and its test
 	@$(BIN)/python -m tests.systems $(ARGS)
 
-lint: $(INSTALLED) ## style, format and types
+lint: $(INSTALLED_SPARK) ## style, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
