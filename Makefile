@@ -76,8 +76,12 @@ $(INSTALLED_SPARK): $(INSTALLED)
 
 # Asked for first: Spark is large, and nothing without it.
 java:
-	@if ! command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null; then \
-	  echo "make: Spark needs Java 17 or 21: apt-get install openjdk-17-jre-headless" >&2; \
+	@if command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null; then exit 0; fi; \
+	install="apt-get install -y openjdk-17-jre-headless"; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$install -qq >/dev/null; \
+	else \
+	  echo "make: Spark needs Java 17 or 21; on Debian and Ubuntu: sudo $$install" >&2; \
 	  exit 1; \
 	fi
 
