@@ -30,6 +30,9 @@ class Extended:
     size_bytes: int
     """A bound of its size as compact JSON, for the next `apply_within` or `apply_extended`."""
 
+    examined: int
+    """The array items that were looked at, as `items_examined_max` counts them."""
+
     effective: list[dict[str, Json]]
     """The RFC 6902 patch that makes `content` of the document: no tests, indexes for keys. [] if no
     operation changed anything; `content` is then the document itself. It shares values with
@@ -61,16 +64,20 @@ def apply_extended(
     keyed array has two items with one key, also if it is this patch that makes the second.
     LimitExceeded. Pointers in errors are as the patch has them."""
     lowering = Lowering(document, patch.keyed, limits, document_bytes)
-    for operation in patch.operations:
-        step(lowering, operation)
-    size_bytes = lowering.application.checked_bytes(document)
+    try:
+        for operation in patch.operations:
+            step(lowering, operation)
+        size_bytes = lowering.application.checked_bytes(document)
+    except PatchError as error:
+        error.examined = lowering.locator.examined
+        raise
     effective = lowering.effective
     content = lowering.root if effective else document
     if len(effective) > limits.operations_max:
         effective = [{"op": "remove", "path": ""}]
         if content is not ABSENT:
             effective = [{"op": "add", "path": "", "value": content}]
-    return Extended(content, size_bytes, effective)
+    return Extended(content, size_bytes, lowering.locator.examined, effective)
 
 
 def step(lowering: Lowering, operation: ExtendedOperation) -> None:

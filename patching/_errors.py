@@ -26,9 +26,11 @@ class PatchError(Exception):
     `code` is stable and meant for programs, `detail` for people. `operation` is the index of the
     operation in the patch and `pointer` the JSON Pointer concerned; None where there is none.
     `detail` and `str()` show at most some 200 characters of any value. Errors can be pickled.
+    `examined` is how many array items an extended patch had looked at until then.
     """
 
     code: str = "patch_error"
+    examined: int = 0
 
     def __init__(
         self, detail: str, *, operation: int | None = None, pointer: str | None = None

@@ -51,6 +51,8 @@ class RevisionIs:
 
 # What the tests of one request may look through, as bytes of documents, each time counted.
 _TESTED_BYTES_MAX = 128 * 1024 * 1024
+# To look at an array item takes as long as to work through so many bytes of a document.
+ITEM_BYTES = 20
 
 Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
 
@@ -65,14 +67,25 @@ def speaks_of_content(compare: Compare) -> bool:
 
 
 def failed_compares(
-    compares: Sequence[Compare], look: Look, revision: int, limits: patching.Limits
+    compares: Sequence[Compare],
+    look: Look,
+    revision: int,
+    limits: patching.Limits,
+    spend: Callable[[int], None] = lambda _: None,
 ) -> list[FailedCompare]:
     """Those that are false, in order; ``revision`` is the catalog's.
 
-    Raises OverLimit where telling takes too long.
+    ``spend`` is told what telling took, as bytes of documents. Raises OverLimit where that is too
+    much.
     """
     failed = []
     tested_bytes = 0
+
+    def examined(items: int) -> None:
+        nonlocal tested_bytes
+        tested_bytes += items * ITEM_BYTES
+        spend(items * ITEM_BYTES)
+
     for index, compare in enumerate(compares):
         if isinstance(compare, RevisionIs):
             if compare.revision != revision:
@@ -85,21 +98,24 @@ def failed_compares(
             tested_bytes += live.size_bytes
             if tested_bytes > _TESTED_BYTES_MAX:
                 raise _too_much(tested_bytes)
-        reason = _why_false(compare, live, limits)
+        reason = _why_false(compare, live, limits, examined)
         if reason:
             failed.append(FailedCompare(index, compare.key, reason, live))
     return failed
 
 
 def _why_false(
-    compare: TokenIs | IsAbsent | Equals | Satisfies, live: Document | None, limits: patching.Limits
+    compare: TokenIs | IsAbsent | Equals | Satisfies,
+    live: Document | None,
+    limits: patching.Limits,
+    examined: Callable[[int], None],
 ) -> str:
     """Empty where the compare is true."""
     match compare:
         case IsAbsent():
             return "there is such a document" if live else ""
         case Satisfies():
-            return _why_unsatisfied(compare.tests, live, limits)
+            return _why_unsatisfied(compare.tests, live, limits, examined)
         case _ if live is None:
             return "there is no such document"
         case TokenIs():
@@ -109,17 +125,25 @@ def _why_false(
             return "" if patching.equal(live.content, compare.value) else "it holds another value"
 
 
-def _why_unsatisfied(tests: ExtendedPatch, live: Document | None, limits: patching.Limits) -> str:
+def _why_unsatisfied(
+    tests: ExtendedPatch,
+    live: Document | None,
+    limits: patching.Limits,
+    examined: Callable[[int], None],
+) -> str:
     content = live.content if live else ABSENT
     size_bytes = live.size_bytes if live else 0
     try:
-        patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
+        done = patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
+        examined(done.examined)
     except LimitExceeded as error:
+        examined(error.examined)
         # Neither true nor false: there is no telling.
         raise OverLimit(
             error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
         ) from error
     except PatchError as error:
+        examined(error.examined)
         return str(error)
     return ""
 

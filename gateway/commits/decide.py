@@ -100,6 +100,9 @@ class _Deciding:
                 error.catalog_revision = self._revision
             return Refused(error)
 
+    def _spend(self, work_bytes: int) -> None:
+        self._work_bytes += work_bytes
+
     def _document(self, key: str) -> Document | None:
         """The document or tombstone as the batch has left it so far."""
         return self.written.get(key) or self._view.documents[key]
@@ -116,7 +119,11 @@ class _Deciding:
         rebased_from = checked_conditions(request, self._document, self._revision, self._base)
         if request.compare:
             failed = failed_compares(
-                request.compare, self._document, self._revision, self._bounds.limits
+                request.compare,
+                self._document,
+                self._revision,
+                self._bounds.limits,
+                self._spend,
             )
             if failed:
                 if self._holds_already(request, [each.index for each in failed]):

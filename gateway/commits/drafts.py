@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import patching
+from gateway.commits.compares import ITEM_BYTES
 from gateway.commits.edits import Draft, EditLimits, Subject, draft_of, edited
 from gateway.commits.errors import DocumentNotFound, OverLimit, TargetExists
-from gateway.commits.requests import ApplyPatch, Get, KeyEdit, Merge, Move, Touch
+from gateway.commits.requests import ApplyPatch, EditAttributes, Get, KeyEdit, Merge, Move, Touch
 from gateway.model import Change, Document
 from patching import ABSENT, Absent, Json, Patch
 
@@ -17,6 +18,10 @@ _PATCHED_BYTES_MAX = 128 * 1024 * 1024
 # An RFC 6902 patch copies the containers on its way; a merge looks at all of them several times.
 _PATH_SHARE = 8
 _MERGE_TIMES = 4
+# An item put in or taken out moves those behind it.
+_SHIFT_SHARE = 80
+_UNCOUNTED_BYTES_MAX = 64 * 1024
+_IN_PLACE = ("replace", "test")
 
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
@@ -36,13 +41,17 @@ class Drafts:
     ) -> None:
         self._catalog = catalog
         self._document_of = document_of
-        self._limits = limits
+        self._work = _Work()
+        self._limits = replace(limits, spend=self._work.examined)
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         self._changed: dict[str, Draft] | None = None
-        self._patched_bytes = 0
         self.forced = False
-        self.work_bytes = 0
+
+    @property
+    def work_bytes(self) -> int:
+        """What it took so far, as bytes of documents."""
+        return self._work.total_bytes
 
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises.
@@ -60,6 +69,8 @@ class Drafts:
             before = self._draft(each.key)
             if isinstance(edit, ApplyPatch | Merge):
                 self._count_patch(edit, before.size_bytes)
+            elif isinstance(edit, EditAttributes):
+                self._require_room()
             subject = Subject(self._catalog, each.key, self._document_of(each.key))
             self._set(each.key, edited(before, edit, subject, self._limits))
 
@@ -92,22 +103,30 @@ class Drafts:
         if isinstance(edit, Merge):
             size_bytes *= _MERGE_TIMES
         elif isinstance(edit.patch, Patch):
-            size_bytes //= _PATH_SHARE
-        self._patched_bytes += size_bytes
-        if self._patched_bytes > _PATCHED_BYTES_MAX:
+            shifts = _shifts(edit.patch, size_bytes)
+            self._work.total_bytes += shifts
+            size_bytes = size_bytes // _PATH_SHARE + shifts
+        alone = not self._work.patched_bytes
+        self._work.patched_bytes += size_bytes
+        if not alone:  # one that does too much for itself is refused by its own limits
+            self._require_room()
+
+    def _require_room(self) -> None:
+        actual = self._work.patched_bytes
+        if actual > _PATCHED_BYTES_MAX:
             raise OverLimit(
-                f"the patches would work through {self._patched_bytes} bytes of documents, more"
+                f"the patches would work through {actual} bytes of documents, more"
                 f" than the {_PATCHED_BYTES_MAX} that one transaction may",
                 limit="patched_bytes_max",
                 maximum=_PATCHED_BYTES_MAX,
-                actual=self._patched_bytes,
+                actual=actual,
             )
 
     def _draft(self, key: str) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
             draft = draft_of(self._document_of(key))
-            self.work_bytes += draft.size_bytes
+            self._work.total_bytes += draft.size_bytes
         return draft
 
     def _set(self, key: str, draft: Draft) -> None:
@@ -124,6 +143,20 @@ class Drafts:
         if not _equal(before, draft.content):
             return True
         return document is not None and not _same_attributes(document, draft)
+
+
+class _Work:
+    """What patches took: against the request's later ones, and in all, against the batch."""
+
+    __slots__ = ("patched_bytes", "total_bytes")
+
+    def __init__(self) -> None:
+        self.patched_bytes = 0
+        self.total_bytes = 0
+
+    def examined(self, items: int) -> None:
+        self.patched_bytes += items * ITEM_BYTES
+        self.total_bytes += items * ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +206,17 @@ def recorded_change(
         attributes=draft.attributes,
     )
     return change, document
+
+
+def _shifts(patch: Patch, size_bytes: int) -> int:
+    """What its operations on items cost in an array of all of ``size_bytes``, as bytes."""
+    if size_bytes <= _UNCOUNTED_BYTES_MAX:
+        return 0
+    operations = patch.to_json()
+    places = [str(each["path"]) for each in operations if each["op"] not in _IN_PLACE]
+    places += [str(each["from"]) for each in operations if each["op"] == "move"]
+    shifting = sum(place.rpartition("/")[2].isdigit() for place in places)
+    return size_bytes * shifting // _SHIFT_SHARE
 
 
 def _same_attributes(document: Document, draft: Draft) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -23,8 +24,11 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class EditLimits:
+    """``spend`` is told how many array items a patch looked at, also one that fails."""
+
     patch: patching.Limits
     attributes_bytes_max: int
+    spend: Callable[[int], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,7 @@ def edited(
         return Draft(edit.value, attributes, edit.size_bytes, "put")
     if isinstance(edit, Delete):
         return Draft(ABSENT, None, 0, "delete")
-    content, size_bytes, patch = _patched(
-        draft.content, draft.size_bytes, edit, subject, limits.patch
-    )
+    content, size_bytes, patch = _patched(draft.content, draft.size_bytes, edit, subject, limits)
     if content is ABSENT:
         return Draft(ABSENT, None, 0, "delete")
     if draft.action in ("put", "delete"):
@@ -91,30 +93,33 @@ def _patched(
     size_bytes: int,
     edit: ApplyPatch | Merge,
     subject: Subject,
-    limits: patching.Limits,
+    limits: EditLimits,
 ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
     """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
     try:
         if isinstance(edit, Merge):
             if before is ABSENT:
                 raise DocumentNotFound(subject.catalog, subject.key)
-            return _merged(before, size_bytes, edit, limits)
+            return _merged(before, size_bytes, edit, limits.patch)
         if isinstance(edit.patch, patching.ExtendedPatch):
             after = patching.apply_extended(
-                before, edit.patch, limits=limits, document_bytes=size_bytes
+                before, edit.patch, limits=limits.patch, document_bytes=size_bytes
             )
+            limits.spend(after.examined)
             return after.content, after.size_bytes, after.effective
         content, size_bytes = patching.apply_within(
-            before, edit.patch, limits=limits, document_bytes=size_bytes
+            before, edit.patch, limits=limits.patch, document_bytes=size_bytes
         )
         return content, size_bytes, edit.patch.without_tests().to_json()
     except patching.DocumentAbsent:
         raise DocumentNotFound(subject.catalog, subject.key) from None
     except patching.LimitExceeded as error:
+        limits.spend(error.examined)
         raise OverLimit(
             error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
         ) from error
     except PatchError as error:
+        limits.spend(error.examined)
         document = subject.document
         current = (document.token, document.revision) if document and document.exists else None
         raise PatchDoesNotFit(error, subject.key, current) from error
@@ -145,7 +150,7 @@ def _with_attributes(
     elif isinstance(edit, Delete):
         after = {}
     else:
-        after, _, _ = _patched(before, len(_encode(before)), edit, subject, limits.patch)
+        after, _, _ = _patched(before, len(_encode(before)), edit, subject, limits)
         after = {} if after is ABSENT else after
     attributes = checked_attributes(after, subject.key, limits.attributes_bytes_max)
     return replace(draft, attributes=attributes or None, action=draft.action or "attributes")

@@ -12,7 +12,7 @@ for the head is answered at a newer one then: the present is never compacted awa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -52,10 +52,14 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A whole catalog as ``revision`` had it; ``documents`` can be gone through once."""
+    """A whole catalog as ``revision`` had it; ``documents`` can be gone through once.
+
+    ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
+    """
 
     revision: int
     documents: Iterator[Document]
+    close: Callable[[], None]
 
 
 class Listing:
@@ -128,19 +132,37 @@ class Listing:
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
         pinned meanwhile. The iterator raises what ``page`` raises.
         """
-        first = self.page(catalog, prefix=prefix, after="", limit=_EXPORT_PAGE, revision=revision)
-        return Export(first.revision, self._pages(catalog, prefix, first))
-
-    def _pages(self, catalog: str, prefix: str, page: DocumentPage) -> Iterator[Document]:
-        if page.next_after is None:
-            yield from page.documents
-            return
         pin_id = self._runtime.new_id()
-        pinned_at = None
+
+        def begin() -> DocumentPage:
+            at = self._readable(catalog, revision)
+            page = self._page(catalog, prefix, "", _EXPORT_PAGE, at)
+            if page.next_after is not None:
+                # Now: who is told of the revision finds it there, or is told that it is not.
+                self._pin(catalog, pin_id, at)
+            return page
+
+        with reaching():
+            first = _not_overtaken(revision, begin)
+        if first.next_after is None:
+            return Export(first.revision, iter(first.documents), lambda: None)
+        documents = self._pages(catalog, prefix, first, pin_id)
+
+        def close() -> None:
+            documents.close()
+            self._unpin(catalog, pin_id)  # which one that never began doesn't
+
+        return Export(first.revision, documents, close)
+
+    def _pages(
+        self, catalog: str, prefix: str, page: DocumentPage, pin_id: str
+    ) -> Generator[Document]:
+        """Of a revision that was just pinned."""
+        pinned_at = self._runtime.monotonic()
         try:
             while True:
                 now = self._runtime.monotonic()
-                if pinned_at is None or now - pinned_at > _EXPORT_RENEW_S:
+                if now - pinned_at > _EXPORT_RENEW_S:
                     self._pin(catalog, pin_id, page.revision)
                     pinned_at = now
                 yield from page.documents
@@ -149,8 +171,11 @@ class Listing:
                 with reaching():
                     page = self._page(catalog, prefix, page.next_after, _EXPORT_PAGE, page.revision)
         finally:
-            with suppress(Unreachable):  # it expires by itself
-                self._store.drop_pin(catalog, pin_id)
+            self._unpin(catalog, pin_id)
+
+    def _unpin(self, catalog: str, pin_id: str) -> None:
+        with suppress(Unreachable):  # it expires by itself
+            self._store.drop_pin(catalog, pin_id)
 
     def _pin(self, catalog: str, pin_id: str, revision: int) -> None:
         expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000

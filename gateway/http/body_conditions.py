@@ -13,13 +13,15 @@ from gateway.commits.conditions import ANY, NO_CONDITIONS, Conditions
 from gateway.http.conditions import read_conditions
 from gateway.http.refusals import RequestRefused
 
+# As many as a transaction has compares, by default: each is looked up.
+_TOKENS_MAX: Final = 4096
 CONDITION_MEMBERS: Final = {"if_match": "If-Match", "if_none_match": "If-None-Match"}
 
 
 def body_conditions(members: Mapping[str, Any]) -> Conditions:
     """The conditions among decoded ``members``.
 
-    Raises RequestRefused ``invalid_condition`` with the member's ``pointer``.
+    Raises RequestRefused ``invalid_condition`` or ``over_limit`` with the member's ``pointer``.
     """
     environ = {
         f"HTTP_{name.upper()}": _header(name, members[name])
@@ -55,7 +57,20 @@ def _header(name: str, value: Any) -> str:
             raise _refusal(name, "a version token stands here without the header's quotes", pointer)
         if token == ANY:
             raise _refusal(name, "'*' stands alone or not at all", pointer)
+    _refuse_many(name, sum(1 + token.count(";") for token in tokens))
     return ", ".join(f'"{token}"' for token in tokens)
+
+
+def _refuse_many(name: str, count: int) -> None:
+    if count > _TOKENS_MAX:
+        raise RequestRefused(
+            "over_limit",
+            f"{name}: it has {count} version tokens, {_TOKENS_MAX} are allowed",
+            limit="condition_tokens_max",
+            maximum=_TOKENS_MAX,
+            actual=count,
+            pointer=f"/{name}",
+        )
 
 
 def _refusal(name: str, reason: str, pointer: str) -> RequestRefused:

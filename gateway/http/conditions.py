@@ -45,6 +45,7 @@ _DATE_FORMS: Final = (
 
 # In the place of a token: there is no such document.
 ABSENT_TOKEN: Final = "absent"
+_CACHED_CHARACTERS_MAX: Final = 1024
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
 _HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
@@ -107,8 +108,14 @@ def read_conditions(environ: Environ) -> Conditions:
     return conditions
 
 
-@lru_cache(maxsize=1024)
 def _tags(header: str, value: str, *, strong: bool) -> Tags:
+    # Conditions in bodies may be long, and a thousand of them would be held.
+    parse = _parsed_tags if len(value) <= _CACHED_CHARACTERS_MAX else _parsed_tags.__wrapped__
+    return parse(header, value, strong=strong)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
     """The tags of a list of entity tags, or ``ANY_TAG`` for ``*``.
 
     Where comparison is strong, a weak tag stays in its written form, which no token of ours has:

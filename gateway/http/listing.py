@@ -18,6 +18,7 @@ from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import DocumentsParameters, ExportParameters, parameters
 from gateway.http.refusals import RequestRefused
+from gateway.http.streams import Stream
 from gateway.http.tagged_reads import is_not_modified, tag_header
 from gateway.model import Document
 
@@ -99,10 +100,17 @@ class ListingRoutes:
             ("Catalog-Revision", str(export.revision)),
             ("Cache-Control", "no-cache"),
         ]
-        if is_not_modified(environ, tag, "the catalog"):
-            return empty_answer(headers, 304)
-        lines = _export_lines(export.revision, export.documents)
-        return flask.Response(_chunks(lines), 200, headers, content_type=JSON)
+        sending = False
+        try:
+            if is_not_modified(environ, tag, "the catalog"):
+                return empty_answer(headers, 304)
+            sending = environ["REQUEST_METHOD"] != "HEAD"
+        finally:
+            if not sending:
+                export.close()
+        chunks = _chunks(_export_lines(export.revision, export.documents)) if sending else iter(())
+        body = Stream(chunks, export.close)
+        return flask.Response(body, 200, headers, content_type=JSON)
 
     def _revision(self, catalog: str, asked: dict[str, Any]) -> int | None:
         """The revision asked for by number or time, None for the newest."""

@@ -155,7 +155,8 @@ def _is_plain(operations: Any) -> bool:
     """Whether the patch means the same in RFC 6902: that one is recorded as it is sent."""
     return isinstance(operations, list) and all(
         isinstance(each, dict)
-        and each.get("op") in _PLAIN
+        and isinstance(each.get("op"), str)
+        and each["op"] in _PLAIN
         and not any(option in each for option in _OPTIONS)
         for each in operations
     )

@@ -150,11 +150,13 @@ class UploadRoutes:
         listed = asked["parts"]
         if not isinstance(listed, list) or not listed:
             refuse_member("/parts", "it must be a list of part numbers that isn't empty")
+        seen: set[int] = set()
         for index, each in enumerate(listed):
             if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX:
                 refuse_member(f"/parts/{index}", f"it must be from 1 to {PART_NUMBER_MAX}")
-            if each in listed[:index]:
+            if each in seen:
                 refuse_member(f"/parts/{index}", "it is listed twice")
+            seen.add(each)
         return listed
 
     def _refused(self, environ: Environ, catalog: str, failed: PreconditionFailed) -> Answer:

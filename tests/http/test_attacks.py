@@ -1,0 +1,171 @@
+"""What a hostile or careless client sends is answered, and costs others little."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from gateway.commits import compares, drafts
+from gateway.commits.requests import Put
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import conditions, create_app
+from gateway.model import Pin
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog, problem
+
+
+def transact(catalog: Catalog, **body: Any) -> TestResponse:
+    return catalog.client.post(f"{catalog.path}/transactions", json=body)
+
+
+@pytest.mark.parametrize("operation", [[], {}, None, 1])
+@pytest.mark.parametrize("action", ["patch", "attributes"])
+def test_an_operation_whose_name_is_no_text_is_refused(
+    catalog: Catalog, action: str, operation: Any
+) -> None:
+    catalog.put({})
+    step = {"action": action, "key": "k", "patch": [{"op": operation, "path": "/a"}]}
+    refused = problem(transact(catalog, then=[step]), 400, "invalid_patch")
+    assert refused["pointer"] == "/then/0/patch/0/op"
+
+
+def test_the_patches_of_a_transaction_look_at_so_many_items_together_and_no_more(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "_PATCHED_BYTES_MAX", 1_000_000)
+    catalog.put([0] * 2000)
+    step = {"action": "patch", "key": "k", "patch": [{"op": "pull", "path": "", "value": 9}] * 15}
+    assert transact(catalog, then=[step]).status_code == 200
+    refused = problem(transact(catalog, then=[step] * 8), 413, "over_limit")
+    assert (refused["limit"], refused["action"]) == ("patched_bytes_max", 2)
+    catalog.client.put(f"{catalog.path}/attributes/k", json={"a": [0] * 2000})
+    step = {
+        **step,
+        "action": "attributes",
+        "patch": [{"op": "pull", "path": "/a", "value": 9}] * 15,
+    }
+    refused = problem(transact(catalog, then=[step] * 8), 413, "over_limit")
+    assert (refused["limit"], refused["action"]) == ("patched_bytes_max", 2)
+
+
+def test_what_moves_the_items_of_a_large_array_counts_as_often_as_it_does(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "_PATCHED_BYTES_MAX", 300_000)
+    catalog.put([0] * 40_000)
+    moves = [{"op": "move", "from": "/0", "path": "/39999"}] * 100
+    refused = problem(
+        transact(catalog, then=[{"action": "patch", "key": "k", "patch": moves}] * 3),
+        413,
+        "over_limit",
+    )
+    assert (refused["limit"], refused["action"]) == ("patched_bytes_max", 1)
+    replaced = [{"op": "replace", "path": "/0", "value": 1}] * 100
+    steps = [{"action": "patch", "key": "k", "patch": replaced}] * 3
+    assert transact(catalog, then=steps).status_code == 200
+
+
+def test_the_tests_of_a_transaction_look_at_so_many_items_together_also_where_they_fail(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compares, "_TESTED_BYTES_MAX", 50_000)
+    catalog.put(0)
+    among = {"key": "k", "test": [{"op": "in", "path": "", "value": list(range(1, 1001))}]}
+    problem(transact(catalog, compare=[among] * 2), 412, "precondition_failed")
+    refused = problem(transact(catalog, compare=[among] * 4), 413, "over_limit")
+    assert refused["limit"] == "tested_bytes_max"
+
+
+def test_a_condition_in_a_body_has_so_many_tokens_and_no_more(catalog: Catalog) -> None:
+    composite = ";".join(f"{number}=absent" for number in range(4097))
+    for condition in (composite, [f"{number}-a" for number in range(4097)]):
+        line = {"catalog": catalog.name, "key": "k", "op": "put", "value": 1, "if_match": condition}
+        answer = catalog.client.post(
+            "/v1/bulk", data=json.dumps(line), content_type="application/x-ndjson"
+        )
+        refused = json.loads(answer.data)["problem"]
+        assert (refused["code"], refused["pointer"]) == ("over_limit", "/if_match")
+        upload = {"key": "k", "if_match": condition}
+        answer = catalog.client.post(f"{catalog.path}/uploads", json=upload)
+        assert problem(answer, 413, "over_limit")["actual"] == 4097
+
+
+def test_long_conditions_are_not_held_in_memory(catalog: Catalog) -> None:
+    held = conditions._parsed_tags.cache_info().currsize
+    answer = catalog.client.post(
+        f"{catalog.path}/uploads", json={"key": "k", "if_match": "x" * 2000}
+    )
+    problem(answer, 412, "precondition_failed")
+    assert conditions._parsed_tags.cache_info().currsize == held
+
+
+class _CompactedMeanwhile(MemoryStore):
+    """Whoever pins a revision finds that it was compacted between; the first time alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gateway: Gateway | None = None
+
+    def set_pin(self, catalog: str, pin: Pin) -> bool:
+        gateway, self.gateway = self.gateway, None
+        if gateway is not None:
+            gateway.write(catalog, "k0000", Put("newer", 7))
+            gateway.retention.compact(catalog, 601)
+        return super().set_pin(catalog, pin)
+
+
+@pytest.fixture
+def overtaken() -> tuple[_CompactedMeanwhile, FlaskClient]:
+    store = _CompactedMeanwhile()
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    for number in range(600):
+        gateway.write("big", f"k{number:04}", Put(number, 3))
+    store.gateway = gateway
+    return store, create_app(gateway).test_client()
+
+
+def test_an_export_overtaken_by_compaction_is_one_of_a_newer_head(
+    overtaken: tuple[_CompactedMeanwhile, FlaskClient],
+) -> None:
+    exported = json.loads(overtaken[1].get("/v1/catalogs/big/export").data)
+    assert (exported["resource_version"], exported["metadata"]["k0000"]) == (601, "newer")
+    assert len(exported["metadata"]) == 600
+
+
+def test_an_export_of_a_revision_that_compaction_overtakes_is_refused_before_it_begins(
+    overtaken: tuple[_CompactedMeanwhile, FlaskClient],
+) -> None:
+    refused = overtaken[1].get("/v1/catalogs/big/export?revision=600")
+    assert problem(refused, 410, "revision_compacted")["oldest_revision"] == 601
+
+
+@pytest.mark.parametrize(
+    ("method", "header", "status"),
+    [
+        ("HEAD", {}, 200),
+        ("GET", {"If-None-Match": "*"}, 304),
+        ("GET", {"If-Match": '"@1"'}, 412),
+        ("GET", {"If-Match": '"'}, 400),
+        ("GET", {}, 200),
+    ],
+)
+def test_an_export_holds_its_revision_no_longer_than_it_is_sent(
+    overtaken: tuple[_CompactedMeanwhile, FlaskClient],
+    method: str,
+    header: dict[str, str],
+    status: int,
+) -> None:
+    store, client = overtaken
+    answer = client.open("/v1/catalogs/big/export", method=method, headers=header)
+    assert (answer.status_code, b"k0599" in answer.data) == (
+        status,
+        method == "GET" and status == 200,
+    )
+    retention = store.retention("big")
+    assert retention is not None
+    assert retention.pins == ()
