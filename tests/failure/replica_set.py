@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -91,6 +92,11 @@ class Member:
         except PyMongoError:
             return {}
 
+    def last_applied(self) -> Timestamp:
+        """The time of the last write that it has."""
+        time: Timestamp = self.client.admin.command("hello")["lastWrite"]["opTime"]["ts"]
+        return time
+
     @contextmanager
     def stalled(self, fail_point: str, **data: Any) -> Iterator[None]:
         """With a fail point of the server switched on; nothing is asked of a member that died."""
@@ -161,6 +167,21 @@ class ReplicaSet:
         primary.kill()
         return primary
 
+    def kill_primary_with_a_write_of_its_own(self) -> Member:
+        """SIGKILL as soon as it has applied what nobody else has, while somebody writes."""
+        primary = self.await_healthy()
+        with ExitStack() as stack:
+            others = [member for member in self.members if member is not primary]
+            for other in others:
+                stack.enter_context(other.stalled("stopReplProducer"))
+
+            def is_ahead() -> bool:
+                return all(primary.last_applied() > other.last_applied() for other in others)
+
+            _until(is_ahead, self._state)
+            primary.kill()
+        return primary
+
     def leave_one_secondary(self) -> Member:
         """Kill the primary and one more, so that none can be elected; the member that is left."""
         primary = self.await_primary()
@@ -207,8 +228,8 @@ class ReplicaSet:
 
     def _end(self) -> None:
         for member in self.members:
+            member.client.close()  # before: it says goodbye, and waits for an answer
             member.kill()
-            member.client.close()
 
     def _state(self) -> str:
         return "; ".join(f"{m.address}: {m.hello() or 'no answer'}" for m in self.members)

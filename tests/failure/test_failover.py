@@ -135,12 +135,15 @@ def check_account(port: int, account: Account) -> list[Any]:
 def test_a_killed_primary_and_one_that_steps_down_lose_nothing_and_nobody_misses_a_thing(
     replica_set: ReplicaSet, database: str, eventually: Eventually
 ) -> None:
-    """16 writers and 6 followers; the first mishap is SIGKILL, the second a step down."""
+    """16 writers and 6 followers; a primary is killed, the next one steps down.
+
+    The one that is killed takes a write with it that nobody else has, and returns without it.
+    """
     gone: list[Any] = []
 
     def happen(number: int) -> None:
         if number == 0:
-            gone.append(replica_set.kill_primary())
+            gone.append(replica_set.kill_primary_with_a_write_of_its_own())
             replica_set.await_primary(other_than=gone[0])
             gone[0].start()
         elif number == 1:
@@ -192,7 +195,7 @@ def read_when_there(port: int) -> Any:
 def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
     replica_set: ReplicaSet, database: str, eventually: Eventually
 ) -> None:
-    """The predecessor dies when one secondary has the write, not yet knowing that a majority has it.
+    """It dies when one secondary has the write, and does not know that a majority has it.
 
     The process that reads has neither written nor read it: it has to find out by itself.
     """
@@ -210,7 +213,7 @@ def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
         with other.stalled("stopReplProducer"):
             assert put(near, 2)[0] == 200
             eventually(lambda: send(far, "GET", DOCUMENT) == (200, 2))
-            eventually(lambda: last_applied(heir) == last_applied(old))
+            eventually(lambda: heir.last_applied() == old.last_applied())
             # What is under way still brings the heir the write; the next look is held up, and
             # with it the news that a majority has it.
             with old.stalled("waitAfterPinningCursorBeforeGetMoreBatch", nss="local.oplog.rs"):
@@ -225,10 +228,6 @@ def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
             writer.join()
         assert read_when_there(far) == 3
         assert read_when_there(near) == 3
-
-
-def last_applied(member: Member) -> Any:
-    return member.hello()["lastWrite"]["opTime"]
 
 
 def test_no_reader_goes_back_in_time_while_primaries_come_and_go(
@@ -362,7 +361,7 @@ def asked(port: int, method: str, path: str, body: str | None = None, **headers:
 def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselves(
     replica_set: ReplicaSet, database: str, eventually: Eventually
 ) -> None:
-    deadline_s = 3.0
+    deadline_s = 1.5
     patch = '[{"op": "add", "path": "/log/-", "value": "refused"}]'
     patched = {"Content_Type": "application/json-patch+json"}
     whole = {"Content_Type": "application/json"}
@@ -374,16 +373,18 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
         ("DELETE", DOCUMENT, None, {}),
     ]
     with RunningGateway(
-        replica_set.uri, database, store_timeout_ms=1000, deadline_ms=int(1000 * deadline_s)
+        replica_set.uri, database, store_timeout_ms=500, deadline_ms=int(1000 * deadline_s)
     ) as service:
         port = service.port
         workers = service.worker_pids()
         create(port)
         left = replica_set.leave_one_secondary()
         assert replica_set.primary() is None
+        # What was under way to the primary that died is in doubt; from here on nothing is.
+        eventually(lambda: asked(port, "GET", "/readyz").status == 503)
         answers: list[Future[Answer]] = []
-        with ThreadPoolExecutor(8) as pool:
-            for method, path, body, headers in requests * 4:
+        with ThreadPoolExecutor(16) as pool:
+            for method, path, body, headers in requests * 3:
                 answers.append(pool.submit(asked, port, method, path, body, **headers))
         for answer in (each.result() for each in answers):
             assert (answer.status, answer.content["code"], answer.content["applied"]) == (
@@ -394,7 +395,7 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
             assert int(answer.headers["Retry-After"]) >= 1
             assert answer.content["retryable"] is True
             # What is under way when the time is up has one more call of the database to wait for.
-            assert answer.seconds < deadline_s + 1 + 0.5
+            assert answer.seconds < deadline_s + 0.5 + 0.5
         ready = asked(port, "GET", "/readyz")
         assert (ready.status, ready.content["code"]) == (503, "store_unavailable")
         assert asked(port, "GET", "/livez").status == 200
