@@ -32,13 +32,12 @@ from . import delivery, plan
 from .datasource import register
 from .delivery import Delivery
 from .desired import DesiredInvalid, invalid, wanted_rows
+from .documents_there import documents_there
 from .held_revision import held_revision
 from .keyed_reads import KeyedPlanner
 from .options import OPTIONS, READ, WRITE, OptionRefused, Options
 from .plan import Planner
 from .reports import PlanReport, SyncReport, counted, totals, with_lost
-
-_NOTHING: Final = "key string, value string, etag string"
 
 Progress = Callable[[str], None]
 
@@ -116,7 +115,6 @@ class _Work:
     catalog: str
     reading: Options
     writing: Options
-    read_options: dict[str, str]
     prefix: str
     message: str | None
     progress: Progress
@@ -157,7 +155,6 @@ class _Work:
             catalog=catalog,
             reading=reading,
             writing=writing,
-            read_options=read_options,
             prefix=prefix,
             message=writing.message,
             progress=progress or (lambda _text: None),
@@ -210,11 +207,8 @@ class _Work:
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
         """The rows of a plan, made from the catalog as ``revision`` has it."""
         self.progress(f"comparing with revision {revision}")
-        there = (
-            self._there(revision)
-            .select(F.col("key").alias("there"), "etag", F.col("value").alias("content"))
-            .repartition(self.partitions, "there")
-        )
+        there = documents_there(self.spark, self.reading, revision)
+        there = there.repartition(self.partitions, "there")
         how = "full_outer" if delete else "left_outer"
         joined = self.wanted.join(there, F.col("key") == F.col("there"), how)
         planner = self._planner(1)
@@ -227,13 +221,6 @@ class _Work:
         again = lost.join(self.wanted, "key", "left_outer").select("key", "copies", "value")
         planner = KeyedPlanner(self._planner(number), self.reading, revision)
         return _kept(kept, again.mapInArrow(planner.batches, plan.SCHEMA))
-
-    def _there(self, revision: int) -> DataFrame:
-        if revision == 0:
-            return self.spark.createDataFrame([], _NOTHING)
-        # Held here already, and until all is sent.
-        options = {**self.read_options, "revision": str(revision), "pinSeconds": "0"}
-        return self.spark.read.format("metadata").options(**options).load()
 
     def _planner(self, number: int) -> Planner:
         return Planner(

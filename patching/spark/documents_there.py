@@ -1,0 +1,59 @@
+"""A catalog's documents as a frame, page by page as Arrow has them.
+
+As ``format("metadata")`` reads them, in the same ranges of keys; but the pages go to Spark as they
+come, and the driver starts no Python for planning: for a sync that finds little to do, that would
+be most of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from .catalog_reads import catalog_reads
+from .options import Options
+from .source import DocumentsReader, KeyRange
+
+_RANGES = "after string, until string"
+_SCHEMA = "there string, etag string, content string"
+_NAMES = ("there", "etag", "content")
+
+
+def documents_there(spark: SparkSession, options: Options, revision: int) -> DataFrame:
+    """(there, etag, content): key, version token and JSON as ``revision`` had them; its holder is
+    the caller. 0: none. Errors of reading come from here and from the tasks."""
+    if revision == 0:
+        return spark.createDataFrame([], _SCHEMA)
+    held = replace(options, revision=revision, pin_seconds=0)
+    pieces = [each for each in DocumentsReader(held).partitions() if isinstance(each, KeyRange)]
+    ranges = spark.createDataFrame([(piece.after, piece.until) for piece in pieces], _RANGES)
+    return ranges.mapInArrow(_Pages(held, revision).batches, _SCHEMA)
+
+
+@dataclass(frozen=True)
+class _Pages:
+    options: Options
+    revision: int
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from self._range(row["after"], row["until"])
+
+    def _range(self, after: str, until: str | None) -> Iterator[pa.RecordBatch]:
+        with catalog_reads(self.options) as reads:
+            while True:
+                page = reads.documents(after=after, revision=self.revision)
+                some = [each for each in page.documents if until is None or each.key <= until]
+                columns = [
+                    pa.array([each.key for each in some], pa.string()),
+                    pa.array([each.etag for each in some], pa.string()),
+                    pa.array([bytes(each.value) for each in some], pa.binary()).cast(pa.string()),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
+                if page.next is None or len(some) < len(page.documents):
+                    return
+                after = page.next.after
