@@ -54,6 +54,15 @@ _TESTED_BYTES_MAX = 128 * 1024 * 1024
 # To look at an array item takes as long as to work through so many bytes of a document.
 ITEM_BYTES = 20
 
+
+@dataclass(frozen=True, slots=True)
+class CompareLimits:
+    """``spend`` is told what the tests took beside reading the documents, as bytes of these."""
+
+    patch: patching.Limits
+    spend: Callable[[int], None]
+
+
 Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
 
 
@@ -70,13 +79,11 @@ def failed_compares(
     compares: Sequence[Compare],
     look: Look,
     revision: int,
-    limits: patching.Limits,
-    spend: Callable[[int], None] = lambda _: None,
+    limits: CompareLimits,
 ) -> list[FailedCompare]:
     """Those that are false, in order; ``revision`` is the catalog's.
 
-    ``spend`` is told what telling took, as bytes of documents. Raises OverLimit where that is too
-    much.
+    Raises OverLimit where telling takes too long.
     """
     failed = []
     tested_bytes = 0
@@ -84,7 +91,7 @@ def failed_compares(
     def examined(items: int) -> None:
         nonlocal tested_bytes
         tested_bytes += items * ITEM_BYTES
-        spend(items * ITEM_BYTES)
+        limits.spend(items * ITEM_BYTES)
 
     for index, compare in enumerate(compares):
         if isinstance(compare, RevisionIs):
@@ -98,7 +105,7 @@ def failed_compares(
             tested_bytes += live.size_bytes
             if tested_bytes > _TESTED_BYTES_MAX:
                 raise _too_much(tested_bytes)
-        reason = _why_false(compare, live, limits, examined)
+        reason = _why_false(compare, live, limits.patch, examined)
         if reason:
             failed.append(FailedCompare(index, compare.key, reason, live))
     return failed

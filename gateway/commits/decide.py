@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gateway.commits.catalog_settings import parse_settings, settings_of
-from gateway.commits.compares import failed_compares, speaks_of_content
+from gateway.commits.compares import CompareLimits, failed_compares, speaks_of_content
 from gateway.commits.decision import Bounds, Decision, View
 from gateway.commits.drafts import Drafts, Stamp, named_keys, recorded_change
 from gateway.commits.edits import Draft, EditLimits
@@ -122,8 +122,7 @@ class _Deciding:
                 request.compare,
                 self._document,
                 self._revision,
-                self._bounds.limits,
-                self._spend,
+                CompareLimits(self._bounds.limits, self._spend),
             )
             if failed:
                 if self._holds_already(request, [each.index for each in failed]):
