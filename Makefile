@@ -20,8 +20,8 @@ demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's cha
 	@$(BIN)/gateway demo $(ARGS)
 
 demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's packages in step, by Spark
-	@examples/apt-lists.sh $(VENV)/debian
-	@$(BIN)/python examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
+	@docs/examples/apt-lists.sh $(VENV)/debian
+	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
 test: java $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
 	@$(BIN)/python -m pytest $(ARGS)

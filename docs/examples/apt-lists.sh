@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetch the package lists of Debian bookworm, its updates and security fixes, into FOLDER/lists:
 #
-#     examples/apt-lists.sh FOLDER
+#     docs/examples/apt-lists.sh FOLDER
 set -eu
 folder=${1:?usage: $0 FOLDER}
 if ! command -v apt-get >/dev/null; then

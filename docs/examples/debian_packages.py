@@ -1,6 +1,6 @@
 """Debian's packages as a catalog, kept in step with the lists of its suites.
 
-    python examples/debian_packages.py FOLDER
+    python docs/examples/debian_packages.py FOLDER
 
 FOLDER has lists as `apt-get update` leaves them (see apt-lists.sh). The largest of them, a release,
 is loaded into an empty catalog. Then the state wanted is that list together with all others, the
@@ -32,8 +32,9 @@ from rich.table import Table
 from patching.client import CatalogRoutes, Transport
 from patching.spark.java import JavaMissing, require_java
 from patching.spark.packages_index import LISTS, Index, IndexUnreadable, indexes, packages
+from patching.spark.reports import SyncReport
 from patching.spark.session import Shown, command_session
-from patching.spark.sync import SyncReport, sync
+from patching.spark.sync import sync
 
 CATALOG = "debian/bookworm"
 _READY_S = 90.0
@@ -50,7 +51,7 @@ def main(folder: Path, driver_memory: str) -> None:
     lists = sorted(indexes(folder), key=lambda index: -index.path.stat().st_size)
     if len(lists) < 2:
         raise click.ClickException(
-            f"{folder} has {len(lists)} lists of packages, two are needed: examples/apt-lists.sh"
+            f"{folder} has {len(lists)} lists of packages, two are needed; see apt-lists.sh"
         )
     try:
         require_java()
