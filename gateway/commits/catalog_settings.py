@@ -16,6 +16,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from gateway.commits.errors import SchemaViolation, SettingsInvalid
+from gateway.commits.schema_work import SchemaTooHeavy, refuse_heavy_schema
 from gateway.model import Document
 from patching import Absent, Json, equal, join_pointer
 
@@ -114,6 +115,10 @@ def _schema(pattern: str, schema: object) -> _Schema:
         raise SettingsInvalid(pointer, detail)
     if not isinstance(schema, dict | bool):
         raise SettingsInvalid(pointer, "a JSON Schema is an object, true or false")
+    try:
+        refuse_heavy_schema(schema)
+    except SchemaTooHeavy as error:
+        raise SettingsInvalid(pointer, f"this schema can't be used: {error}") from error
     try:
         validator = jsonschema_rs.validator_for(
             schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()
