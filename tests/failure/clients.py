@@ -18,6 +18,7 @@ COMMITS = f"/v1/catalogs/{quote(CATALOG, safe='')}/commits"
 
 # Answers that say: the same request may be sent again. 504 says so because it carries a key.
 _TRY_AGAIN = {429, 503, 504}
+_READING_S = 20.0
 
 
 @dataclass
@@ -127,12 +128,22 @@ def check(port: int, tally: Tally, *, clients: int, patches: int) -> None:
     assert times == sorted(set(times))
 
 
+def _page(port: int, after: int) -> Any:
+    """Read again where it is 503: a database that came back may close a last connection."""
+    until = time.monotonic() + _READING_S
+    while True:
+        status, page = send(port, "GET", f"{COMMITS}?after={after}&limit=500")
+        if status != 503 or time.monotonic() > until:
+            assert status == 200, page
+            return page
+        time.sleep(0.05)
+
+
 def all_commits(port: int) -> list[Any]:
     commits: list[Any] = []
     after: int | None = 0
     while after is not None:
-        status, page = send(port, "GET", f"{COMMITS}?after={after}&limit=500")
-        assert status == 200, page
+        page = _page(port, after)
         commits += page["commits"]
         after = page["next"]
     return commits
