@@ -31,9 +31,9 @@ _LOOK_AGAIN_S = 0.15
 _RETRY_S = 0.5
 # A channel, and so the hub, outlives its last watcher: long polls come back.
 _LINGER_S = 15.0
-# Waking a watcher costs about this much of a processor. A busy catalog with many watchers is read
-# less often, so that they take some share of the process, and no more; a quiet one at once.
-_SHARE_S = 0.0004
+# Waking a watcher and sending to it costs a fraction of this. A busy catalog is read this much less
+# often for each watcher, so that they leave the process to the writers; a quiet one at once.
+_SHARE_S = 0.002
 _SHARE_MAX_S = 0.25
 # How far back a channel begins, so that watchers who come back together share one read.
 _BEGIN_BEHIND_MAX = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 
 from pymongo import ASCENDING, DESCENDING
 
@@ -13,22 +13,38 @@ from gateway.store.mongodb.ranges import one_of, span
 from gateway.store.mongodb.records import Record
 
 _FEW = 4
+_MANY = 64
 
 
 class HistoryPart(Part):
     """See ``gateway.store.contract.Store``."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
-        query = {"catalog": catalog, "keys": key, "revision": {"$lte": through}}
         found: list[Commit] = []
+        # Few at first: often the newest says everything, and it may be large. Where it doesn't, the
+        # rest of the chain is patches up to one full value, and one look fetches it.
+        for limit in (_FEW, 0):
+            through = found[-1].revision - 1 if found else through
+            newest_first = self._newest_first(catalog, key, through, limit)
+            for commit in newest_first:
+                found.append(commit)
+                if commit.change_of(key).begins_at(commit.revision):
+                    newest_first.close()
+                    return found
+            if len(found) < _FEW:
+                break
+        return found
+
+    def _newest_first(
+        self, catalog: str, key: str, through: int, limit: int
+    ) -> Generator[Commit, None, None]:
+        """The commits on ``key`` up to ``through``; all of them where ``limit`` is 0."""
+        query = {"catalog": catalog, "keys": key, "revision": {"$lte": through}}
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
-            # Few at a time: often the first one says everything, and they may be large.
-            for record in cursor.batch_size(_FEW):
-                found.append(records.commit_from(record))
-                if found[-1].change_of(key).begins_at(found[-1].revision):
-                    break
-        return found
+            with cursor.limit(limit).batch_size(limit or _MANY) as records_found:
+                for record in records_found:
+                    yield records.commit_from(record)
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         query = {"catalog": catalog, "time_us": {"$lte": time_us}}
