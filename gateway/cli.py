@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,28 +16,7 @@ from gateway.settings import (
     resolve,
     unknown_variables,
 )
-
-
-class _OneLineGroup(click.Group):
-    """Prints what went wrong without click's usage text, so that a log holds one line of it."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["standalone_mode"] = False
-        try:
-            code = super().main(*args, **kwargs)
-        except click.exceptions.NoArgsIsHelpError as help_asked:
-            click.echo(help_asked.format_message(), err=True)
-            sys.exit(2)
-        except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else "gateway"
-            click.echo(f"{command}: {error.format_message()} (try --help)", err=True)
-            sys.exit(2)
-        except click.ClickException as error:
-            click.echo(f"gateway: {error.format_message()}", err=True)
-            sys.exit(error.exit_code)
-        except click.Abort:
-            sys.exit(130)
-        sys.exit(code if isinstance(code, int) else 0)
+from patching.command_group import OneLineGroup
 
 
 def _settings_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +51,7 @@ def _require_mongodb(settings: Settings) -> None:
         )
 
 
-@click.group(cls=_OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("gateway", cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="metadata-gateway", prog_name="gateway")
 def main() -> None:
     """A gateway for shared JSON metadata, on MongoDB."""

@@ -18,13 +18,14 @@ import jsonschema_rs
 from gateway.commits.errors import SchemaViolation, SettingsInvalid
 from gateway.commits.schema_work import SchemaTooHeavy, refuse_heavy_schema
 from gateway.model import Document
-from patching import Absent, Json, equal, join_pointer
+from patching import Json, equal, join_pointer
 
 _SCHEMAS_MAX = 100
 _PATTERN_CHARACTERS_MAX = 1_000
 _ERRORS_MAX = 20
 _MESSAGE_CHARACTERS_MAX = 300
-_COMPILED_MAX = 1_000
+_COMPILED_BYTES_MAX = 16 * 1024 * 1024
+_ENTRY_BYTES = 2_000
 _NUMBER_MAX = 2**53
 
 _MEMBERS: Final = ("schemas", "require_precondition", "retention")
@@ -58,7 +59,37 @@ class CatalogSettings:
 
 NO_SETTINGS: Final = CatalogSettings()
 
-_compiled: OrderedDict[str, tuple[Json | Absent, CatalogSettings]] = OrderedDict()
+
+class _Compiled:
+    """Settings by the id of the commit that made them, the oldest dropped as they get many.
+
+    Bounded by the bytes of their text: compiled, they take some times as much.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._known: OrderedDict[str, tuple[Document, CatalogSettings]] = OrderedDict()
+
+    def of(self, document: Document) -> CatalogSettings:
+        known = self._known.get(document.commit_id)
+        if known is not None and equal(known[0].content, document.content):
+            return known[1]
+        settings = parse_settings(document.content)
+        self._drop(document.commit_id)
+        self._known[document.commit_id] = document, settings
+        self._bytes += document.size_bytes + _ENTRY_BYTES
+        while self._bytes > self._bytes_max and len(self._known) > 1:
+            self._drop(next(iter(self._known)))
+        return settings
+
+    def _drop(self, commit_id: str) -> None:
+        known = self._known.pop(commit_id, None)
+        if known is not None:
+            self._bytes -= known[0].size_bytes + _ENTRY_BYTES
+
+
+_compiled = _Compiled(_COMPILED_BYTES_MAX)
 
 
 def settings_of(document: Document | None) -> CatalogSettings:
@@ -69,13 +100,7 @@ def settings_of(document: Document | None) -> CatalogSettings:
     """
     if document is None or not document.exists:
         return NO_SETTINGS
-    known = _compiled.get(document.commit_id)
-    if known is None or not equal(known[0], document.content):
-        known = document.content, parse_settings(document.content)
-        _compiled[document.commit_id] = known
-        if len(_compiled) > _COMPILED_MAX:
-            _compiled.popitem(last=False)
-    return known[1]
+    return _compiled.of(document)
 
 
 def parse_settings(value: object) -> CatalogSettings:

@@ -37,10 +37,7 @@ from gateway.http.preferences import (
     is_idempotency_key,
 )
 from gateway.http.refusals import RequestRefused
-from gateway.http.writes import NOTHING_SENT, PRINCIPAL, Ask, Sent
-
-# One digest for a request, on whichever route it comes.
-from gateway.http.writes import _fingerprint as fingerprint
+from gateway.http.writes import NOTHING_SENT, PRINCIPAL, Ask, Sent, fingerprint
 from gateway.model import SETTINGS_KEY, Idempotency
 from patching import ABSENT, Json, Limits
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import flask
 import msgspec
 
-from gateway.commits.conditions import NO_CONDITIONS, CatalogTag, Conditions, written
+from gateway.commits.conditions import NO_CONDITIONS, CatalogTag
 from gateway.commits.errors import CommitError, OutcomeUnknown
 from gateway.commits.requests import Applied, KeyEdit, Request, Unchanged, Unknown, Written
 from gateway.commits.service import Gateway
@@ -19,9 +17,8 @@ from gateway.http.changes_since import what_helps
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.tagged_reads import tag_header
-from gateway.http.writes import PRINCIPAL, Ask, Sent, read_ask
+from gateway.http.writes import PRINCIPAL, Ask, Sent, fingerprint, read_ask
 from gateway.model import SETTINGS_KEY, Idempotency, version_token
-from patching import ABSENT
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -52,7 +49,7 @@ def commit(
     ask = asked.ask
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, _fingerprint(ask, sent))
+        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, fingerprint(ask, sent))
     request = gateway.request(
         ask.catalog,
         edits,
@@ -80,24 +77,6 @@ def refusal_answer(
     ask = asked.ask
     more = what_helps(gateway, ask.catalog, error, ask.idempotency_key)
     return problem_answer(error, environ, more)
-
-
-def _fingerprint(ask: Ask, sent: Sent) -> str:
-    conditions: Conditions = ask.conditions
-    tags = [
-        None if each is None else sorted(map(written, each))
-        for each in (conditions.if_match, conditions.if_none_match)
-    ]
-    asked = [
-        ask.method,
-        flask.request.path,
-        tags,
-        conditions.if_unmodified_since,
-        ask.resource_version,
-        ask.message,
-        [] if sent.body is ABSENT else [sent.body],
-    ]
-    return hashlib.sha256(_canonical(asked)).hexdigest()
 
 
 def commit_answer(asked: CatalogAsk, done: Written, *, with_settings: bool = False) -> Answer:

@@ -21,6 +21,7 @@ from gateway.commits.requests import (
     Put,
     Touch,
 )
+from gateway.http.attributes_mode import attributes_asked
 from gateway.http.bodies import check_operations, document_bytes
 from gateway.http.json_members import refuse_member, require_known, require_object
 from gateway.http.limits import RequestLimits
@@ -32,7 +33,6 @@ from gateway.model import SETTINGS_KEY, Attributes
 from patching import Json, Limits, PatchError, join_pointer
 
 _COMPARES: Final = ("etag", "absent", "equals", "test")
-_MODES: Final = ("keep", "clear", "replace")
 _PLAIN: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
 _OPTIONS: Final = ("create_parents", "if_exists")
 _Parsed = TypeVar("_Parsed")
@@ -119,24 +119,10 @@ def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
 
 
 def _put_attributes(item: dict[str, Any], at: str, reader: Reader) -> Attributes | None:
-    """What becomes of the attributes: None keeps them."""
-    if "attributes" not in item:
-        return None
-    at += "/attributes"
-    members = require_object(item["attributes"], ("mode", "value"), at)
-    mode = members.get("mode")
-    if mode not in _MODES:
-        place = f"{at}/mode" if "mode" in members else at
-        refuse_member(place, f"the mode is one of: {', '.join(_MODES)}")
-    if ("value" in members) != (mode == "replace"):
-        refuse_member(at, "there is a value if and only if the mode is 'replace'")
-    if mode == "keep":
-        return None
-    value = members.get("value", {})
-    if not isinstance(value, dict):
-        refuse_member(f"{at}/value", "attributes are an object")
-    document_bytes(value, reader.limits, f"{at}/value")
-    return value
+    attributes = attributes_asked(item, at)
+    if attributes:
+        document_bytes(attributes, reader.limits, f"{at}/attributes/value")
+    return attributes
 
 
 def _any_patch(

@@ -23,6 +23,7 @@ from gateway.http.answers import (
     etag,
     last_modified,
 )
+from gateway.http.attributes_mode import attributes_asked
 from gateway.http.bodies import decode_document, decode_value, read_body
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.changes_since import changes_since
@@ -36,13 +37,12 @@ from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.writes import PRINCIPAL
-from gateway.model import Attributes, version_token
+from gateway.model import version_token
 
 _NO_PARAMETERS = NoParameters()
 _COMMIT_PARAMETERS = DryRunParameters()
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
 _OPEN_MEMBERS: Final = ("key", *CONDITION_MEMBERS, "attributes")
-_MODES: Final = ("keep", "clear", "replace")
 
 
 class UploadRoutes:
@@ -174,27 +174,6 @@ class UploadRoutes:
             _refuse_idempotency_key(environ)
         parameters(environ, _NO_PARAMETERS)
         return names.catalog_name(encoded, self._limits)
-
-
-def attributes_asked(asked: dict[str, Any]) -> Attributes | None:
-    """What ``attributes`` asks for: None keeps them, {} clears them, else they are replaced.
-
-    Which of the three is said in so many words; null says none of them and is refused.
-    """
-    if "attributes" not in asked:
-        return None
-    wanted = require_object(asked["attributes"], ("mode", "value"), "/attributes")
-    mode = wanted.get("mode")
-    if mode not in _MODES:
-        refuse_member("/attributes/mode", f"it must be one of {', '.join(_MODES)}")
-    if mode != "replace":
-        if "value" in wanted:
-            refuse_member("/attributes/value", f"mode {mode!r} takes none")
-        return None if mode == "keep" else {}
-    value = wanted.get("value")
-    if not isinstance(value, dict):
-        refuse_member("/attributes/value", "it must be an object, with mode 'replace'")
-    return value
 
 
 def _refuse_idempotency_key(environ: Environ) -> None:

@@ -113,7 +113,7 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
     """Commit ``edit`` and answer. Raises the CommitError of a write that was not applied."""
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, _fingerprint(ask, sent))
+        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, fingerprint(ask, sent))
     committed = gateway.write(
         ask.catalog,
         ask.key,
@@ -138,8 +138,9 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
     raise outcome.error
 
 
-def _fingerprint(ask: Ask, sent: Sent) -> str:
-    """A digest of what was asked: equal requests have equal ones, however they are written.
+def fingerprint(ask: Ask, sent: Sent) -> str:
+    """A digest of what was asked: equal requests have equal ones, however they are written, and on
+    whichever route they come. Of a write on a catalog the key is "".
 
     Not in it: what only changes how long is tried and how it is answered (wait, return, dry_run).
     """

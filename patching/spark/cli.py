@@ -6,7 +6,6 @@ gateway refused them); 1 it failed; 2 it was asked for what there isn't. Errors 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.console import Console
 
+from patching.command_group import OneLineGroup
+
 from .java import JavaMissing, require_java
 from .summaries import show_contention, show_plan, show_sync, show_table
 
@@ -22,28 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ERR: Final = Console(stderr=True)
-
-
-class _OneLineGroup(click.Group):
-    """Prints what went wrong in a line."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["standalone_mode"] = False
-        try:
-            code = super().main(*args, **kwargs)
-        except click.exceptions.NoArgsIsHelpError as help_asked:
-            click.echo(help_asked.format_message(), err=True)
-            sys.exit(2)
-        except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else "patching-spark"
-            click.echo(f"{command}: {error.format_message()} (try --help)", err=True)
-            sys.exit(2)
-        except click.ClickException as error:
-            click.echo(f"patching-spark: {error.format_message()}", err=True)
-            sys.exit(error.exit_code)
-        except click.Abort:
-            sys.exit(130)
-        sys.exit(code if isinstance(code, int) else 0)
 
 
 def _session_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +68,9 @@ def _desired_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(cls=_OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "patching-spark", cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="metadata-gateway", prog_name="patching-spark")
 def main() -> None:
     """Catalogs of a metadata gateway, by Spark. Also: spark-submit …/patching/spark/__main__.py"""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 import patching
+from gateway.commits import catalog_settings
 from gateway.commits.catalog_settings import parse_settings, settings_of
 from gateway.commits.compares import IsAbsent
 from gateway.commits.conditions import ANY_TAG, Conditions
@@ -229,3 +231,23 @@ def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> 
     with pytest.raises(SettingsInvalid) as caught:
         parse_settings(content)
     assert caught.value.pointer == pointer
+
+
+def test_compiled_settings_are_bounded_by_their_size() -> None:
+    compiled = catalog_settings._Compiled(bytes_max=25_000)
+
+    def settings(number: int) -> Document:
+        content = {"schemas": {f"k{number}": {"type": "object"}}}
+        document = a_document(content)
+        return dataclasses.replace(document, key="", commit_id=f"{number:032x}", size_bytes=3_000)
+
+    first = compiled.of(settings(0))
+    assert compiled.of(settings(0)) is first
+    for number in range(1, 50):
+        compiled.of(settings(number))
+    assert len(compiled._known) == 5
+    assert compiled._bytes == 5 * 5_000
+    assert compiled.of(settings(0)) is not first
+    huge = dataclasses.replace(settings(99), size_bytes=10**9)
+    assert compiled.of(huge) is compiled.of(huge)
+    assert len(compiled._known) == 1

@@ -150,6 +150,17 @@ def test_a_touch_is_a_commit_without_changes(catalog: Catalog) -> None:
     assert touch(catalog, Idempotency_Key="once").get_json() == first.get_json()
 
 
+def test_a_touch_is_the_same_request_however_its_path_is_written(client: FlaskClient) -> None:
+    name = uuid.uuid4().hex
+    headers = {"Idempotency-Key": "once"}
+    first = client.post(f"/v1/catalogs/{name}%2fb/touch", headers=headers)
+    again = client.post(f"/v1/catalogs/{name}%2Fb/touch", headers=headers)
+    assert (again.status_code, again.get_json()) == (200, first.get_json())
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = client.delete(f"/v1/catalogs/{name}%2Fb", headers=headers)
+    problem(other, 422, "idempotency_key_reused")
+
+
 def test_deleting_a_catalog_is_one_commit(catalog: Catalog) -> None:
     put(catalog, {"require_precondition": True})
     for number in range(3):

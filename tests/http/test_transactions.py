@@ -287,7 +287,7 @@ class TestRefusals:
             ({"then": [{"action": "move", "from": "a", "to": ""}]}, "invalid_name", "/then/0/to"),
             ({"then": [{"action": "put", "key": "a"}]}, "invalid_body", "/then/0"),
             ({"then": [put("a", 1, values=1)]}, "invalid_body", "/then/0/values"),
-            ({"then": [put("a", 1, attributes={})]}, "invalid_body", "/then/0/attributes"),
+            ({"then": [put("a", 1, attributes={})]}, "invalid_body", "/then/0/attributes/mode"),
             (
                 {"then": [put("a", 1, attributes={"mode": "drop"})]},
                 "invalid_body",
@@ -301,7 +301,7 @@ class TestRefusals:
             (
                 {"then": [put("a", 1, attributes={"mode": "keep", "value": {}})]},
                 "invalid_body",
-                "/then/0/attributes",
+                "/then/0/attributes/value",
             ),
             (
                 {"then": [put("a", 1, attributes={"mode": "replace", "value": 1})]},
