@@ -25,6 +25,8 @@ _CATCH_UP_COMMITS_MAX = 1_000
 # Sightings are only hints of how long a batch has been unfinished; forgetting them costs a wait.
 _FIRST_SEEN_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
+# What a writer may take for each commit of its batch, on a busy machine.
+_GRACE_PER_COMMIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Standing:
     """Where a catalog stood at a moment after it was asked for.
 
     ``finished``: the last batch is written out, and the cache has an entry at ``revision`` or
-    later. Otherwise ``unfinished`` is that batch, if it was asked for.
+    later. Otherwise ``unfinished`` is that batch, if it was asked for, and ``batch_commits`` how
+    many commits are in it.
     """
 
     revision: int
@@ -40,6 +43,7 @@ class Standing:
     floor: int = 0
     finished: bool = True
     unfinished: tuple[Commit, ...] = ()
+    batch_commits: int = 0
 
 
 class Observer:
@@ -97,7 +101,12 @@ class Observer:
             batch = self.last_batch(catalog, head.revision) if batches else ()
             if batch is not None:
                 standings[catalog] = Standing(
-                    head.revision, head.time_us, head.floor, finished=False, unfinished=batch
+                    head.revision,
+                    head.time_us,
+                    head.floor,
+                    finished=False,
+                    unfinished=batch,
+                    batch_commits=head.revision - head.base_revision,
                 )
         return standings
 
@@ -149,7 +158,8 @@ class Settler:
     """Makes sure that last batches are written out before anybody acts on them."""
 
     def __init__(self, store: Store, observer: Observer, runtime: Runtime, grace_s: float) -> None:
-        """``grace_s``: how long a batch is left to its own writer before that is given up."""
+        """``grace_s``: how long a batch is left to its own writer at least before that is given up;
+        a long one is left to it for longer."""
         self._store = store
         self._observer = observer
         self._runtime = runtime
@@ -164,21 +174,25 @@ class Settler:
         """
         first = standing = self._observer.observe([catalog], batches=False)[catalog]
         while not standing.finished and standing.revision == first.revision:
-            if not self.take_over(catalog, standing.revision):
+            if not self.take_over(catalog, standing.revision, standing.batch_commits):
                 self._runtime.sleep(_LOOK_AGAIN_S)
             standing = self._observer.observe([catalog], batches=False)[catalog]
         return replace(first, finished=True)
 
-    def take_over(self, catalog: str, revision: int) -> bool:
-        """Write the batch of head ``revision`` out, unless its writer still has time for it.
+    def take_over(self, catalog: str, revision: int, commits: int) -> bool:
+        """Write the batch of head ``revision`` out, unless its writer still has time for it, which
+        goes by how many ``commits`` it holds.
 
         Returns whether the batch is written out, or the head has moved on: look again at once.
         """
+        grace_s = self.grace_s
+        if grace_s:
+            grace_s += _GRACE_PER_COMMIT_S * commits
         now = self._runtime.monotonic()
         seen, since = self._first_seen.get(catalog, (revision, now))
         if seen != revision:
             since = now
-        if now - since < self.grace_s:
+        if now - since < grace_s:
             if len(self._first_seen) > _FIRST_SEEN_MAX:
                 self._first_seen.clear()
             self._first_seen[catalog] = (revision, since)

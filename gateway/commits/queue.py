@@ -18,16 +18,21 @@ from gateway.commits.turns import NoTurns, Turns
 from gateway.store.contract import Moved
 
 # Another worker's turn is looked for when it is likely to have ended, going by how long the last
-# turns were waited for, and then often. How long to leave the next batch to it in return; after how
-# long to go ahead without a turn; and how long not to ask for one again, having lost patience.
+# turns were waited for, and then often. How long to leave the next batch to it in return.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
 _TURN_LOOK_LONGEST_S = 0.01
 _TURN_YIELD_S = 0.0015
-_TURN_PATIENCE_S = 0.3
-_TURN_IGNORED_S = 3.0
 _TURN_MEMORY = 0.8
+# After how long to go ahead without a turn: several times what turns took of late, for a batch of
+# long documents on a busy machine takes long, and going ahead then costs both workers their work.
+# Twice as long after each time that patience was lost; and for ten times as long, no turn is asked
+# for again, so that a worker that was stopped in its turn holds up the others a tenth of the time.
+_TURN_PATIENCE = 4
+_TURN_PATIENCE_SHORTEST_S = 0.3
+_TURN_PATIENCE_LONGEST_S = 2.0
+_TURN_IGNORED = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +208,7 @@ class Queue:
         if self._turns.take(catalog):
             if lane.waits_since is not None:
                 self._pacing.met(catalog, now)
-                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_S)
+                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
                 self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
             lane.has_turn = True
             lane.waits_since = None
@@ -212,13 +217,19 @@ class Queue:
             lane.waits_since = now
             lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
             return False
-        if now - lane.waits_since < _TURN_PATIENCE_S:
+        patience_s = self._patience_s()
+        if now - lane.waits_since < patience_s:
             lane.not_before = now + self._look_s(_TURN_NEXT_LOOK)
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
-        self._turns_ignored_until[catalog] = now + _TURN_IGNORED_S
+        self._turns_ignored_until[catalog] = now + _TURN_IGNORED * patience_s
+        self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
         return True
+
+    def _patience_s(self) -> float:
+        patience_s = _TURN_PATIENCE * self._turn_wait_s
+        return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
 
     def _look_s(self, share: float) -> float:
         """Never long: a worker that was stopped for an hour has waited for an hour as well."""

@@ -29,7 +29,7 @@ from gateway.commits.decide import decide
 from gateway.commits.decision import Bounds, Decision
 from gateway.commits.errors import StoreUnavailable
 from gateway.commits.late import GuardedWrites, Moment, moment
-from gateway.commits.observe import Observer, Settler
+from gateway.commits.observe import Observer, Settler, Standing
 from gateway.commits.queue import Pending, Queue
 from gateway.commits.requests import Applied, Refused, Unknown
 from gateway.commits.resolve import move_until_known
@@ -150,10 +150,10 @@ class Round:
             if standing.finished:
                 settled[catalog] = standing.revision
             else:
-                self._take_over(catalog, standing.revision)
+                self._take_over(catalog, standing)
         return settled
 
-    def _take_over(self, catalog: str, revision: int) -> None:
+    def _take_over(self, catalog: str, standing: Standing) -> None:
         """Have another worker's batch written out if it is time; the requests go back meanwhile.
 
         One catalog's trouble is no other's: a batch that can't be written out (somebody edited
@@ -161,7 +161,7 @@ class Round:
         """
         batch = self._batches[catalog]
         try:
-            done = self._parts.settler.take_over(catalog, revision)
+            done = self._parts.settler.take_over(catalog, standing.revision, standing.batch_commits)
         except Unreachable as error:
             _log.warning("the last batch of %r was not written out: %s", catalog, error)
             self._end_unreachable(catalog)

@@ -238,8 +238,10 @@ class Hub:
 
     def _finish(self, catalog: str, channel: Channel, head: Head, now: float) -> None:
         """Nothing new could be read: a batch may be left unfinished by a writer that died."""
-        if head.revision > channel.position and self._settler.take_over(catalog, head.revision):
-            return  # it is still pending, and can be read now
+        if head.revision > channel.position:
+            commits = head.revision - head.base_revision
+            if self._settler.take_over(catalog, head.revision, commits):
+                return  # it is still pending, and can be read now
         with self.lock:
             self._pending.discard(catalog)
             if channel.known_head > channel.position:

@@ -210,9 +210,8 @@ class _Work:
         there = documents_there(self.spark, self.reading, revision)
         there = there.repartition(self.partitions, "there")
         how = "full_outer" if delete else "left_outer"
-        joined = self.wanted.join(there, F.col("key") == F.col("there"), how)
-        planner = self._planner(1)
-        return _kept(kept, joined.select(*plan.JOINED).mapInArrow(planner.batches, plan.SCHEMA))
+        joined = plan.joined(self.wanted, there, how)
+        return _kept(kept, joined.mapInArrow(self._planner(1).batches, plan.SCHEMA))
 
     def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
         """The same for the keys that were lost, made from the catalog as it is now."""
