@@ -1,5 +1,5 @@
 """Who may do what: principals, their grants, and the tokens that they show."""
 
-from gateway.access.principal import ANONYMOUS, Grant, Principal, Role
+from gateway.access.principal import ANONYMOUS, NOBODY, Grant, Principal, Role
 
-__all__ = ["ANONYMOUS", "Grant", "Principal", "Role"]
+__all__ = ["ANONYMOUS", "NOBODY", "Grant", "Principal", "Role"]

@@ -39,6 +39,8 @@ class Principal:
         return any(grant.role >= role and matches(grant.pattern, catalog) for grant in self.grants)
 
 
+# A request that is from nobody yet: it may do nothing.
+NOBODY = Principal("", ())
 # Everybody, where access control is off.
 ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
+from gateway.access import NOBODY, Principal
 from gateway.commits.compares import Compare, compared_keys
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.errors import CommitError
@@ -103,6 +104,8 @@ class Request:
     ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
     what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
     follows from the rest.
+
+    ``by`` is who asks for it, and ``author`` whom its commit names.
     """
 
     catalog: str
@@ -115,6 +118,7 @@ class Request:
     otherwise: tuple[KeyEdit, ...] | None = None
     rebase: bool = False
     deletes_catalog: bool = False
+    by: Principal = NOBODY
     author: str = "anonymous"
     message: str | None = None
     idempotency: Idempotency | None = None

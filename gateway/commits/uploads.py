@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from gateway.access import Principal
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.edits import checked_attributes
 from gateway.commits.errors import (
@@ -78,7 +79,7 @@ class OpenUpload:
     """An upload and the parts that are staged. ``attributes``: those to be set, None keeps them.
 
     ``conditions`` are what its commit requires. ``committed`` is the revision it was committed at,
-    as far as is known.
+    as far as is known; ``by``: who asks now.
     """
 
     upload: Upload
@@ -86,6 +87,7 @@ class OpenUpload:
     conditions: Conditions
     attributes: Attributes | None
     committed: int | None
+    by: Principal
 
 
 class Uploads:
@@ -103,7 +105,7 @@ class Uploads:
         self,
         catalog: str,
         key: str,
-        principal: str,
+        by: Principal,
         conditions: Conditions,
         attributes: Attributes | None,
     ) -> OpenUpload:
@@ -113,35 +115,36 @@ class Uploads:
         """
         if attributes is not None:
             checked_attributes(attributes, key, self._limits.attributes_bytes_max)
-        document = self._checked(catalog, key, conditions)
+        document = self._checked(catalog, key, by, conditions)
         conditions = pinned(conditions, key, document)
         now_us = self._runtime.now_us()
         upload = Upload(
             id=self._runtime.new_id(),
             catalog=catalog,
             key=key,
-            principal=principal,
+            principal=by.name,
             terms=terms_of(conditions, attributes),
             created_us=now_us,
             expires_us=now_us + self._limits.expiry_s * 1_000_000,
         )
         with reaching():
             self._store.create_upload(upload)
-        return OpenUpload(upload, (), conditions, attributes, None)
+        return OpenUpload(upload, (), conditions, attributes, None, by)
 
-    def find(self, catalog: str, upload_id: str, principal: str) -> OpenUpload:
+    def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
         """Only whoever opened it finds it."""
         with reaching():
             upload = self._store.upload(catalog, upload_id)
             if (
                 upload is None
-                or upload.principal != principal
+                or upload.principal != by.name
                 or upload.expires_us <= self._runtime.now_us()
             ):
                 raise UploadNotFound(upload_id)
             parts = tuple(self._store.parts(upload))
         conditions, attributes = from_terms(upload.terms)
-        return OpenUpload(upload, parts, conditions, attributes, upload.terms.get(_COMMITTED))
+        committed = upload.terms.get(_COMMITTED)
+        return OpenUpload(upload, parts, conditions, attributes, committed, by)
 
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
         """Stage a part, or replace it. Raises OverLimit and UploadCommitted."""
@@ -205,6 +208,7 @@ class Uploads:
             Put(value, size_bytes, opened.attributes),
             conditions=opened.conditions,
             size_bytes=sent_bytes,
+            by=opened.by,
             author=upload.principal,
             message=message,
             idempotency=_idempotency(upload),
@@ -222,21 +226,23 @@ class Uploads:
             self._end(upload, outcome.commit.revision)
         return done
 
-    def drop(self, catalog: str, upload_id: str, principal: str) -> None:
+    def drop(self, catalog: str, upload_id: str, by: Principal) -> None:
         """Nothing to do where there is no such upload."""
         try:
-            opened = self.find(catalog, upload_id, principal)
+            opened = self.find(catalog, upload_id, by)
         except UploadNotFound:
             return
         with reaching():
             self._store.drop_upload(opened.upload)
 
-    def _checked(self, catalog: str, key: str, conditions: Conditions) -> Document | None:
+    def _checked(
+        self, catalog: str, key: str, by: Principal, conditions: Conditions
+    ) -> Document | None:
         """The live document that the conditions were true of; no write, and nothing is written."""
         conditional = conditions is not NO_CONDITIONS
         # A read is let through also where the catalog takes no write without a condition.
         edit: Edit = Get() if conditional else Delete()
-        done = self._writes.write(catalog, key, edit, conditions=conditions, dry_run=True)
+        done = self._writes.write(catalog, key, edit, conditions=conditions, by=by, dry_run=True)
         outcome = done.outcome
         if isinstance(outcome, Refused):
             raise outcome.error

@@ -19,6 +19,7 @@ from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
 from gateway.http.listing import ListingRoutes
 from gateway.http.pins import PinRoutes
+from gateway.http.principals import Everybody
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
@@ -79,7 +80,7 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     app.begin_stop = changes.stop
     ServiceRoutes(gateway).register(app)
     app.register_error_handler(Exception, _answer_error)
-    app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]
+    app.wsgi_app = RequestIds(RawPath(Everybody(app.wsgi_app)))  # type: ignore[method-assign]
     return app
 
 

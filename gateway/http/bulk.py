@@ -36,6 +36,7 @@ from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import MIB, RequestLimits
 from gateway.http.parameters import DryRunParameters, parameters
 from gateway.http.preferences import preferences
+from gateway.http.principals import principal_of
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
@@ -82,7 +83,7 @@ class BulkRoutes:
         headers: HeaderList = [("Content-Type", media_types.LINES[0])]
         if wait_s is not None:
             headers.append(("Preference-Applied", f"wait={wait_s}"))
-        terms = BulkTerms(self._limits, asked["dry_run"], wait_s)
+        terms = BulkTerms(principal_of(environ), self._limits, asked["dry_run"], wait_s)
         run = _Run(self._gateway, terms, environ)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 

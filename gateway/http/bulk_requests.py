@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 import patching
+from gateway.access import Principal
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.requests import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Request, Touch
 from gateway.commits.service import Gateway
@@ -37,7 +38,7 @@ from gateway.http.preferences import (
     is_idempotency_key,
 )
 from gateway.http.refusals import RequestRefused
-from gateway.http.writes import NOTHING_SENT, PRINCIPAL, Ask, Sent, fingerprint
+from gateway.http.writes import NOTHING_SENT, Ask, Sent, fingerprint
 from gateway.model import SETTINGS_KEY, Idempotency
 from patching import ABSENT, Json, Limits
 
@@ -73,6 +74,7 @@ _Large = dict[str, bytes]
 class BulkTerms:
     """What holds for every line."""
 
+    by: Principal
     limits: RequestLimits
     dry_run: bool
     wait_s: int | None
@@ -98,6 +100,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
     ask = Ask(
+        by=terms.by,
         method=_METHODS.get(operation, operation),
         catalog=catalog,
         key=key,
@@ -115,7 +118,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
 def _request(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent, size_bytes: int) -> Request:
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, fingerprint(ask, sent))
+        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
     return gateway.request(
         ask.catalog,
         (KeyEdit(ask.key, edit),),
@@ -124,7 +127,8 @@ def _request(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent, size_bytes: int
         resource_version=ask.resource_version,
         rebase=ask.prefer.rebase,
         size_bytes=size_bytes,
-        author=PRINCIPAL,
+        by=ask.by,
+        author=ask.by.name,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,

@@ -17,7 +17,7 @@ from gateway.http.changes_since import what_helps
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.tagged_reads import tag_header
-from gateway.http.writes import PRINCIPAL, Ask, Sent, fingerprint, read_ask
+from gateway.http.writes import Ask, Sent, fingerprint, read_ask
 from gateway.model import SETTINGS_KEY, Idempotency, version_token
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -49,7 +49,7 @@ def commit(
     ask = asked.ask
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, fingerprint(ask, sent))
+        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
     request = gateway.request(
         ask.catalog,
         edits,
@@ -57,7 +57,8 @@ def commit(
         conditions=ask.conditions,
         resource_version=ask.resource_version,
         size_bytes=sent.size_bytes,
-        author=PRINCIPAL,
+        by=ask.by,
+        author=ask.by.name,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,

@@ -13,8 +13,8 @@ from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import NoParameters, PageParameters, parameters, whole_number
 from gateway.http.preferences import is_idempotency_key
+from gateway.http.principals import principal_of
 from gateway.http.refusals import RequestRefused
-from gateway.http.writes import PRINCIPAL
 
 _PAGE_PARAMETERS = PageParameters()
 _NO_PARAMETERS = NoParameters()
@@ -63,7 +63,8 @@ class HistoryRoutes:
         refuse_conditions(flask.request.environ)
         name = _idempotency_key(idempotency_key)
         parameters(flask.request.environ, _NO_PARAMETERS)
-        commit = self._gateway.reply(catalog, PRINCIPAL, name)
+        by = principal_of(flask.request.environ)
+        commit = self._gateway.reply(catalog, by.name, name)
         if commit is None:
             detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
             raise RequestRefused("outcome_not_found", detail)

@@ -17,7 +17,7 @@ from gateway.http.conditions import refuse_conditions
 from gateway.http.json_members import refuse_member, require_object, required
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import REVISION_MAX, NoParameters, parameters
-from gateway.http.writes import PRINCIPAL
+from gateway.http.principals import principal_of
 from gateway.model import Pin
 
 _NO_PARAMETERS = NoParameters()
@@ -43,7 +43,7 @@ class PinRoutes:
         catalog = self._catalog(catalog)
         members = json_object(self._limits, ("revision", "seconds", "owner"))
         revision = whole(members, "revision", 0) if "revision" in members else None
-        owner = members.get("owner", PRINCIPAL)
+        owner = members.get("owner", principal_of(flask.request.environ).name)
         if not isinstance(owner, str) or len(owner) > _OWNER_CHARACTERS_MAX:
             refuse_member("/owner", f"it must be a text of at most {_OWNER_CHARACTERS_MAX}")
         pin = self._retention.pin(catalog, revision, whole(members, "seconds", 1), owner)

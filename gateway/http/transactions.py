@@ -27,12 +27,12 @@ from gateway.http.conditions import refuse_all_but_several, write_conditions
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import WriteParameters, parameters
 from gateway.http.preferences import commit_message, idempotency_key, preferences
+from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.transaction_answers import Asked, transaction_answer
 from gateway.http.transaction_bodies import Transaction, read_transaction
-from gateway.http.writes import PRINCIPAL
 from gateway.model import Idempotency
 
 _PARAMETERS = WriteParameters()
@@ -66,6 +66,7 @@ class TransactionRoutes:
         return transaction_answer(self._gateway, asked, done)
 
     def _read(self, environ: Environ, catalog: str) -> tuple[Asked, Request]:
+        by = principal_of(environ)
         query = parameters(environ, _PARAMETERS)
         conditions = write_conditions(environ)
         refuse_all_but_several(conditions)
@@ -80,7 +81,7 @@ class TransactionRoutes:
         if key is not None:
             version = query["resource_version"]
             fingerprint = _fingerprint(catalog, conditions, version, message, transaction)
-            idempotency = Idempotency(PRINCIPAL, key, fingerprint)
+            idempotency = Idempotency(by.name, key, fingerprint)
         asked = Asked(catalog, transaction, prefer, query["dry_run"] or transaction.dry_run)
         return asked, self._gateway.request(
             catalog,
@@ -91,7 +92,8 @@ class TransactionRoutes:
             conditions=conditions,
             resource_version=query["resource_version"],
             size_bytes=len(raw),
-            author=PRINCIPAL,
+            by=by,
+            author=by.name,
             message=message,
             idempotency=idempotency,
             dry_run=asked.dry_run,

@@ -33,10 +33,10 @@ from gateway.http.json_members import refuse_member, require_object, text
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import DryRunParameters, NoParameters, parameters, whole_number
 from gateway.http.preferences import commit_message, preferences
+from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
-from gateway.http.writes import PRINCIPAL
 from gateway.model import version_token
 
 _NO_PARAMETERS = NoParameters()
@@ -73,8 +73,9 @@ class UploadRoutes:
         names.require_key(key, self._limits)
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
+        by = principal_of(environ)
         try:
-            opened = self._uploads.open(catalog, key, PRINCIPAL, conditions, attributes)
+            opened = self._uploads.open(catalog, key, by, conditions, attributes)
         except PreconditionFailed as failed:
             return self._refused(environ, catalog, failed)
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
@@ -88,7 +89,7 @@ class UploadRoutes:
     def drop(self, catalog: str, upload: str) -> Answer:
         """Also where there is none any more. What was committed stays so."""
         catalog = self._catalog(flask.request.environ, catalog)
-        self._uploads.drop(catalog, _upload_id(upload), PRINCIPAL)
+        self._uploads.drop(catalog, _upload_id(upload), principal_of(flask.request.environ))
         return empty_answer([])
 
     def put_part(self, catalog: str, upload: str, number: str) -> Answer:
@@ -166,7 +167,7 @@ class UploadRoutes:
         )
 
     def _find(self, catalog: str, upload: str) -> OpenUpload:
-        return self._uploads.find(catalog, _upload_id(upload), PRINCIPAL)
+        return self._uploads.find(catalog, _upload_id(upload), principal_of(flask.request.environ))
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
         refuse_conditions(environ)

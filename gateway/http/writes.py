@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.access import Principal
 from gateway.commits.conditions import Conditions, written
 from gateway.commits.errors import CommitError, OutcomeUnknown
 from gateway.commits.requests import Applied, ContentEdit, EditAttributes, Unchanged, Unknown
@@ -33,14 +34,13 @@ from gateway.http.changes_since import what_helps
 from gateway.http.conditions import write_conditions
 from gateway.http.parameters import WriteParameters, parameters
 from gateway.http.preferences import Preferences, commit_message, idempotency_key, preferences
+from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.model import Commit, Document, Idempotency, version_token
 from patching import ABSENT, Absent, Json
 
 _PARAMETERS = WriteParameters()
-# Until there is access control, everybody is the same principal.
-PRINCIPAL = "anonymous"
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -50,11 +50,12 @@ Part = Literal["content", "attributes"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A write's target and everything it says beside its body.
+    """A write's target, who asks for it, and everything it says beside its body.
 
     ``part``: whether it edits the document's content or its attributes.
     """
 
+    by: Principal
     method: str
     catalog: str
     key: str
@@ -85,6 +86,7 @@ def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -
     if environ.get("QUERY_STRING"):
         asked = parameters(environ, _PARAMETERS)
     return Ask(
+        by=principal_of(environ),
         method=environ["REQUEST_METHOD"],
         catalog=catalog,
         key=key,
@@ -113,7 +115,7 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
     """Commit ``edit`` and answer. Raises the CommitError of a write that was not applied."""
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, fingerprint(ask, sent))
+        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
     committed = gateway.write(
         ask.catalog,
         ask.key,
@@ -123,7 +125,8 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
         rebase=ask.prefer.rebase,
         size_bytes=sent.size_bytes,
         wait_s=ask.prefer.wait_s,
-        author=PRINCIPAL,
+        by=ask.by,
+        author=ask.by.name,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.access import Principal
 from gateway.commits.conditions import (
     ANY_TAG,
     NO_CONDITIONS,
@@ -32,7 +33,7 @@ from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
 from tests.commits.conftest import document, put
 
-ME = "me"
+ME = Principal("me", ())
 
 
 class Clock(ThreadRuntime):
@@ -306,7 +307,7 @@ def test_an_upload_ends_with_its_time(gateway: Gateway, clock: Clock) -> None:
 
 def test_only_whoever_opened_it_finds_it(gateway: Gateway) -> None:
     upload = opened(gateway)
-    for catalog, principal in (("c", "other"), ("other", ME)):
+    for catalog, principal in (("c", Principal("other", ())), ("other", ME)):
         gateway.uploads.drop(catalog, upload.upload.id, principal)
         with pytest.raises(UploadNotFound):
             gateway.uploads.find(catalog, upload.upload.id, principal)
