@@ -18,21 +18,24 @@ from gateway.commits.turns import NoTurns, Turns
 from gateway.store.contract import Moved
 
 # Another worker's turn is looked for when it is likely to have ended, going by how long the last
-# turns were waited for, and then often. How long to leave the next batch to it in return.
+# turns were waited for, and then often. How long to leave the next batch to it in return: after a
+# long turn for longer, since whoever waits for those looks less often.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
 _TURN_LOOK_LONGEST_S = 0.01
+_TURN_YIELD = 0.3
 _TURN_YIELD_S = 0.0015
+_TURN_YIELD_LONGEST_S = 0.02
 _TURN_MEMORY = 0.8
 # After how long to go ahead without a turn: several times what turns took of late, for a batch of
 # long documents on a busy machine takes long, and going ahead then costs both workers their work.
-# Twice as long after each time that patience was lost; and for ten times as long, no turn is asked
-# for again, so that a worker that was stopped in its turn holds up the others a tenth of the time.
+# Twice as long after each time that patience was lost. From then on a turn is taken if it is free,
+# and not waited for until it has been: a worker that was stopped in its turn holds others up once.
 _TURN_PATIENCE = 4
 _TURN_PATIENCE_SHORTEST_S = 0.3
 _TURN_PATIENCE_LONGEST_S = 2.0
-_TURN_IGNORED = 10
+_TURNS_LOST_MAX = 10_000  # only hints
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +76,7 @@ class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
     busy: bool = False
     has_turn: bool = False
+    turn_began: float = 0.0
     waits_since: float | None = None  # for another worker's turn to end
     not_before: float = 0.0
 
@@ -83,7 +87,7 @@ class Queue:
     def __init__(self, runtime: Runtime, bounds: QueueBounds, turns: Turns | None = None) -> None:
         self._runtime = runtime
         self._turns = turns or NoTurns()
-        self._turns_ignored_until: dict[str, float] = {}
+        self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_wait_s = 0.0  # how long a turn was waited for of late
         self._bounds = bounds
         self._lock = runtime.lock()
@@ -173,7 +177,8 @@ class Queue:
                 lane.has_turn = False
                 if self._turns.end(catalog):
                     self._pacing.met(catalog, now)
-                    pause_s = max(pause_s, _TURN_YIELD_S)
+                    yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
+                    pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
             lane.not_before = now + pause_s if pause_s else 0.0
             if lane.waiting:
                 self._wake_one()
@@ -203,15 +208,18 @@ class Queue:
 
     def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
-        if self._turns_ignored_until and self._ignores_turns(catalog, now):
-            return True
         if self._turns.take(catalog):
+            self._turns_lost.discard(catalog)
             if lane.waits_since is not None:
                 self._pacing.met(catalog, now)
                 waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
                 self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
             lane.has_turn = True
+            lane.turn_began = now
             lane.waits_since = None
+            return True
+        if catalog in self._turns_lost:
+            self._turns.give_up(catalog)
             return True
         if lane.waits_since is None:
             lane.waits_since = now
@@ -223,7 +231,9 @@ class Queue:
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
-        self._turns_ignored_until[catalog] = now + _TURN_IGNORED * patience_s
+        if len(self._turns_lost) >= _TURNS_LOST_MAX:
+            self._turns_lost.clear()
+        self._turns_lost.add(catalog)
         self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
         return True
 
@@ -234,12 +244,6 @@ class Queue:
     def _look_s(self, share: float) -> float:
         """Never long: a worker that was stopped for an hour has waited for an hour as well."""
         return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
-
-    def _ignores_turns(self, catalog: str, now: float) -> bool:
-        until = self._turns_ignored_until.get(catalog)
-        if until is not None and until <= now:
-            del self._turns_ignored_until[catalog]
-        return until is not None and until > now
 
     def _batch(self, lane: _Lane) -> list[Pending]:
         batch: list[Pending] = []

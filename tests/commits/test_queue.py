@@ -53,3 +53,43 @@ def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once(ask: Ask) 
         leader.join(5)
         assert taken == [{"c": [pending]}]
         queue.end_batch("c")
+
+
+class Held:
+    """A turn that another worker holds while ``held``; each look at it takes a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.held = True
+        self.looks = 0
+
+    def take(self, _catalog: str) -> bool:
+        self.looks += 1
+        self._clock.stopped_s += 0.1
+        return not self.held
+
+    def give_up(self, _catalog: str) -> None: ...
+
+    def end(self, _catalog: str) -> bool:
+        return False
+
+
+def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended(ask: Ask) -> None:
+    """A stopped worker holds up the others by one wait, not one for each of their batches."""
+    clock = Clock()
+    turns = Held(clock)
+    queue = Queue(clock, BOUNDS, turns)
+
+    def looks_of_a_batch() -> int:
+        turns.looks = 0
+        queue.put(Pending(ask(put(1)), clock.event()))
+        queue.take()
+        queue.end_batch("c")
+        return turns.looks
+
+    assert looks_of_a_batch() > 2
+    assert looks_of_a_batch() == 1
+    turns.held = False
+    assert looks_of_a_batch() == 1
+    turns.held = True
+    assert looks_of_a_batch() > 2
