@@ -77,21 +77,24 @@ class _Connection:
         if not received:
             raise ConnectionLost("the server closed a connection before it had answered")
         buffer = self.buffer + received if self.buffer else received
-        head_bytes = buffer.find(b"\r\n\r\n")
-        if head_bytes < 0:
-            self.buffer = buffer
-            return None
-        head = buffer[:head_bytes]
-        length = _CONTENT_LENGTH.search(head)
-        status = int(head[9:12])
-        if length is None and status not in _BODYLESS:
-            raise ConnectionLost(f"an answer without Content-Length: {head!r}")
-        end = head_bytes + 4 + (int(length[1]) if length and status != 304 else 0)
-        if len(buffer) < end:
-            self.buffer = buffer
-            return None
-        self.buffer = b""
-        return Answer(status, head, buffer[head_bytes + 4 : end])
+        answer, self.buffer = cut(buffer)
+        return answer
+
+
+def cut(buffer: bytes) -> tuple[Answer | None, bytes]:
+    """The answer that the bytes are, if it is complete, and what is kept until it is."""
+    head_bytes = buffer.find(b"\r\n\r\n")
+    if head_bytes < 0:
+        return None, buffer
+    head = buffer[:head_bytes]
+    length = _CONTENT_LENGTH.search(head)
+    status = int(head[9:12])
+    if length is None and status not in _BODYLESS:
+        raise ConnectionLost(f"an answer without Content-Length: {head!r}")
+    end = head_bytes + 4 + (int(length[1]) if length and status != 304 else 0)
+    if len(buffer) < end:
+        return None, buffer
+    return Answer(status, head, buffer[head_bytes + 4 : end]), b""
 
 
 class _Run:

@@ -12,6 +12,7 @@ from benchmarks.scenarios import (
     hot_document,
     large_document,
     many_documents,
+    overload,
     patch_apply,
     reads,
     spark_memory,
@@ -37,10 +38,12 @@ SCENARIOS: dict[str, Scenario] = {
     "watchers": watchers.run,
     "compaction": compaction.run,
     "worker-classes": worker_classes.run,
+    "overload": overload.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
     "spark-memory": spark_memory.run,
 }
 
-ONLY_BY_NAME = frozenset({"worker-classes", "spark-sink", "spark-sync", "spark-memory"})
-"""Not part of a whole run: they compare settings and have no target, or need Java and Spark."""
+ONLY_BY_NAME = frozenset({"worker-classes", "overload", "spark-sink", "spark-sync", "spark-memory"})
+"""Not part of a whole run: they compare settings and have no target, take the whole machine, or
+need Java and Spark."""
