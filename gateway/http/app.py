@@ -8,8 +8,10 @@ import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
 
+from gateway.access.authenticate import Authenticate, everybody
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer
+from gateway.http.authorization import Authorization
 from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
@@ -19,7 +21,6 @@ from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
 from gateway.http.listing import ListingRoutes
 from gateway.http.pins import PinRoutes
-from gateway.http.principals import Everybody
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import RawPath
 from gateway.http.request_ids import RequestIds
@@ -58,13 +59,21 @@ class _Application(Flask):
         return MapAdapter(self.url_map, "", "/", "", "http", request.path, request.method)
 
 
-def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flask:
-    """The service over ``gateway``; a WSGI application that needs nothing else."""
+def create_app(
+    gateway: Gateway,
+    limits: RequestLimits = DEFAULT_LIMITS,
+    authenticate: Authenticate = everybody,
+) -> Flask:
+    """The service over ``gateway``; a WSGI application that needs nothing else.
+
+    ``authenticate`` tells whom a request is from; without one, access control is off.
+    """
     app = _Application("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+    Authorization(authenticate, limits).register(app)
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)
@@ -80,7 +89,7 @@ def create_app(gateway: Gateway, limits: RequestLimits = DEFAULT_LIMITS) -> Flas
     app.begin_stop = changes.stop
     ServiceRoutes(gateway).register(app)
     app.register_error_handler(Exception, _answer_error)
-    app.wsgi_app = RequestIds(RawPath(Everybody(app.wsgi_app)))  # type: ignore[method-assign]
+    app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]
     return app
 
 

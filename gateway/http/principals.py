@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
-from gateway.access import ANONYMOUS, Principal
-from gateway.http.raw_path import Environ, WsgiApplication
+from gateway.access import Principal
+from gateway.http.raw_path import Environ
 
 _KEY: Final = "gateway.principal"
-
-
-class Everybody:
-    """A WSGI middleware for where access control is off: every request is from ANONYMOUS."""
-
-    def __init__(self, application: WsgiApplication) -> None:
-        self._application = application
-
-    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        set_principal(environ, ANONYMOUS)
-        return self._application(environ, start_response)
 
 
 def set_principal(environ: Environ, principal: Principal) -> None:
@@ -31,3 +19,9 @@ def principal_of(environ: Environ) -> Principal:
     """The principal that was authenticated. KeyError, a defect, where nobody looked who it is."""
     principal: Principal = environ[_KEY]
     return principal
+
+
+def principal_name(environ: Environ) -> str | None:
+    """Its name, for logs; None where it is not known, as on routes that are open to everybody."""
+    principal: Principal | None = environ.get(_KEY)
+    return None if principal is None else principal.name

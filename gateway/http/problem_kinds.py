@@ -27,6 +27,9 @@ KINDS: Final[dict[str, Kind]] = {
     "invalid_pointer": Kind(400, "Invalid JSON Pointer"),
     "unknown_operation": Kind(400, "Unknown patch operation"),
     "request_timeout": Kind(408, "The body stopped coming"),
+    # Who asks
+    "unauthenticated": Kind(401, "No valid token"),
+    "forbidden": Kind(403, "Not allowed"),
     # What it names
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),
@@ -67,6 +70,7 @@ KINDS: Final[dict[str, Kind]] = {
     "internal_error": Kind(500, "Internal error"),
     "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
     "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),
+    "keys_unavailable": Kind(503, "Tokens can't be verified now, not applied", retry_after_s=1),
     "outcome_unknown": Kind(504, "Outcome unknown"),
 }
 

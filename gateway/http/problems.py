@@ -15,6 +15,7 @@ from werkzeug.exceptions import (
     TooManyRequests,
 )
 
+from gateway.access.errors import AccessError, Forbidden, KeysUnavailable, Unauthenticated
 from gateway.commits import errors
 from gateway.http.answers import Answer, body_answer, encode
 from gateway.http.media_types import PROBLEM
@@ -101,6 +102,8 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(
             error.code, error.detail, members=dict(error.members), headers=list(error.headers)
         )
+    if isinstance(error, AccessError):
+        return _of_access_error(error)
     if isinstance(error, HTTPException):
         return _of_http_exception(error)
     return None
@@ -207,6 +210,17 @@ def _of_patch_error(error: PatchError) -> Problem:
         for name, value in (("expected", error.expected), ("actual", error.actual)):
             if value is not ABSENT and _is_small(value):
                 problem.members[name] = value
+    return problem
+
+
+def _of_access_error(error: AccessError) -> Problem:
+    problem = Problem(error.code, error.detail, retryable=isinstance(error, KeysUnavailable))
+    if isinstance(error, Unauthenticated):
+        # RFC 6750, section 3.1: no error code where there was no token.
+        reason = ', error="invalid_token"' if error.presented else ""
+        problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
+    elif isinstance(error, Forbidden):
+        problem.members = {"role": error.role, "catalog": error.catalog}
     return problem
 
 

@@ -13,6 +13,8 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
+from gateway.access import Principal
+from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.commits import errors
 from gateway.commits.requests import Refused, Unknown
 from gateway.commits.runtime import ThreadRuntime
@@ -226,6 +228,20 @@ def _read_below_the_floor(catalog: Catalog) -> TestResponse:
     return catalog.get(query="?revision=1")
 
 
+def _closed(catalog: Catalog) -> Catalog:
+    """The catalog of a service that knows ann, who may do nothing."""
+
+    def authenticate(authorization: str | None) -> Principal:
+        if authorization is None:
+            raise Unauthenticated("no token", presented=False)
+        if authorization != "Bearer ann":
+            raise KeysUnavailable("unreachable")
+        return Principal("ann", ())
+
+    closed = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    return Catalog(create_app(closed, authenticate=authenticate).test_client(), catalog.name)
+
+
 # How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
 PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] = {
     "malformed_request": _by_error(ClientDisconnected()),
@@ -238,6 +254,9 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "invalid_patch": _by(lambda c: c.send("PATCH", b"{}", JSON_PATCH)),
     "invalid_pointer": _operation(op="remove", path="a"),
     "unknown_operation": _operation(op="append"),
+    "unauthenticated": _by(lambda c: _closed(c).get()),
+    "forbidden": _by(lambda c: _closed(c).get(Authorization="Bearer ann")),
+    "keys_unavailable": _by(lambda c: _closed(c).get(Authorization="Bearer unverifiable")),
     "route_not_found": _by(lambda c: c.client.get("/v2")),
     "method_not_allowed": _by(lambda c: c.client.post(c.document("k"))),
     "document_not_found": _by(lambda c: c.get("absent")),
@@ -303,7 +322,8 @@ def test_every_code_has_its_status_and_members(
     assert ("Retry-After" in answer.headers) == (KINDS[code].status in (429, 503))
 
 
-ALLOWED_STATUSES = {400, 404, 405, 408, 409, 410, 412, 413, 414, 415, 422, 428, 429, 500, 503, 504}
+ALLOWED_STATUSES = {400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 414, 415, 422, 428}
+ALLOWED_STATUSES |= {429, 500, 503, 504}
 
 
 def test_codes_are_words_and_statuses_are_those_of_the_contract() -> None:

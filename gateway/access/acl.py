@@ -1,0 +1,97 @@
+"""A document's attribute ``acl``: who may read and who may write it; pure.
+
+::
+
+    {"acl": {"read": ["ann", "etl-*"], "write": ["ann"]}}
+
+Either list may be missing: then the document isn't narrowed in that. The names are patterns of
+principals' names, in which `*` stands for any text. An acl only ever narrows what a principal may
+do in the catalog, and it never narrows what a principal with role admin there may do. Who may write
+a document may not therefore read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gateway.access.principal import Principal, Role, matches
+from patching import Json, join_pointer
+
+ACL: Final = "acl"
+Right = Literal["read", "write"]
+_RIGHTS: Final = ("read", "write")
+
+
+class AclMalformed(ValueError):
+    """``pointer`` is the place in the attributes that can't be part of an acl."""
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(detail)
+        self.pointer = pointer
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """Patterns of those who may; None: not narrowed."""
+
+    read: tuple[str, ...] | None
+    write: tuple[str, ...] | None
+
+
+def acl_of(attributes: Mapping[str, Json]) -> Acl | None:
+    """The acl among ``attributes``, None where there is none. Raises AclMalformed."""
+    if ACL not in attributes:
+        return None
+    value = attributes[ACL]
+    if not isinstance(value, dict):
+        raise AclMalformed(f"/{ACL}", "it must be an object with 'read', 'write' or both")
+    for name in value:
+        if name not in _RIGHTS:
+            raise AclMalformed(join_pointer((ACL, name)), "an acl has 'read' and 'write' alone")
+    read, write = (_patterns(value, right) for right in _RIGHTS)
+    return Acl(read, write)
+
+
+def _patterns(acl: Mapping[str, Json], right: str) -> tuple[str, ...] | None:
+    if right not in acl:
+        return None
+    listed = acl[right]
+    if not isinstance(listed, list):
+        raise AclMalformed(f"/{ACL}/{right}", "it must be an array of principals' names")
+    names = []
+    for index, name in enumerate(listed):
+        if not isinstance(name, str) or not name:
+            raise AclMalformed(
+                f"/{ACL}/{right}/{index}", "it must be a principal's name, or a pattern with '*'"
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def may_read(principal: Principal, catalog: str, attributes: Mapping[str, Json] | None) -> bool:
+    """Whether a principal that may read ``catalog`` may read a document with ``attributes``."""
+    return _may("read", principal, catalog, attributes)
+
+
+def may_write(principal: Principal, catalog: str, attributes: Mapping[str, Json] | None) -> bool:
+    """Whether a principal that may write ``catalog`` may write a document with ``attributes``."""
+    return _may("write", principal, catalog, attributes)
+
+
+def _may(
+    right: Right, principal: Principal, catalog: str, attributes: Mapping[str, Json] | None
+) -> bool:
+    """An acl that somebody stored past the gateway, and that is none, lets admins in alone."""
+    if attributes is None or ACL not in attributes:
+        return True
+    if principal.may(Role.ADMIN, catalog):
+        return True
+    try:
+        acl = acl_of(attributes)
+    except AclMalformed:
+        return False
+    patterns = None if acl is None else acl.read if right == "read" else acl.write
+    return patterns is None or any(matches(pattern, principal.name) for pattern in patterns)

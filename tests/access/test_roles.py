@@ -1,0 +1,68 @@
+"""Every route has a row in the table of roles; one that hasn't is open to nobody."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from flask import Flask
+
+from gateway.access import Role
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.http.roles import ROLES, Need, need_of
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import problem
+
+
+@pytest.fixture
+def app() -> Flask:
+    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+
+
+def methods_by_endpoint(app: Flask) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for rule in app.url_map.iter_rules():
+        found.setdefault(rule.endpoint, set()).update(rule.methods or ())
+    return found
+
+
+def test_every_route_has_a_row_for_each_of_its_methods(app: Flask) -> None:
+    for endpoint, methods in methods_by_endpoint(app).items():
+        assert methods - {"HEAD"} == ROLES[endpoint].keys(), endpoint
+
+
+def test_what_is_open_to_everybody_names_no_catalog(app: Flask) -> None:
+    for rule in app.url_map.iter_rules():
+        needs = set(ROLES[rule.endpoint].values())
+        assert (not needs & set(Role)) == ("/{catalog}" not in _shown(rule.rule)), rule
+        if Need.NOTHING in needs:
+            assert needs == {Need.NOTHING}
+            assert rule.methods == {"GET", "HEAD"}
+
+
+def _shown(rule: str) -> str:
+    return rule.replace("<segment:catalog>", "{catalog}")
+
+
+def test_a_route_without_a_row_is_refused(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    app.add_url_rule("/v1/new", "new", lambda: "secret", methods=["GET"])
+    assert need_of("new", "GET") is None
+    with caplog.at_level(logging.ERROR):
+        problem(app.test_client().get("/v1/new"), 403, "forbidden")
+    assert "new" in caplog.text
+
+
+def test_a_method_without_a_row_is_refused(app: Flask) -> None:
+    app.add_url_rule("/v1/catalogs", "list_catalogs", lambda: "secret", methods=["POST"])
+    problem(app.test_client().post("/v1/catalogs"), 403, "forbidden")
+
+
+def test_reading_needs_to_read_and_writing_to_write(app: Flask) -> None:
+    """By the methods: what changes nothing of a catalog needs the least role, and nothing else."""
+    for endpoint, needs in ROLES.items():
+        for method, need in needs.items():
+            if endpoint.endswith(("_pin", "_upload")) or not isinstance(need, Role):
+                continue
+            assert (need is Role.READ) == (method in ("GET", "OPTIONS")), endpoint
