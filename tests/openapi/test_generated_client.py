@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.openapi import scenario
 from tests.openapi.document import PATH, load, operations
 from tests.service import RunningGateway
 
@@ -42,6 +44,28 @@ class GeneratedClient:
 
     def read(self) -> Any:
         return self.call("read_document", "documents", catalog=CATALOG, key=KEY)
+
+
+class ScenarioClient:
+    """The package, in the words of `scenario.Client`."""
+
+    def __init__(self, client: GeneratedClient) -> None:
+        self._client = client
+
+    def call(self, operation: str, tag: str, **arguments: Any) -> scenario.Reply:
+        answer = self._client.call(operation, tag, **arguments)
+        return scenario.Reply(answer.status_code, answer.headers, answer.parsed)
+
+    def model(self, name: str, **members: Any) -> Any:
+        if name == "TransactionAction":
+            kind = self._client.models.TransactionActionAction
+            return self._client.models.TransactionAction(
+                action=kind(members.pop("action")), **members
+            )
+        return getattr(self._client.models, name)(**members)
+
+    def plain(self, value: Any) -> Any:
+        return value.value if isinstance(value, Enum) else value
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +108,11 @@ def test_the_generator_makes_every_operation_and_leaves_out_no_answer(
     warnings = [line for line in said.splitlines() if line.startswith(("WARNING", "ERROR"))]
     # It knows no YAML, and leaves it to the caller to read the one answer that is.
     assert warnings == ["WARNING parsing GET /openapi.yaml within service."], said
+
+
+def test_the_scenario(client: GeneratedClient) -> None:
+    run = scenario.run(ScenarioClient(client), "by openapi-python-client")
+    assert run == scenario.EXPECTED
 
 
 def test_a_patch_is_applied_and_its_answer_is_typed(client: GeneratedClient) -> None:
