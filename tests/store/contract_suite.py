@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.model import Change, Commit, Document, Head, Idempotency
+from gateway.model import BareDocument, Change, Commit, Document, Head, Idempotency
 from gateway.store.contract import Move, Moved, Store
 from patching import ABSENT, Json
 
@@ -147,7 +147,22 @@ class StoreContract:
         assert store.list_commits("c", 0, 9, 9, None, 1_000_000)[1] == touch
         assert [c.revision for c in store.changes_of("c", "k", 9)] == [3, 1]
 
-    def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
+class StoreContract:
+    """Subclasses give the fixture ``store``."""
+
+    def test_a_bare_document_has_its_acl_and_no_other_attribute(self, store: Store) -> None:
+        acl: Json = {"read": ["ann"], "$ref": 1}
+        narrowed = replace(document(4), attributes={"acl": acl, "team": "x"})
+        plain = replace(document(5, key="other"), attributes={"team": "x"})
+        tombstone = replace(document(6, key="gone"), content=ABSENT)
+        store.write_documents({"c": [narrowed, plain, tombstone]})
+        found = store.bare_documents([("c", key) for key in ("k", "other", "gone", "never")])
+        assert found == {
+            ("c", "k"): BareDocument("k", 4, 1, True, {"acl": acl}),
+            ("c", "other"): BareDocument("other", 5, 1, True),
+            ("c", "gone"): BareDocument("gone", 6, 1, False),
+        }
+_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
         store.move_heads([Move(head(0, commit(1)))])
         gone = replace(head(1, commit(2, deletes_catalog=True)), deleted=True)
         store.move_heads([Move(gone)])
@@ -241,6 +256,17 @@ class StoreContract:
         assert [c.revision for c in store.changes_of("c", "a", 12)] == [12, 10, 8]
         assert [c.revision for c in store.changes_of("c", "a", 11)] == [10, 8]
         assert store.changes_of("c", "none", 8) == []
+
+    @pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 150])
+    def test_changes_of_a_key_are_each_told_once_however_many(
+        self, store: Store, length: int
+    ) -> None:
+        """A store may fetch them in several looks."""
+        whole = (Change("k", "put", 1, None, {"n": 0}, 7),)
+        store.write_commits([commit(1), commit(2, changes=whole)])
+        store.write_commits([commit(n) for n in range(3, length + 2)])
+        found = [c.revision for c in store.changes_of("c", "k", 1000)]
+        assert found == list(range(length + 1, 1, -1))
 
     def test_the_commit_at_a_time_is_the_last_one_by_then(self, store: Store) -> None:
         store.write_commits([commit(n, time_us=100 * n) for n in (1, 2, 3)])
