@@ -147,9 +147,6 @@ class StoreContract:
         assert store.list_commits("c", 0, 9, 9, None, 1_000_000)[1] == touch
         assert [c.revision for c in store.changes_of("c", "k", 9)] == [3, 1]
 
-class StoreContract:
-    """Subclasses give the fixture ``store``."""
-
     def test_a_bare_document_has_its_acl_and_no_other_attribute(self, store: Store) -> None:
         acl: Json = {"read": ["ann"], "$ref": 1}
         narrowed = replace(document(4), attributes={"acl": acl, "team": "x"})
@@ -162,7 +159,8 @@ class StoreContract:
             ("c", "other"): BareDocument("other", 5, 1, True),
             ("c", "gone"): BareDocument("gone", 6, 1, False),
         }
-_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
+
+    def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
         store.move_heads([Move(head(0, commit(1)))])
         gone = replace(head(1, commit(2, deletes_catalog=True)), deleted=True)
         store.move_heads([Move(gone)])
