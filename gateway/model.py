@@ -49,6 +49,28 @@ class Document:
         return version_token(self.revision, self.commit_id)
 
 
+@dataclass(frozen=True, slots=True)
+class BareDocument:
+    """A document or tombstone without its content; of its attributes the acl alone, if any."""
+
+    key: str
+    revision: int
+    create_revision: int
+    exists: bool
+    attributes: Attributes | None = None
+
+
+def bare(document: Document) -> BareDocument:
+    attributes = document.attributes or {}
+    return BareDocument(
+        document.key,
+        document.revision,
+        document.create_revision,
+        document.exists,
+        {"acl": attributes["acl"]} if "acl" in attributes else None,
+    )
+
+
 def version_token(revision: int, commit_id: str) -> str:
     """What a client holds to say "as I last saw it".
 

@@ -26,6 +26,7 @@ from gateway.commits.guards import (
     require_precondition,
     require_revision,
 )
+from gateway.commits.narrowing import refuse_narrowed
 from gateway.commits.requests import (
     Applied,
     Get,
@@ -113,6 +114,7 @@ class _Deciding:
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
+        refuse_narrowed(request, self._document)
         settings = settings_of(self._document(SETTINGS_KEY))
         require_precondition(request, settings)
         require_revision(request, self._revision)
@@ -158,16 +160,17 @@ class _Deciding:
         return not drafts.forced and not drafts.changed()
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
-        drafts = Drafts(request.catalog, self._document, self._edit_limits)
+        drafts = Drafts(request.catalog, request.by, self._document, self._edit_limits)
         alone = len(edits) == 1 and not request.compare
         try:
-            for index, each in enumerate(edits):
-                try:
-                    drafts.perform(each)
-                except CommitError as error:
-                    error.action = None if alone else index
-                    error.otherwise = edits is request.otherwise
-                    raise
+            for step in (drafts.perform, drafts.show):
+                for index, each in enumerate(edits):
+                    try:
+                        step(each)
+                    except CommitError as error:
+                        error.action = None if alone else index
+                        error.otherwise = edits is request.otherwise
+                        raise
         finally:  # a refusal may have taken as long
             self._work_bytes += drafts.work_bytes
         return drafts

@@ -6,11 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import patching
+from gateway.access import Principal
 from gateway.commits.compares import ITEM_BYTES
 from gateway.commits.edits import Draft, EditLimits, Subject, draft_of, edited
 from gateway.commits.errors import DocumentNotFound, OverLimit, TargetExists
-from gateway.commits.requests import ApplyPatch, EditAttributes, Get, KeyEdit, Merge, Move, Touch
-from gateway.model import Change, Document
+from gateway.commits.narrowing import require_editable, require_readable
+from gateway.commits.requests import (
+    ApplyPatch,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Put,
+    Touch,
+)
+from gateway.model import Attributes, Change, Document
 from patching import ABSENT, Absent, Json, Patch
 
 # What the patches of one request may work through, as bytes of documents, each time counted.
@@ -37,9 +49,14 @@ class Drafts:
     """What a request's edits make of its documents. ``document_of`` gives what it found."""
 
     def __init__(
-        self, catalog: str, document_of: Callable[[str], Document | None], limits: EditLimits
+        self,
+        catalog: str,
+        by: Principal,
+        document_of: Callable[[str], Document | None],
+        limits: EditLimits,
     ) -> None:
         self._catalog = catalog
+        self._by = by
         self._document_of = document_of
         self._work = _Work()
         self._limits = replace(limits, spend=self._work.examined)
@@ -56,10 +73,13 @@ class Drafts:
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises.
 
-        Raises OverLimit also where all the patches together take too long.
+        Raises OverLimit also where all the patches together take too long, and DocumentForbidden
+        by the acl that the edits before this one left.
         """
         edit = each.edit
         if isinstance(edit, Get):
+            if edit.to_write:
+                self._require_editable(each.key, edit)
             return
         if isinstance(edit, Touch):
             self.forced = True
@@ -67,12 +87,20 @@ class Drafts:
             self._move(each.key, edit.to)
         else:
             before = self._draft(each.key)
+            if before.attributes is not None:
+                self._require_editable(each.key, edit)
             if isinstance(edit, ApplyPatch | Merge):
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
                 self._require_room()
             subject = Subject(self._catalog, each.key, self._document_of(each.key))
             self._set(each.key, edited(before, edit, subject, self._limits))
+
+    def show(self, each: KeyEdit) -> None:
+        """After all edits: raise DocumentForbidden where ``each`` is a get of what they leave, and
+        that may not be read."""
+        if isinstance(each.edit, Get) and not each.edit.to_write:
+            require_readable(self._by, self._catalog, each.key, self._attributes(each.key))
 
     def changed(self) -> dict[str, Draft]:
         """By key, those that differ from what the request found."""
@@ -91,6 +119,8 @@ class Drafts:
         return None if anew else document
 
     def _move(self, key: str, to: str) -> None:
+        self._require_editable(key, Move(to))
+        self._require_editable(to, Put(None, 0))
         draft = self._draft(key)
         if draft.content is ABSENT:
             raise DocumentNotFound(self._catalog, key)
@@ -98,6 +128,16 @@ class Drafts:
             raise TargetExists(to)
         self._set(key, Draft(ABSENT, None, 0, "delete"))
         self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
+
+    def _require_editable(self, key: str, edit: Edit) -> None:
+        require_editable(self._by, self._catalog, key, self._attributes(key), edit)
+
+    def _attributes(self, key: str) -> Attributes | None:
+        draft = self._drafts.get(key)
+        if draft is not None:
+            return draft.attributes
+        document = self._document_of(key)
+        return None if document is None else document.attributes
 
     def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
         if isinstance(edit, Merge):

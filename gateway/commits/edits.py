@@ -9,6 +9,7 @@ from typing import cast
 import msgspec
 
 import patching
+from gateway.access.acl import AclMalformed, acl_of
 from gateway.commits.errors import (
     AttributesInvalid,
     DocumentNotFound,
@@ -157,9 +158,13 @@ def _with_attributes(
 
 
 def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
-    """``value`` as attributes. Raises AttributesInvalid unless it is an object, and OverLimit."""
+    """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
     if not isinstance(value, dict):
         raise AttributesInvalid(key)
+    try:
+        acl_of(value)
+    except AclMalformed as error:
+        raise AttributesInvalid(key, error.pointer, error.detail) from error
     size_bytes = len(_encode(value))
     if size_bytes > bytes_max:
         raise OverLimit(

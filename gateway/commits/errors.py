@@ -14,7 +14,8 @@
     +-- TargetExists           the new key of a move has a document
     +-- SchemaViolation        the document doesn't satisfy a schema of its catalog
     +-- SettingsInvalid        these can't be the settings of a catalog
-    +-- AttributesInvalid      attributes are an object
+    +-- AttributesInvalid      attributes are an object, and an acl among them is an acl
+    +-- DocumentForbidden      the document's acl doesn't let the principal do this
     +-- UploadNotFound         no such upload
     +-- UploadIncomplete       parts of the upload are missing
     +-- UploadCommitted        the upload takes no more parts
@@ -41,6 +42,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gateway.access.acl import Right
 from gateway.model import Document
 from patching import PatchError
 
@@ -264,13 +266,32 @@ class SettingsInvalid(CommitError):
 
 
 class AttributesInvalid(CommitError):
-    """Attributes are a JSON object; anything else can't be kept as such."""
+    """Attributes are a JSON object, and ``acl`` among them is one of its own kind.
+
+    ``pointer`` is the place in the attributes that can't be kept as such.
+    """
 
     code = "invalid_attributes"
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the attributes of {key!r} must be a JSON object")
+    def __init__(self, key: str, pointer: str = "", detail: str = "") -> None:
+        super().__init__(
+            f"the attributes of {key!r}: '{pointer}': {detail}"
+            if detail
+            else f"the attributes of {key!r} must be a JSON object"
+        )
         self.key = key
+        self.pointer = pointer
+
+
+class DocumentForbidden(CommitError):
+    """The acl of ``key`` doesn't have the principal ``name`` among those who may ``right`` it."""
+
+    code = "forbidden"
+
+    def __init__(self, name: str, right: Right, key: str) -> None:
+        super().__init__(f"the acl of document {key!r} doesn't let {name!r} {right} it")
+        self.key = key
+        self.right: Right = right
 
 
 class PinNotFound(CommitError):

@@ -70,7 +70,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Change nothing; answer the document as the whole request leaves it."""
+    """Change nothing; answer the document as the whole request leaves it.
+
+    ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
+    to be allowed to.
+    """
+
+    to_write: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class Uploads:
         """The live document that the conditions were true of; no write, and nothing is written."""
         conditional = conditions is not NO_CONDITIONS
         # A read is let through also where the catalog takes no write without a condition.
-        edit: Edit = Get() if conditional else Delete()
+        edit: Edit = Get(to_write=True) if conditional else Delete()
         done = self._writes.write(catalog, key, edit, conditions=conditions, by=by, dry_run=True)
         outcome = done.outcome
         if isinstance(outcome, Refused):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from gateway.model import Commit, Document, Head, Pin, Retention
+from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
 from patching import Json
 
 
@@ -86,6 +86,11 @@ class Store(Protocol):
 
     def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
         """By (catalog, key), documents and tombstones as last written out."""
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], BareDocument]:
+        """As ``documents``, by (catalog, key), but little is read of each."""
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]

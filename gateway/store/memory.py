@@ -12,7 +12,7 @@ from time import monotonic as _monotonic
 
 import msgspec
 
-from gateway.model import Commit, Document, Head
+from gateway.model import BareDocument, Commit, Document, Head, bare
 from gateway.store.contract import CommitSignals, Move, Moved
 from gateway.store.memory_leases import MemoryLeases
 from gateway.store.memory_retention import MemoryRetention
@@ -64,6 +64,13 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         names = [(catalog, key) for catalog, wanted in keys.items() for key in wanted]
         with self._lock:
             return {name: self._documents[name] for name in names if name in self._documents}
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], BareDocument]:
+        with self._lock:
+            found = {name: self._documents[name] for name in keys if name in self._documents}
+        return {name: bare(document) for name, document in found.items()}
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.model import Commit, Document, Head, Pin, Retention
+from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
 from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable
 from gateway.store.memory import document_bytes
 from patching import Json
@@ -110,6 +110,11 @@ class FaultyStore:
         names = [(catalog, key) for catalog, wanted in keys.items() for key in sorted(wanted)]
         self._rng.shuffle(names)
         return _merged(self._read([_bound(self._inner.documents, {c: [k]}) for c, k in names]))
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], BareDocument]:
+        return _merged(self._read([_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]))
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]

@@ -13,7 +13,7 @@ import pytest
 from tests.service import RunningGateway
 from tests.systems.service import Answer, Catalog, Service, side_by_side, statuses
 
-ACL = {"acl": ["user:hive:rw"], "custom": {"team": "x"}}
+ACL = {"acl": {"read": ["hive"], "write": ["hive"]}, "custom": {"team": "x"}}
 KEY = "vol/bucket/key"
 
 
@@ -98,10 +98,10 @@ def test_o3_attributes_survive_a_replace_and_their_change_is_a_conflict(
 
     upload = catalog.uploaded(KEY, {"v": 4}, if_match=catalog.get(KEY).token)
     assert replaced.token != catalog.get(KEY).token
-    catalog.put_attributes(KEY, {"acl": ["user:hive:r"]}).done()
+    catalog.put_attributes(KEY, {"acl": {"read": ["hive"]}}).done()
     catalog.commit_upload(upload).refused(409, "upload_conflict")
     assert catalog.get(KEY).done() == {"v": 3}
-    assert catalog.get_attributes(KEY).done() == {"acl": ["user:hive:r"]}
+    assert catalog.get_attributes(KEY).done() == {"acl": {"read": ["hive"]}}
 
 
 def test_o4_what_becomes_of_attributes_is_said_not_guessed(catalog: Catalog, existing: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import InsertOne, UpdateOne
 
-from gateway.model import Commit, Document, Head
+from gateway.model import BareDocument, Commit, Document, Head
 from gateway.store.contract import Move, Moved
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
@@ -49,6 +49,15 @@ class LoopPart(Part):
         with self._on.reading() as session:
             raw = self._on.raw_documents.find(query, session=session)
             found = [records.document_from(each) for each in raw]
+        return {(catalog, document.key): document for catalog, document in found}
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], BareDocument]:
+        query = {"_id": one_of([records.document_id(catalog, key) for catalog, key in keys])}
+        with self._on.reading() as session:
+            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
+            found = [records.bare_document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(

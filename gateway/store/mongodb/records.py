@@ -22,7 +22,17 @@ from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
-from gateway.model import Action, Change, Commit, Document, Head, Idempotency, Pin, Retention
+from gateway.model import (
+    Action,
+    BareDocument,
+    Change,
+    Commit,
+    Document,
+    Head,
+    Idempotency,
+    Pin,
+    Retention,
+)
 from patching import ABSENT, Json
 
 Record = dict[str, Any]
@@ -42,6 +52,15 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 
 # What to read of a head without its batch.
 BARE_HEAD: Final = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1, "deleted": 1}
+# What to read of a document without its content.
+BARE_DOCUMENT: Final = {
+    "catalog": 1,
+    "key": 1,
+    "state.revision": 1,
+    "state.create_revision": 1,
+    "state.deleted": 1,
+    "state.attributes.acl": 1,
+}
 
 
 def document_id(catalog: str, key: str) -> str:
@@ -240,6 +259,19 @@ def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
         patches=state["patches"],
         size_bytes=state["size_bytes"],
         attributes=state.get("attributes"),
+    )
+
+
+def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
+    """(catalog, document) from what BARE_DOCUMENT leaves of a record of ``documents``."""
+    record = _decoded(raw)
+    state = record["state"]
+    return record["catalog"], BareDocument(
+        key=record["key"],
+        revision=state["revision"],
+        create_revision=state["create_revision"],
+        exists=not state["deleted"],
+        attributes=state.get("attributes") or None,
     )
 
 

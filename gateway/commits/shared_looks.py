@@ -1,0 +1,75 @@
+"""Looks at the store that come at the same time share one call.
+
+As ``shared_reads``, for many names at once: whoever comes while a look is under way gathers with
+the others for the next one, so that what is found is never older than the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Generic, TypeVar
+
+from gateway.commits.runtime import Runtime
+
+_Name = TypeVar("_Name")
+_Found = TypeVar("_Found")
+
+
+class _Group(Generic[_Name, _Found]):
+    def __init__(self, runtime: Runtime) -> None:
+        self.names: set[_Name] = set()
+        self.turn = runtime.event()
+        self.done = runtime.event()
+        self.found: Mapping[_Name, _Found] = {}
+        self.error: Exception | None = None
+
+
+class SharedLooks(Generic[_Name, _Found]):
+    """``look_at`` is called for the names of whole groups, once at a time."""
+
+    def __init__(
+        self,
+        look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
+        runtime: Runtime,
+    ) -> None:
+        self._look_at = look_at
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._is_free = True
+        self._gathering: _Group[_Name, _Found] | None = None
+
+    def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
+        """What there is under ``names`` at a moment within this call. Raises what looking does."""
+        with self._lock:
+            group = self._gathering
+            leads = group is None
+            if group is None:
+                group = _Group(self._runtime)
+                if self._is_free:
+                    self._is_free = False
+                    group.turn.set()
+                else:
+                    self._gathering = group
+            group.names.update(names)
+        if leads:
+            self._lead(group)
+        else:
+            group.done.wait()
+        if group.error is not None:
+            raise group.error
+        return {name: group.found[name] for name in names if name in group.found}
+
+    def _lead(self, group: _Group[_Name, _Found]) -> None:
+        group.turn.wait()
+        try:
+            group.found = self._look_at(group.names)
+        except Exception as error:  # noqa: BLE001 - handed to everybody of the group
+            group.error = error
+        finally:
+            with self._lock:
+                following, self._gathering = self._gathering, None
+                if following is None:
+                    self._is_free = True
+                else:
+                    following.turn.set()
+            group.done.set()
