@@ -40,8 +40,8 @@ lint: $(INSTALLED_SPARK) ## style, format and types
 bench: $(INSTALLED) libraries ## measure throughput and latency under contention
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-serve: $(INSTALLED) libraries ## serve on 127.0.0.1:8080 with an embedded MongoDB
-	@$(BIN)/gateway serve --embedded $(ARGS)
+serve: $(INSTALLED) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
+	@$(BIN)/gateway serve --embedded --no-access $(ARGS)
 
 clean: ## remove what make and the tools made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

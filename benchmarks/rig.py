@@ -82,6 +82,7 @@ def _gateway(uri: str, options: Sequence[str]) -> Iterator[int]:
     port = free_port()
     command = [
         *(sys.executable, "-m", "gateway.cli", "serve", "--bind", f"127.0.0.1:{port}"),
+        "--no-access",
         *("--workers", str(WORKERS), "--mongodb-uri", uri),
         *options,
     ]

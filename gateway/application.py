@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 
 from flask import Flask
 
+from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, everybody
+from gateway.access.key_set import KeySet, fetch_from
+from gateway.access.limits import PrincipalLimits, Rate
+from gateway.access.tokens import Tokens
+from gateway.access.web_tokens import Trust, WebTokens
 from gateway.commits.retention import RetentionLimits
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.commits.turns import Turns
 from gateway.commits.watch_values import WatchBounds
 from gateway.http import RequestLimits, create_app
+from gateway.http.admission import AdmissionBounds
+from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.machine_turns import MachineTurns, turns_path
+from gateway.metrics.store import measured
+from gateway.operation import operation
 from gateway.settings import Settings
 from gateway.store.mongodb import connect
+from gateway.store.tokens import TokenStore
 from patching import Limits
 
 _log = logging.getLogger(__name__)
@@ -28,12 +39,41 @@ def create_application(settings: Settings) -> Flask:
     """
     if settings.mongodb_uri is None:
         raise ValueError("mongodb_uri is not set")
-    store = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
+    watched = operation(access_log=settings.access_log)
+    connected = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
+    store = measured(connected, watched.store_meters)
+    uploads = measured(connected.uploads(), watched.store_meters)
+    runtime = ThreadRuntime()
     turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, ThreadRuntime(), service_limits(settings), turns, store.uploads())
+    gateway = Gateway(store, runtime, service_limits(settings), turns, uploads, watched.meters)
     gateway.retention.compactor.start()
+    watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
-    return create_app(gateway, request_limits(settings))
+    return create_app(
+        gateway,
+        request_limits(settings),
+        authenticate(settings, store.tokens()),
+        watched.observers,
+        watched.exposition,
+        admission_bounds(settings),
+        principal_limits(settings),
+    )
+
+
+def authenticate(settings: Settings, store: TokenStore) -> Authenticate:
+    """How requests are told apart: by the tokens that were issued, and those of the JWT issuer."""
+    if not settings.access:
+        return everybody
+    verifiers: list[Verifier] = [Tokens(store)]
+    if settings.jwt_jwks_url is not None:
+        trust = Trust(
+            issuer=settings.jwt_issuer or "",
+            audience=settings.jwt_audience or "",
+            algorithms=settings.jwt_algorithms,
+            grants_claim=settings.jwt_grants_claim,
+        )
+        verifiers.append(WebTokens(KeySet(fetch_from(settings.jwt_jwks_url)), trust))
+    return BearerTokens(*verifiers)
 
 
 def _collect_less_often() -> None:
@@ -95,6 +135,31 @@ def retention_limits(settings: Settings) -> RetentionLimits:
         interval_s=settings.compaction_interval_s,
         pause_ms=settings.compaction_pause_ms,
     )
+
+
+def admission_bounds(settings: Settings) -> AdmissionBounds:
+    return AdmissionBounds(
+        writes_in_flight_max=settings.writes_in_flight_max,
+        writes_in_flight_bytes_max=settings.writes_in_flight_bytes_max,
+        reads_in_flight_max=settings.reads_in_flight_max,
+        bulk_requests_max=settings.bulk_requests_max,
+        puts_off=settings.worker_class == "gevent",
+    )
+
+
+def principal_limits(settings: Settings) -> PrincipalLimits | None:
+    """The share of this worker; None where principals aren't limited."""
+    rates = (
+        (REQUESTS, settings.principal_requests_per_s),
+        (BODY_BYTES, settings.principal_body_bytes_per_s),
+        (OPERATIONS, settings.principal_operations_per_s),
+    )
+    limited = [
+        Rate(name, per_s / settings.workers, settings.principal_window_s)
+        for name, per_s in rates
+        if per_s is not None
+    ]
+    return PrincipalLimits(limited, time.monotonic) if limited else None
 
 
 def request_limits(settings: Settings) -> RequestLimits:

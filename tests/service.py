@@ -23,7 +23,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _ROWS = {row.name: row for row in SETTINGS}
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 60
-_ready_port = re.compile(r"gateway: ready at http://127\.0\.0\.1:(\d+)\n").fullmatch
+_ready_at = re.compile(r"gateway: ready at (https?)://127\.0\.0\.1:(\d+)\n").fullmatch
 
 
 class ServiceError(Exception):
@@ -36,24 +36,27 @@ class RunningGateway:
     It is started by `start()` or by entering it as a context, which returns when all workers are
     there and one of them is ready; leaving the context stops it, whatever state it is in. Further
     settings go by the names that `gateway.settings` has: `RunningGateway(uri, name,
-    deadline_ms=500)`. Variables `GATEWAY_…` of the environment have no effect.
+    deadline_ms=500)`. Access control is off, unless `access=True` asks for it. Variables `GATEWAY_…`
+    of the environment have no effect.
     """
 
     def __init__(
         self, mongodb_uri: str, database: str, *, workers: int = 2, **settings: Any
     ) -> None:
-        chosen = {"mongodb_uri": mongodb_uri, "database": database, "workers": workers, **settings}
+        chosen = {"mongodb_uri": mongodb_uri, "database": database, "workers": workers}
+        chosen |= {"access": False, **settings}
         self._workers = workers
         self._flags = [_flag(name, value) for name, value in chosen.items()]
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
         self._said = ""
         self._port = 0
+        self._scheme = "http"
 
     @property
     def url(self) -> str:
         """Without a slash at the end."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     @property
     def port(self) -> int:
@@ -144,10 +147,10 @@ class RunningGateway:
         left_s = max(0.0, deadline - time.monotonic())
         readable, _, _ = select.select([process.stdout], [], [], left_s)
         line = process.stdout.readline() if readable else ""
-        ready = _ready_port(line)
+        ready = _ready_at(line)
         if ready is None:
             raise ServiceError(f"the service isn't ready: {line}{self.log()}")
-        self._port = int(ready[1])
+        self._scheme, self._port = ready[1], int(ready[2])
         while len(self.worker_pids()) < self._workers:
             if time.monotonic() > deadline or not self.is_running():
                 raise ServiceError(f"the service has too few workers: {self.log()}")

@@ -263,3 +263,65 @@ def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
     assert result.stdout == ""
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_access_control_can_be_off_where_this_machine_alone_can_reach_it(host: str) -> None:
+    assert resolve({"access": False, "bind": f"{host}:0"}).settings.access is False
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "[::]", "10.0.0.1", "gateway.example", "localhost.example", "127.0.0.1.nip.io"],
+)
+def test_access_control_is_never_off_where_others_can_come(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_ACCESS", "off")
+    with pytest.raises(SettingError, match="GATEWAY_ACCESS: access control can't be off"):
+        resolve({"bind": f"{host}:0"})
+    assert resolve({"bind": f"{host}:0", "access": True}).settings.access is True
+    result = CliRunner().invoke(main, ["serve", "--bind", f"{host}:0", "--embedded"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "access control can't be off" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ({"tls_certificate": "c.pem"}, "tls_key"),
+        ({"tls_key": "k.pem"}, "tls_certificate"),
+        ({"tls_client_ca": "ca.pem"}, "tls_certificate"),
+        ({"jwt_jwks_url": "https://a.example/jwks"}, "jwt_issuer"),
+        ({"jwt_jwks_url": "https://a.example/jwks", "jwt_issuer": "a"}, "jwt_audience"),
+        ({"jwt_audience": "a"}, "jwt_jwks_url"),
+    ],
+)
+def test_settings_that_need_each_other_are_given_together(
+    given: dict[str, str], needed: str
+) -> None:
+    with pytest.raises(SettingError, match=f"of no use without {needed}"):
+        resolve(given)
+
+
+@pytest.mark.parametrize("text", ["none", "HS256", "RS256,HS512", "", "RS256,RS256", "rs256"])
+def test_no_algorithm_is_allowed_by_which_a_public_key_is_a_secret(text: str) -> None:
+    with pytest.raises(SettingError):
+        resolve({"jwt_algorithms": text})
+    assert resolve({"jwt_algorithms": "ES256, EdDSA"}).settings.jwt_algorithms == ("ES256", "EdDSA")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///etc/passwd",
+        "ftp://a/",
+        "https://",
+        "https://u:p@a.example/",
+        "a.example",
+        "https://a /",
+    ],
+)
+def test_keys_are_fetched_from_the_web_alone(text: str) -> None:
+    with pytest.raises(SettingError):
+        resolve({"jwt_jwks_url": text})

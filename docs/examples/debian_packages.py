@@ -125,7 +125,7 @@ def _gateway() -> Iterator[str]:
     _console.print("Starting MongoDB and two gateway workers …")
     with tempfile.TemporaryDirectory(prefix="debian-packages-mongod-") as data:
         command = [sys.executable, "-m", "gateway.cli", "serve", "--embedded", "--workers=2"]
-        command += ["--bind=127.0.0.1:0", f"--data-dir={data}"]
+        command += ["--no-access", "--bind=127.0.0.1:0", f"--data-dir={data}"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             yield _ready(process)

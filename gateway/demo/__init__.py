@@ -74,7 +74,7 @@ def _service(uri: str, database: str) -> Iterator[int | None]:
         "--mongodb-uri": uri,
         "--database": database,
     }
-    command = [sys.executable, "-m", "gateway.cli", "serve"]
+    command = [sys.executable, "-m", "gateway.cli", "serve", "--no-access"]
     command += [part for flag in flags.items() for part in flag]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

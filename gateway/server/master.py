@@ -11,15 +11,20 @@ import os
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
+from gateway.logs import configure
+from gateway.metrics import shared
 from gateway.server.bodies import BodyBounds
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
@@ -54,7 +59,9 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     `graceful_timeout_s`; a second SIGINT ends them. The embedded MongoDB is stopped after the last
     worker. Raises `ServerError` when the address or MongoDB can't be had.
     """
+    configure(settings.log_format, settings.log_level)
     _check_address(settings)
+    _check_tls(settings)
     _raise_open_files_limit()
     try:
         with _mongodb(settings) as (reachable, mongodb_lost):
@@ -89,7 +96,8 @@ def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]
 def _run_gunicorn(settings: Settings, application: str) -> int:
     master_pid = os.getpid()
     try:
-        _GracefulArbiter(_Server(settings, application)).run()
+        with shared.shared_directory() as metrics:
+            _GracefulArbiter(_Server(settings, application, metrics)).run()
     except SystemExit as stopped:
         # Workers unwind through here too, and must keep the code by which the master knows them.
         if os.getpid() != master_pid:
@@ -127,8 +135,9 @@ class _GracefulArbiter(Arbiter):
 class _Server(BaseApplication):
     """gunicorn, told by our settings alone."""
 
-    def __init__(self, settings: Settings, application: str) -> None:
+    def __init__(self, settings: Settings, application: str, metrics: Path) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._application = application
         # One byte, for whichever worker is ready first: it prints the line.
         self._first_ready, writer = os.pipe()
@@ -141,6 +150,7 @@ class _Server(BaseApplication):
         settings = self._settings
         configuration = {
             "bind": str(settings.bind),
+            **_tls(settings),
             "workers": settings.workers,
             "worker_class": WORKER_CLASSES[settings.worker_class],
             "threads": settings.threads if settings.worker_class == "gthread" else 1,
@@ -157,13 +167,15 @@ class _Server(BaseApplication):
             "forwarder_headers": "",
             "preload_app": False,
             "accesslog": None,
-            "loglevel": "warning",
+            "logger_class": "gateway.logs.gunicorn.GunicornLogs",
             "proc_name": "gateway",
             # Its commands can stop and change the workers, and it lies in a guessable place.
             "control_socket_disable": True,
             # One parser, whatever else is installed: two would differ in what they refuse.
             "http_parser": "python",
+            "pre_fork": self._place_worker,
             "post_fork": self._begin_worker,
+            "child_exit": self._forget_worker,
             "post_worker_init": self._begin_work,
         }
         if os.access("/dev/shm", os.W_OK):
@@ -178,8 +190,19 @@ class _Server(BaseApplication):
         bounds = BodyBounds(settings.body_timeout_s, settings.bodies_bytes_max)
         return CheckedBodies(getattr(import_module(module), function)(settings), bounds)
 
+    def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
+        """Called in the master right before each fork: the lowest place that nobody has."""
+        taken = {each.place.number for each in arbiter.WORKERS.values()}
+        number = next(each for each in count() if each not in taken)
+        worker.place = shared.Place(self._metrics, number)
+
+    def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
+        """Called in the master once a worker has ended."""
+        shared.forget_gauges(worker.place)
+
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """Called in each worker right after the fork."""
+        shared.take_place(worker.place)
         # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
         # of all its work. As plain attributes they are found at once; nothing changes them here.
         settings = worker.cfg.settings
@@ -199,7 +222,8 @@ class _Server(BaseApplication):
             return
         if first:
             host, port = worker.sockets[0].getsockname()[:2]
-            print(f"gateway: ready at http://{Address(host, port)}", flush=True)
+            scheme = "http" if self._settings.tls_certificate is None else "https"
+            print(f"gateway: ready at {scheme}://{Address(host, port)}", flush=True)
 
 
 def _check_address(settings: Settings) -> None:
@@ -212,6 +236,39 @@ def _check_address(settings: Settings) -> None:
             probe.bind(where)
     except OSError as error:
         raise ServerError(f"can't listen on {bind}: {error.strerror or error}") from error
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    """TLS 1.2 or later, by the defaults of Python's ssl."""
+    if settings.tls_certificate is None:
+        return {}
+    files = {"certfile": str(settings.tls_certificate), "keyfile": str(settings.tls_key)}
+    if settings.tls_client_ca is not None:
+        files["ca_certs"] = str(settings.tls_client_ca)
+    required = ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED
+    # Handshakes belong to their connections: a client that dawdles over its own holds up nobody.
+    return {**files, "cert_reqs": int(required), "do_handshake_on_connect": False}
+
+
+def _check_tls(settings: Settings) -> None:
+    """Before anything is started: each worker would fail, and be replaced by another that does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tried: Path | None = None
+
+    def no_password() -> str:
+        raise ValueError("it is encrypted")
+
+    try:
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            tried = settings.tls_certificate
+            tried.read_bytes()
+            context.load_cert_chain(tried, settings.tls_key, no_password)
+        if settings.tls_client_ca is not None:
+            tried = settings.tls_client_ca
+            context.load_verify_locations(tried)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ServerError(f"can't use {tried} for TLS: {reason}") from error
 
 
 def _raise_open_files_limit() -> None:

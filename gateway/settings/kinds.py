@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 MIB = 1024 * 1024
 _UNITS = {"": 1, "KiB": 1024, "MiB": MIB, "GiB": 1024 * MIB}
@@ -42,6 +44,14 @@ class Address:
 
     host: str
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether this machine alone can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -85,7 +95,8 @@ def choice(*values: str) -> Kind:
 
 def switch() -> Kind:
     """On or off; on the command line a pair of flags."""
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    words = {"true": True, "1": True, "yes": True, "on": True}
+    words |= {"false": False, "0": False, "no": False, "off": False}
 
     def parse(text: str) -> bool:
         if text.lower() not in words:
@@ -123,6 +134,52 @@ def directory() -> Kind:
             raise ValueError from error
 
     return Kind("a directory", parse, metavar="DIR")
+
+
+def file() -> Kind:
+    """A path of a file, as of a directory; it is looked at when it is used."""
+    return replace(directory(), allowed="a file", metavar="FILE")
+
+
+def text(allowed: str, characters_max: int = 1000) -> Kind:
+    """Printable text without a space at its ends."""
+
+    def parse(given: str) -> str:
+        if (
+            not 1 <= len(given) <= characters_max
+            or not given.isprintable()
+            or given != given.strip()
+        ):
+            raise ValueError
+        return given
+
+    return Kind(allowed, parse)
+
+
+def choices(*values: str) -> Kind:
+    """Some of a few words, separated by commas."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        chosen = tuple(each.strip() for each in text.split(","))
+        if not set(chosen) <= set(values) or len(set(chosen)) != len(chosen):
+            raise ValueError
+        return chosen
+
+    return Kind(f"some of {', '.join(values)}, with commas", parse, ",".join, "LIST")
+
+
+def web_url() -> Kind:
+    """An http or https URL without credentials."""
+
+    def parse(text: str) -> str:
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError
+        if not text.isprintable() or " " in text or parts.fragment:
+            raise ValueError
+        return text
+
+    return Kind("https://HOST/PATH, or http for one that is near", parse, metavar="URL")
 
 
 def database_name() -> Kind:

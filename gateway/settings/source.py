@@ -20,6 +20,7 @@ from gateway.settings.table import PREFIX, SETTINGS, SettingError, Settings
 __all__ = ["DEFAULT", "Resolved", "SettingError", "resolve", "unknown_variables"]
 
 DEFAULT = "default"
+_JWT = ("jwt_jwks_url", "jwt_issuer", "jwt_audience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
     _choose_one_mongodb(values, sources)
     settings = Settings(**values)
     _check_together(settings, sources)
+    _check_access(settings, sources)
     return Resolved(settings, sources)
 
 
@@ -86,6 +88,26 @@ def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None
     overruled, value = ("embedded", False) if by_flag == ["mongodb_uri"] else ("mongodb_uri", None)
     values[overruled] = value
     sources[overruled] = f"overruled by {sources[by_flag[0]]}"
+
+
+def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Off only where nobody else can come; and what is given half is given by mistake."""
+    if not settings.access and not settings.bind.is_loopback:
+        raise SettingError(
+            "access",
+            sources["access"],
+            f"access control can't be off while others can reach {settings.bind}"
+            f" ({sources['bind']}); listen on 127.0.0.1, or leave it on",
+        )
+    together = (
+        ("tls_certificate", "tls_key"),
+        ("tls_key", "tls_certificate"),
+        ("tls_client_ca", "tls_certificate"),
+        *((one, other) for one in _JWT for other in _JWT),
+    )
+    for name, needed in together:
+        if getattr(settings, name) is not None and getattr(settings, needed) is None:
+            raise SettingError(name, sources[name], f"{name} is of no use without {needed}")
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ docs/settings.md follow from it. `source` tells which of the sources wins.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
@@ -17,6 +18,12 @@ from gateway.settings import kinds
 from gateway.settings.kinds import MIB, Address, Kind
 
 PREFIX = "GATEWAY_"
+# Signed by a private key and verified by a public one. Never none, and none by a shared secret:
+# for those, a public key would be taken for the secret.
+JWT_ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
 
 
 class SettingError(Exception):
@@ -40,6 +47,10 @@ def _setting(
     if callable(default):
         return field(default_factory=default, metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _default_log_format() -> str:
+    return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
 
 def _default_data_dir() -> Path:
@@ -85,6 +96,71 @@ class Settings:
     )
     graceful_timeout_s: int = _setting(
         kinds.integer(1, 3600), 30, "seconds that running requests have to finish when it stops"
+    )
+
+    # Access
+    access: bool = _setting(
+        kinds.switch(),
+        True,
+        "let in who has a token (docs/access.md); off, everybody may do everything, which only an"
+        " address of this machine alone allows (`bind`)",
+    )
+    tls_certificate: Path | None = _setting(
+        kinds.file(),
+        None,
+        "certificate for HTTPS, PEM, with the chain that leads to its authority; with `tls_key`",
+    )
+    tls_key: Path | None = _setting(
+        kinds.file(), None, "private key of `tls_certificate`, PEM, not encrypted"
+    )
+    tls_client_ca: Path | None = _setting(
+        kinds.file(),
+        None,
+        "certificates, PEM, of the authorities one of which a client's certificate has to be of;"
+        " without this, clients need none. A token is needed beside it",
+    )
+    jwt_jwks_url: str | None = _setting(
+        kinds.web_url(),
+        None,
+        "where the public keys are that JWTs are verified with; without this, none are taken",
+    )
+    jwt_issuer: str | None = _setting(
+        kinds.text("the text that `iss` of a JWT must be"),
+        None,
+        "issuer of the JWTs that are taken",
+    )
+    jwt_audience: str | None = _setting(
+        kinds.text("the text that `aud` of a JWT must be or hold"),
+        None,
+        "what a JWT must be made out to",
+    )
+    jwt_algorithms: tuple[str, ...] = _setting(
+        kinds.choices(*JWT_ALGORITHMS),
+        ("RS256", "ES256", "EdDSA"),
+        "algorithms by which a JWT may be signed",
+    )
+    jwt_grants_claim: str = _setting(
+        kinds.text("the name of a claim"),
+        "grants",
+        "claim of a JWT that lists what its subject may do, each as `role:pattern`",
+    )
+
+    # Logs, on stderr
+    log_format: str = _setting(
+        kinds.choice("json", "console"),
+        _default_log_format,
+        "a JSON object a line, or lines for people",
+        choose="`console` on a terminal, else `json`",
+    )
+    log_level: str = _setting(
+        kinds.choice("debug", "info", "warning", "error"),
+        "info",
+        "the least that is logged; access and audit lines are logged at any level",
+    )
+    access_log: bool = _setting(
+        kinds.switch(),
+        False,
+        "log a line for each request (a few percent of a small request's time)",
     )
 
     # MongoDB
@@ -204,6 +280,54 @@ class Settings:
         kinds.integer(1, 3600),
         10,
         "seconds without a commit after which an event stream tells how far it has come",
+    )
+
+    # What a worker takes on at a time
+    writes_in_flight_max: int = _setting(
+        kinds.integer(1, 1_000_000),
+        512,
+        "writes that a worker has under way, bulk requests aside; more are refused with 429 before"
+        " their bodies are read",
+    )
+    writes_in_flight_bytes_max: int = _setting(
+        kinds.size(1024, 16 * 1024 * MIB),
+        64 * MIB,
+        "size of the bodies of the writes that a worker has under way",
+    )
+    reads_in_flight_max: int = _setting(
+        kinds.integer(1, 1_000_000),
+        1024,
+        "reads that a worker has under way, feeds aside; more are refused with 429",
+    )
+    bulk_requests_max: int = _setting(
+        kinds.integer(1, 65536),
+        64,
+        "bulk requests that a worker has under way, each of which takes up to 16 MiB of memory;"
+        " more are refused with 429",
+    )
+
+    # What a principal may ask for (docs/limits.md)
+    principal_requests_per_s: int | None = _setting(
+        kinds.integer(1, 1_000_000_000),
+        None,
+        "requests a second of one principal; more are refused with 429. Each worker counts for"
+        " itself and allows its share: this, divided by `workers`",
+    )
+    principal_body_bytes_per_s: int | None = _setting(
+        kinds.size(1024, 1024 * 1024 * MIB),
+        None,
+        "bytes of request bodies a second of one principal, counted likewise",
+    )
+    principal_operations_per_s: int | None = _setting(
+        kinds.integer(1, 1_000_000_000),
+        None,
+        "operations a second of one principal, counted likewise: writes, actions of transactions,"
+        " lines of bulk requests, and of patches each operation",
+    )
+    principal_window_s: int = _setting(
+        kinds.integer(1, 3600),
+        10,
+        "seconds' worth of these rates that a principal may ask for at once",
     )
 
     # Limits of one request

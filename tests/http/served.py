@@ -53,8 +53,9 @@ class Server:
 
 @contextmanager
 def serving(mongodb_uri: str, database: str, *flags: str) -> Iterator[Server]:
-    """``gateway serve`` with two workers, stopped in the end."""
-    command = [sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0", "--workers=2"]
+    """``gateway serve`` with two workers and without access control, stopped in the end."""
+    command = [sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0"]
+    command += ["--workers=2", "--no-access"]
     process = subprocess.Popen(
         [*command, f"--mongodb-uri={mongodb_uri}", f"--database={database}", *flags],
         stdout=subprocess.PIPE,

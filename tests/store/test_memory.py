@@ -1,11 +1,13 @@
 import pytest
 
 from gateway.store.memory import MemoryStore
+from gateway.store.memory_tokens import MemoryTokens
 from gateway.store.memory_uploads import MemoryUploads
 from tests.store.contract_suite import StoreContract
 from tests.store.listings_suite import ListingsContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract
 
 
@@ -21,6 +23,12 @@ class TestMemoryUploads(UploadsContract):
     @pytest.fixture
     def uploads(self) -> MemoryUploads:
         return MemoryStore().uploads()
+
+
+class TestMemoryTokens(TokensContract):
+    @pytest.fixture
+    def tokens(self) -> MemoryTokens:
+        return MemoryTokens()
 
 
 def test_leases_are_measured_by_the_clock_that_was_passed_in() -> None:

@@ -5,10 +5,12 @@ from pymongo import MongoClient
 
 from gateway.store.contract import Move, Unreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
+from gateway.store.mongodb.tokens import MongoTokens
 from tests.store.contract_suite import StoreContract, commit, document, head
 from tests.store.listings_suite import ListingsContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract, upload
 
 
@@ -29,6 +31,12 @@ class TestMongoUploads(UploadsContract):
     @pytest.fixture
     def uploads(self, store: MongoStore) -> MongoUploads:
         return store.uploads()
+
+
+class TestMongoTokens(TokensContract):
+    @pytest.fixture
+    def tokens(self, store: MongoStore) -> MongoTokens:
+        return store.tokens()
 
 
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:

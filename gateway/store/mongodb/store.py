@@ -15,6 +15,7 @@ from gateway.store.mongodb.loop import LoopPart
 from gateway.store.mongodb.records import Record
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart
+from gateway.store.mongodb.tokens import MongoTokens
 from gateway.store.mongodb.uploads import MongoUploads
 from patching import Json
 
@@ -47,6 +48,10 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
     def uploads(self) -> MongoUploads:
         """Staged uploads, kept in the same database and over the same client."""
         return MongoUploads(self._on)
+
+    def tokens(self) -> MongoTokens:
+        """Issued tokens, kept in the same database and over the same client."""
+        return MongoTokens(self._on)
 
     def stored_bytes(self, content: Json) -> int:
         return records.stored_bytes(content)

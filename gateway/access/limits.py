@@ -1,0 +1,141 @@
+"""How much a principal may ask for: token buckets, by principal, with a clock that is passed in.
+
+A bucket holds what may be spent at once, its quota, and fills up at an even rate. What costs more
+than the quota may be spent where the bucket is full, and leaves a debt that is paid off before
+anything else is: nothing is refused for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+# Filling up adds fractions; a bucket that lacks less than this is as full as was asked for.
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``per_s`` units a second on average, and those of ``window_s`` seconds at once."""
+
+    name: str
+    per_s: float
+    window_s: int
+
+    @property
+    def quota(self) -> int:
+        return max(1, int(self.per_s * self.window_s))
+
+
+class Level(NamedTuple):
+    """What is left to a principal: ``available`` whole units, as many as come back in ``within_s``.
+
+    Where none is left, ``within_s`` is when there will be one.
+    """
+
+    rate: Rate
+    available: int
+    within_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """``names``: the rates that are exceeded; after ``wait_s`` none of them will be."""
+
+    names: tuple[str, ...]
+    wait_s: float
+
+
+@dataclass(slots=True)
+class _Bucket:
+    held: float
+    filled_at: float
+
+
+class PrincipalLimits:
+    """The buckets of one process. Thread-safe.
+
+    Of ``principals_max`` principals at most: who was away longest is forgotten, and comes back with
+    full buckets.
+    """
+
+    def __init__(
+        self, rates: Sequence[Rate], monotonic: Callable[[], float], principals_max: int = 10_000
+    ) -> None:
+        """``rates`` have different names."""
+        self.rates = {rate.name: rate for rate in rates}
+        self._monotonic = monotonic
+        self._principals_max = principals_max
+        self._buckets: OrderedDict[str, dict[str, _Bucket]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, principal: str, amounts: Mapping[str, int]) -> Excess | None:
+        """Spend ``amounts``, by the name of the rate; where one is too much, nothing is spent.
+
+        Names of no rate are ignored: what isn't limited costs nothing.
+        """
+        with self._lock:
+            buckets = self._filled(principal)
+            waits_s = {
+                name: self._lacking(name, buckets[name], amount) / self.rates[name].per_s
+                for name, amount in amounts.items()
+                if name in buckets
+            }
+            exceeded = tuple(name for name, wait_s in waits_s.items() if wait_s > 0)
+            if exceeded:
+                return Excess(exceeded, max(waits_s.values()))
+            for name in waits_s:
+                buckets[name].held -= amounts[name]
+            return None
+
+    def spend(self, principal: str, name: str, amount: int) -> None:
+        """Spend it in any case, and go into debt where it isn't there."""
+        with self._lock:
+            bucket = self._filled(principal).get(name)
+            if bucket is not None:
+                bucket.held -= amount
+
+    def debt_s(self, principal: str, name: str) -> float:
+        """Until the bucket holds something; 0.0 where it does, or where there is no such rate."""
+        with self._lock:
+            bucket = self._filled(principal).get(name)
+            if bucket is None or bucket.held > 0:
+                return 0.0
+            return (_ROUNDING - bucket.held) / self.rates[name].per_s
+
+    def levels(self, principal: str) -> list[Level]:
+        """Of each rate, in the order in which they were given."""
+        with self._lock:
+            buckets = self._filled(principal)
+            return [_level(rate, buckets[name].held) for name, rate in self.rates.items()]
+
+    def _lacking(self, name: str, bucket: _Bucket, amount: int) -> float:
+        lacking = min(amount, self.rates[name].quota) - bucket.held
+        return lacking if amount > 0 and lacking > _ROUNDING else 0.0
+
+    def _filled(self, principal: str) -> dict[str, _Bucket]:
+        """The principal's buckets as they are now; those of a new one are full."""
+        now = self._monotonic()
+        buckets = self._buckets.get(principal)
+        if buckets is None:
+            buckets = {name: _Bucket(rate.quota, now) for name, rate in self.rates.items()}
+            self._buckets[principal] = buckets
+            if len(self._buckets) > self._principals_max:
+                self._buckets.popitem(last=False)
+            return buckets
+        self._buckets.move_to_end(principal)
+        for name, bucket in buckets.items():
+            rate = self.rates[name]
+            bucket.held = min(rate.quota, bucket.held + (now - bucket.filled_at) * rate.per_s)
+            bucket.filled_at = now
+        return buckets
+
+
+def _level(rate: Rate, held: float) -> Level:
+    available = max(0, int(held + _ROUNDING))
+    units = available if available else 1 - held
+    return Level(rate, available, max(1, math.ceil(units / rate.per_s - _ROUNDING)))

@@ -1,0 +1,73 @@
+"""Issued tokens: see ``gateway.store.tokens`` for the contract.
+
+``tokens``  ``_id`` the token's id; name, grants, the secret's digest, times. A handful of records
+            beside the documents: read by ``_id``, listed as a whole, not sharded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from gateway.store.mongodb.connection import Connection, Part
+from gateway.store.mongodb.records import Record
+from gateway.store.tokens import StoredToken
+
+
+class MongoTokens(Part):
+    """See ``gateway.store.tokens.TokenStore``."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._tokens = connection.database["tokens"]
+
+    def create_token(self, token: StoredToken) -> None:
+        record = {
+            "_id": token.id,
+            "name": token.name,
+            "grants": list(token.grants),
+            "secret_sha256": token.secret_sha256,
+            "created_us": token.created_us,
+            "expires_us": token.expires_us,
+            "revoked_us": token.revoked_us,
+        }
+        with self._on.writing() as session:
+            try:
+                self._tokens.insert_one(record, session=session)
+            except DuplicateKeyError as error:
+                raise ValueError("there is a token with this id") from error
+
+    def token(self, token_id: str) -> StoredToken | None:
+        with self._on.reading() as session:
+            record = self._tokens.find_one({"_id": {"$eq": token_id}}, session=session)
+        return None if record is None else _token_from(record)
+
+    def tokens(self) -> Sequence[StoredToken]:
+        with self._on.reading() as session:
+            records = list(self._tokens.find({}, session=session))
+        return sorted(map(_token_from, records), key=lambda each: (each.created_us, each.id))
+
+    def revoke_token(self, token_id: str, revoked_us: int) -> StoredToken | None:
+        first = {"_id": {"$eq": token_id}, "revoked_us": None}
+        with self._on.writing() as session:
+            record = self._tokens.find_one_and_update(
+                first,
+                {"$set": {"revoked_us": revoked_us}},
+                return_document=ReturnDocument.AFTER,
+                session=session,
+            )
+        return self.token(token_id) if record is None else _token_from(record)
+
+
+def _token_from(record: Record) -> StoredToken:
+    return StoredToken(
+        id=record["_id"],
+        name=record["name"],
+        grants=tuple(record["grants"]),
+        secret_sha256=record["secret_sha256"],
+        created_us=record["created_us"],
+        expires_us=record["expires_us"],
+        revoked_us=record["revoked_us"],
+    )

@@ -1,0 +1,67 @@
+"""What every store of tokens must do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.store.tokens import StoredToken, TokenStore
+from tests.store.retention_suite import race
+
+TOKEN = StoredToken(
+    id="a1",
+    name="ann $where",
+    grants=("read:*", "admin:shop.$x/*"),
+    secret_sha256="5e" * 32,
+    created_us=2_000_000,
+    expires_us=3_000_000,
+)
+
+
+class TokensContract:
+    """Subclasses give the fixture ``tokens``."""
+
+    def test_a_token_comes_back_as_it_was_made(self, tokens: TokenStore) -> None:
+        assert tokens.token("a1") is None
+        tokens.create_token(TOKEN)
+        assert tokens.token("a1") == TOKEN
+        forever = replace(TOKEN, id="a2", expires_us=None, grants=())
+        tokens.create_token(forever)
+        assert tokens.token("a2") == forever
+
+    def test_an_id_is_given_once(self, tokens: TokenStore) -> None:
+        tokens.create_token(TOKEN)
+        with pytest.raises(ValueError, match="id"):
+            tokens.create_token(replace(TOKEN, name="bob"))
+        assert tokens.token("a1") == TOKEN
+
+    def test_they_are_listed_by_age(self, tokens: TokenStore) -> None:
+        assert list(tokens.tokens()) == []
+        for number, created_us in (("b", 3), ("a", 3), ("c", 1)):
+            tokens.create_token(replace(TOKEN, id=number, created_us=created_us))
+        assert [each.id for each in tokens.tokens()] == ["c", "a", "b"]
+
+    def test_a_revoked_token_stays_so_since_the_first_time(self, tokens: TokenStore) -> None:
+        tokens.create_token(TOKEN)
+        revoked = replace(TOKEN, revoked_us=5)
+        assert tokens.revoke_token("a1", 5) == revoked
+        assert tokens.revoke_token("a1", 7) == revoked
+        assert tokens.token("a1") == revoked
+        assert list(tokens.tokens()) == [revoked]
+        assert tokens.revoke_token("a2", 5) is None
+
+    def test_one_of_many_revocations_counts(self, tokens: TokenStore) -> None:
+        tokens.create_token(TOKEN)
+        race(*[lambda n=n: tokens.revoke_token("a1", n) is not None for n in range(1, 9)])
+        found = tokens.token("a1")
+        assert found is not None
+        assert tokens.revoke_token("a1", 99) == found
+
+    def test_an_id_is_nothing_but_a_text(self, tokens: TokenStore) -> None:
+        """No operator of the database, whatever it looks like."""
+        tokens.create_token(TOKEN)
+        for text in ("$ne", '{"$ne": null}', "a.1", "$where", "", "*", "A1"):
+            assert tokens.token(text) is None
+            assert tokens.revoke_token(text, 5) is None
+        assert tokens.token("a1") == TOKEN
