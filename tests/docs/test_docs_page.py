@@ -1,0 +1,224 @@
+"""`/docs` shows all of openapi.yaml, without scripts and outside assets, and to everybody."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from flask import Flask
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.docs_page import STYLE, render_page
+from gateway.http import create_app, docs_page
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import problem
+from tests.openapi.checks import problem_statuses
+from tests.openapi.document import PATH, examples, load, operations, parameters, parts
+
+DOCUMENT = load()
+_VOID = {"meta", "link", "br", "hr", "img"}
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str]
+    parent: Element | None = None
+    children: list[Element | str] = field(default_factory=list)
+
+    def text(self) -> str:
+        shown = [each if isinstance(each, str) else each.text() for each in self.children]
+        return re.sub(r"\s+", " ", "".join(shown)).strip()
+
+    def all(self, *tags: str) -> Iterator[Element]:
+        for child in self.children:
+            if isinstance(child, Element):
+                if not tags or child.tag in tags:
+                    yield child
+                yield from child.all(*tags)
+
+
+class _Tree(HTMLParser):
+    """Refuses what isn't nested as it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self._at = Element("", {})
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        made = Element(tag, {name: value or "" for name, value in attrs}, self._at)
+        self._at.children.append(made)
+        if tag not in _VOID:
+            self._at = made
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._at.tag == tag, (tag, self._at)
+        assert self._at.parent is not None
+        self._at = self._at.parent
+
+    def handle_data(self, data: str) -> None:
+        self._at.children.append(data)
+
+
+@pytest.fixture(scope="module")
+def app() -> Flask:
+    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+
+
+@pytest.fixture(scope="module")
+def page(app: Flask) -> Element:
+    answer = app.test_client().get("/docs")
+    assert (answer.status_code, answer.mimetype) == (200, "text/html")
+    tree = _Tree()
+    tree.feed(answer.text)
+    tree.close()
+    assert tree._at is tree.root
+    return tree.root
+
+
+def by_id(page: Element) -> dict[str, Element]:
+    return {each.attributes["id"]: each for each in page.all() if "id" in each.attributes}
+
+
+def test_every_operation_is_shown_with_its_route_and_all_its_parts(page: Element) -> None:
+    anchors = by_id(page)
+    for operation in operations(DOCUMENT):
+        content = operation.content
+        shown = anchors[content["operationId"]]
+        text = shown.text()
+        assert f"{operation.method.upper()} {operation.path}" in text
+        rows = [[cell.text() for cell in row.all("th", "td")] for row in shown.all("tr")]
+        said = {(row[0].removesuffix(" required"), row[1]) for row in rows[1:]}
+        expected = {(each["name"], each["in"]) for each in parameters(DOCUMENT, operation)}
+        assert said == expected, content["operationId"]
+        statuses = [each.text().split()[0] for each in shown.all("dt")]
+        assert statuses == list(content["responses"])
+
+
+def test_every_schema_is_shown_with_its_members(page: Element) -> None:
+    anchors = by_id(page)
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        shown = anchors[f"schema-{name}"]
+        members = [row.text().removesuffix(" required") for row in shown.all("th")][3:]
+        assert [each for each in members if each] == list(schema.get("properties", {})), name
+
+
+def test_every_problem_code_is_shown_with_its_status(page: Element) -> None:
+    anchors = by_id(page)
+    known = DOCUMENT["components"]["schemas"]["ProblemCode"]["x-known-values"]
+    statuses = problem_statuses()
+    for code in known:
+        cells = [each.text() for each in anchors[f"code-{code}"].all("th", "td")]
+        assert cells[:2] == [code, str(statuses[code])]
+        assert cells[2]
+
+
+def test_every_header_of_answers_and_every_example_is_shown(page: Element) -> None:
+    anchors = by_id(page)
+    for name in DOCUMENT["components"]["headers"]:
+        assert name in anchors[f"header-{name}"].text()
+    shown = sum(1 for _ in page.all("details"))
+    bodies = [part for part in parts(DOCUMENT["paths"]) if "schema" in part and "in" not in part]
+    assert shown >= sum(len(examples(each)) for each in bodies) > 50
+
+
+def test_every_link_leads_somewhere_on_the_page(page: Element) -> None:
+    names = Counter(each.attributes["id"] for each in page.all() if "id" in each.attributes)
+    assert max(names.values()) == 1, names.most_common(3)
+    for link in page.all("a"):
+        target = link.attributes["href"]
+        assert target == "openapi.yaml" or target.removeprefix("#") in names, target
+        assert link.text() or link.attributes.get("aria-label"), target
+
+
+def test_nothing_is_loaded_but_the_style_and_nothing_is_run(page: Element, app: Flask) -> None:
+    assert not list(page.all("script", "style", "img", "iframe", "object", "form"))
+    for each in page.all():
+        assert not any(name == "style" or name.startswith("on") for name in each.attributes)
+    (link,) = page.all("link")
+    assert link.attributes == {"rel": "stylesheet", "href": "docs/style.css"}
+    assert not re.search(r"url\(|@import", STYLE.decode())
+    client = app.test_client()
+    for path in ("/docs", "/docs/style.css"):
+        policy = client.get(path).headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "script-src" not in policy
+    style = client.get("/docs/style.css")
+    assert (style.mimetype, style.data) == ("text/css", STYLE)
+
+
+def test_it_is_accessible_in_what_a_program_can_tell(page: Element) -> None:
+    (html,) = page.all("html")
+    assert html.attributes["lang"] == "en"
+    (title,) = page.all("title")
+    assert title.text()
+    assert [sum(1 for _ in page.all(tag)) for tag in ("main", "nav", "header", "h1")] == [1] * 4
+    levels = [int(each.tag[1]) for each in page.all("h1", "h2", "h3", "h4")]
+    assert all(two <= one + 1 for one, two in pairwise(levels)), "a level is left out"
+    anchors = by_id(page)
+    skip = next(page.all("a"))
+    assert anchors[skip.attributes["href"][1:]].tag == "main"
+    for each in page.all("article", "section"):
+        assert anchors[each.attributes["aria-labelledby"]].text()
+    for table in page.all("table"):
+        assert next(table.all("caption")).text()
+        assert all(cell.attributes["scope"] in ("col", "row") for cell in table.all("th"))
+        # What is wider than a phone scrolls by itself, for the keyboard, too.
+        around = table.parent
+        assert around is not None
+        assert around.attributes["tabindex"] == "0"
+        assert around.attributes["role"] == "region"
+        assert around.attributes["aria-label"]
+    for each in page.all("pre"):
+        assert each.attributes["tabindex"] == "0"
+        assert each.attributes["aria-label"]
+    viewport = [each for each in page.all("meta") if each.attributes.get("name") == "viewport"]
+    assert "user-scalable" not in viewport[0].attributes["content"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_contrast(scheme: str) -> None:
+    """WCAG 2.2, 1.4.3: 4.5 to 1 for text, on both grounds."""
+    roots = re.findall(r":root \{(.*?)\}", STYLE.decode(), re.DOTALL)
+    assert len(roots) == 2
+    colours = dict(re.findall(r"--(\w+): (#\w{6});", roots[["light", "dark"].index(scheme)]))
+    for text in ("text", "muted", "link", "accent"):
+        for ground in ("background", "shade"):
+            pair = sorted((_luminance(colours[text]), _luminance(colours[ground])))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (text, ground)
+
+
+def _luminance(colour: str) -> float:
+    """WCAG's relative luminance."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_texts_of_the_document_are_shown_not_obeyed() -> None:
+    text = PATH.read_text().replace(
+        "summary: List catalogs", "summary: 'List <script>alert(1)</script> catalogs'"
+    )
+    page = render_page(text.encode()).decode()
+    assert "<script" not in page
+    assert "List &lt;script&gt;" in page
+
+
+def test_unknown_parameters_are_refused_and_so_is_anything_below(app: Flask) -> None:
+    client = app.test_client()
+    problem(client.get("/docs?theme=dark"), 400, "invalid_parameter")
+    problem(client.get("/docs/nothing"), 404, "route_not_found")
+    problem(client.post("/docs"), 405, "method_not_allowed")
+
+
+def test_an_installation_without_the_document_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs_page, "openapi_document", lambda: None)
+    app = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    problem(app.test_client().get("/docs"), 404, "route_not_found")
