@@ -1,38 +1,50 @@
 """An HTTP client of the gateway. Needs the extra ``client``; ``import patching`` alone doesn't.
 
-    with Follower("http://gateway:8080", "tables") as follower:
-        follower.current().documents["orders"]       # a local look-up
-        follower.at_revision(41), follower.at_time(yesterday)
-        follower.subscribe(lambda commit: print(commit.revision))
-        append(follower, lambda now: [{"action": "put", "key": "n", "value": len(now.documents)}])
+    with Gateway("http://gateway:8080", token=token) as gateway:
+        catalog = gateway.catalog("shop")
+        orders = catalog.get("orders")
+        catalog.patch("orders", [{"op": "add", "path": "/tier", "value": 2}], if_match=orders)
 
-Every error is a `ClientError`, whose docstring draws the tree.
+`Gateway` and `Catalog` are what programs use; `Follower` keeps a local copy of a catalog, and
+`append` commits on top of that. Every error is a `ClientError`, whose docstring draws the tree.
+`Transport`, `CatalogRoutes` and `BulkWriter` are the layer below: requests as they are, without
+retries.
 """
 
 from .append import Appended, append
 from .backoff import Backoff
 from .bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from .catalog import (
-    CatalogRoutes,
-    CatalogState,
-    CommitPage,
-    Export,
-    FeedPage,
-    TransactionResult,
-)
-from .commits import Change, Commit
+from .catalog import Catalog
+from .catalog_routes import CatalogRoutes, CatalogState, CommitPage, Export, FeedPage
+from .commits import Change, Commit, CommitSummary
+from .documents import Part
 from .errors import (
     AppendFailed,
-    BadRequest,
-    Busy,
     ClientError,
     CommitsMissed,
-    Conflict,
     FollowerStopped,
-    Gone,
-    Invalid,
     ListenerStopped,
     ListenerTooSlow,
+    NotModified,
+    PinLost,
+    RequestError,
+    RevisionTooOld,
+    RevisionUnknown,
+    UnexpectedAnswer,
+    Unreachable,
+    UpdateFailed,
+    WaitTimedOut,
+)
+from .export_stream import ExportStream
+from .feed import Feed
+from .follower import Follower
+from .gateway import Gateway
+from .problems import (
+    BadRequest,
+    Busy,
+    Conflict,
+    Gone,
+    Invalid,
     NotAuthorized,
     NotFound,
     OutcomeUnknown,
@@ -40,42 +52,62 @@ from .errors import (
     PreconditionFailed,
     PreconditionRequired,
     Problem,
-    RequestError,
-    RevisionTooOld,
-    RevisionUnknown,
     Unavailable,
-    UnexpectedAnswer,
-    Unreachable,
-    WaitTimedOut,
 )
-from .follower import Follower
+from .results import (
+    CatalogHead,
+    CatalogWritten,
+    Compaction,
+    Document,
+    Several,
+    Updated,
+    Written,
+)
+from .retention import Pin, PinState
+from .retry import Retry
+from .settings import Settings
 from .subscription import Reload, Subscription
+from .terms import Token, Tokens, WriteTerms
+from .transaction import Branch, Transaction
+from .transaction_results import ActionResult, TransactionResult
 from .transport import Answer, Transport
+from .uploads import Upload, Uploads, UploadState
 from .versions import History, Snapshot
 
 __all__ = [
+    "ActionResult",
     "Answer",
     "AppendFailed",
     "Appended",
     "Backoff",
     "BadRequest",
+    "Branch",
     "BulkAnswer",
     "BulkLine",
     "BulkTerms",
     "BulkWriter",
     "Busy",
+    "Catalog",
+    "CatalogHead",
     "CatalogRoutes",
     "CatalogState",
+    "CatalogWritten",
     "Change",
     "ClientError",
     "Commit",
     "CommitPage",
+    "CommitSummary",
     "CommitsMissed",
+    "Compaction",
     "Conflict",
+    "Document",
     "Export",
+    "ExportStream",
+    "Feed",
     "FeedPage",
     "Follower",
     "FollowerStopped",
+    "Gateway",
     "Gone",
     "History",
     "Invalid",
@@ -83,22 +115,40 @@ __all__ = [
     "ListenerTooSlow",
     "NotAuthorized",
     "NotFound",
+    "NotModified",
     "OutcomeUnknown",
     "OverLimit",
+    "Part",
+    "Pin",
+    "PinLost",
+    "PinState",
     "PreconditionFailed",
     "PreconditionRequired",
     "Problem",
     "Reload",
     "RequestError",
+    "Retry",
     "RevisionTooOld",
     "RevisionUnknown",
+    "Settings",
+    "Several",
     "Snapshot",
     "Subscription",
+    "Token",
+    "Tokens",
+    "Transaction",
     "TransactionResult",
     "Transport",
     "Unavailable",
     "UnexpectedAnswer",
     "Unreachable",
+    "UpdateFailed",
+    "Updated",
+    "Upload",
+    "UploadState",
+    "Uploads",
     "WaitTimedOut",
+    "WriteTerms",
+    "Written",
     "append",
 ]

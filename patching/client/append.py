@@ -9,15 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from .backoff import Backoff
-from .catalog import TransactionResult
-from .errors import (
-    AppendFailed,
-    Gone,
-    PreconditionFailed,
-    RequestError,
-    WaitTimedOut,
-)
+from .errors import AppendFailed, RequestError, WaitTimedOut
 from .follower import Follower
+from .problems import Gone, PreconditionFailed
+from .transaction_results import TransactionResult
 from .versions import Snapshot
 
 _T = TypeVar("_T")

@@ -20,7 +20,8 @@ from urllib3.exceptions import HTTPError
 from patching import ABSENT
 
 from .bulk_sending import BulkAnswer, BulkLine, BulkTerms, Sending
-from .errors import Problem, RequestError, UnexpectedAnswer, Unreachable
+from .errors import RequestError, UnexpectedAnswer, Unreachable
+from .problems import Problem
 from .transport import Transport
 
 __all__ = ["BulkAnswer", "BulkLine", "BulkTerms", "BulkWriter"]

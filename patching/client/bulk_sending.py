@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .backoff import Backoff
-from .errors import Problem, RequestError, problem_of
+from .errors import RequestError
+from .problems import Problem, problem_of
 
 _BYTES_MAX: Final = 8 * 1024 * 1024
 

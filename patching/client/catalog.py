@@ -1,153 +1,213 @@
-"""The routes of one catalog that a follower needs, each as one call. No retries."""
+"""A catalog: its documents, its history, and what can be done with it as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Unpack
 
-from .commits import Commit, expecting, parse_commit, parse_time, whole
-from .transport import Query, Transport, segment
-
-# What an answer to a long poll may take beyond the time it was asked to wait.
-_POLL_GRACE_S: Final = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """A catalog's documents by key, at one revision."""
-
-    revision: int
-    documents: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogState:
-    """``time`` is that of the commit at ``revision``; ``settings`` None where nothing was set."""
-
-    revision: int
-    time: datetime
-    settings: dict[str, Any] | None
+from .calls import Calls
+from .catalog_routes import CatalogState
+from .commits import Commit
+from .documents import Part, write_call
+from .export_stream import ExportStream, open_export
+from .feed import Feed
+from .history import commits, outcome, read_commit
+from .listing import documents, several
+from .results import CatalogWritten, Compaction, Document, Several, Written, parse_catalog_written
+from .retention import Pin, PinState, compact, list_pins
+from .settings import Settings, read_state
+from .terms import Terms, Tokens, WriteTerms, condition_headers, is_final
+from .transaction import Transaction, run_transaction
+from .transaction_results import TransactionResult
+from .transport import Transport
+from .uploads import Uploads
 
 
-@dataclass(frozen=True, slots=True)
-class FeedPage:
-    """Commits ascending, and the bookmark: all that there is up to it has been told."""
+class Catalog(Part):
+    """What ``Gateway.catalog`` returns; nothing is asked until a method is called. Thread-safe.
 
-    commits: tuple[Commit, ...]
-    revision: int
+    ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
+    ``attributes`` has the same ones for the attributes beside them, under the same tokens.
+    ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
 
-
-@dataclass(frozen=True, slots=True)
-class CommitPage:
-    """Commits ascending; ``next_after`` continues, None where nothing is left.
-
-    ``head_revision`` is where the catalog was while this was answered: 0 if it was never written.
+    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; what was
+    refused is a `Problem`.
     """
 
-    commits: tuple[Commit, ...]
-    next_after: int | None
-    head_revision: int
+    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+        super().__init__(calls, name, "documents")
+        self.name = name
+        self._connect = connect
+        self.attributes = Part(calls, name, "attributes")
+        self.settings = Settings(calls, name, self._catalog_path)
+        self.uploads = Uploads(calls, self._catalog_path)
 
+    def __repr__(self) -> str:
+        return f"<Catalog {self.name!r}>"
 
-@dataclass(frozen=True, slots=True)
-class TransactionResult:
-    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written."""
+    # Documents, beside get, put, patch, merge and update
 
-    revision: int
-    succeeded: bool
-    changed: bool
-    commit_id: str | None
-    attempts: int
-    results: Sequence[Mapping[str, Any]]
+    def delete(
+        self, key: str, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> Written:
+        """Delete the document. Where there is none that is done already, unless ``if_match``
+        demands one (PreconditionFailed)."""
+        return self._write("DELETE", key, None, None, if_match, False, terms)
 
+    def documents(
+        self,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+        page_size: int = 200,
+    ) -> Iterator[Document]:
+        """All documents whose keys begin with ``prefix``, by key, as the catalog has them at one
+        revision: that of the first page, or ``revision`` or ``at``. Read page by page.
 
-class CatalogRoutes:
-    """Every method raises RequestError; ``transport`` stays the caller's to close."""
+        Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
+        """
+        return documents(self._calls, self._catalog_path, prefix, revision, at, page_size)
 
-    def __init__(self, transport: Transport, catalog: str) -> None:
-        self._transport = transport
-        self._path = f"/v1/catalogs/{segment(catalog)}"
+    def several(
+        self,
+        keys: Iterable[str],
+        *,
+        revision: int | None = None,
+        at: datetime | str | None = None,
+    ) -> Several:
+        """These documents at one revision, and the token of all of them together."""
+        return several(self._calls, self._catalog_path, list(keys), revision, at)
 
-    def read(self) -> CatalogState:
-        """NotFound where it was never written or is deleted."""
-        content = self._get("")
-        with expecting("catalog"):
-            return CatalogState(
-                whole(content["revision"]), parse_time(content["time"]), content["settings"]
-            )
+    def export(
+        self,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+    ) -> ExportStream:
+        """The contents of all documents at one revision, streamed: a context manager whose
+        ``revision`` is known at once and which is iterated once, for pairs of key and content::
 
-    def export(self, *, revision: int | None = None, prefix: str = "") -> Export:
-        """All documents whose keys begin with ``prefix``, as ``revision`` (None: the head) had
-        them. NotFound where the catalog was never written; Gone below the history's floor."""
-        query: list[tuple[str, str | int]] = []
-        if revision is not None:
-            query.append(("revision", revision))
-        if prefix:
-            query.append(("prefix", prefix))
-        content = self._get("/export", query)
-        with expecting("export"):
-            return Export(whole(content["resource_version"]), dict(content["metadata"]))
+            with catalog.export() as export:
+                contents = dict(export)
+        """
+        return open_export(self._calls, self._catalog_path, prefix, revision, at)
 
-    def changes(
-        self, after: int, *, timeout_s: float, prefix: str = "", limit: int | None = None
-    ) -> FeedPage:
-        """What happened above ``after``: at once if there is something, else within ``timeout_s``
-        (whole seconds; the gateway has a maximum). With a prefix: only commits that change such a
-        document, whole. Gone where ``after`` is below the history's floor."""
-        query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s))]
-        if prefix:
-            query.append(("prefix", prefix))
-        if limit is not None:
-            query.append(("limit", limit))
-        content = self._get("/changes", query, read_timeout_s=timeout_s + _POLL_GRACE_S)
-        with expecting("page of changes"):
-            commits = tuple(parse_commit(commit) for commit in content["commits"])
-            return FeedPage(commits, whole(content["revision"]))
+    # Together
 
-    def commits(self, after: int, *, limit: int = 100) -> CommitPage:
-        """Commits above ``after``, at most ``limit``. Gone below the history's floor."""
-        query = [("after", after), ("limit", limit)]
-        answer = self._transport.request("GET", f"{self._path}/commits", query=query)
-        content = answer.json()
-        with expecting("page of commits"):
-            commits = tuple(parse_commit(commit) for commit in content["commits"])
-            return CommitPage(commits, content["next"], int(answer.headers["Catalog-Revision"]))
+    def transaction(self) -> Transaction:
+        """An empty transaction, to be filled and ``run``."""
+        return Transaction(self.transact)
 
     def transact(
         self,
-        compare: Sequence[Mapping[str, Any]],
-        then: Sequence[Mapping[str, Any]],
+        body: Mapping[str, Any],
         *,
-        message: str | None = None,
-        idempotency_key: str | None = None,
-        read_timeout_s: float | None = None,
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
     ) -> TransactionResult:
-        """All of ``then`` as one commit if every compare is true; PreconditionFailed otherwise."""
-        body: dict[str, Any] = {"compare": list(compare), "then": list(then)}
-        if message is not None:
-            body["message"] = message
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        answer = self._transport.request(
-            "POST",
-            f"{self._path}/transactions",
-            json=body,
-            headers=headers,
-            read_timeout_s=read_timeout_s,
-        )
-        content = answer.json()
-        with expecting("transaction's answer"):
-            return TransactionResult(
-                revision=whole(content["revision"]),
-                succeeded=content["succeeded"],
-                changed=content["changed"],
-                commit_id=content["commit_id"],
-                attempts=content["attempts"],
-                results=content["results"],
-            )
+        """Run a transaction that is given as the contract writes it: ``compare``, ``then`` and
+        ``else``. PreconditionFailed, where a compare is false and there is no ``else``, has the
+        ``failed_compares`` in its problem."""
+        return run_transaction(self._calls, self._catalog_path, body, if_match, terms)
 
-    def _get(self, rest: str, query: Query = (), *, read_timeout_s: float | None = None) -> Any:
-        return self._transport.request(
-            "GET", self._path + rest, query=query, read_timeout_s=read_timeout_s
-        ).json()
+    # History
+
+    def commits(
+        self, *, after: int = 0, key: str | None = None, page_size: int = 100
+    ) -> Iterator[Commit]:
+        """The commits above revision ``after``, ascending, up to the last there is; with ``key``,
+        those that changed this document. Gone where they were compacted away."""
+        return commits(self._calls, self._catalog_path, after, key, page_size)
+
+    def commit(self, revision: int) -> Commit:
+        """The commit that made ``revision``. NotFound, Gone."""
+        return read_commit(self._calls, self._catalog_path, revision)
+
+    def outcome(self, idempotency_key: str) -> Commit | None:
+        """The commit that was made under the key; None: none up to now, but a request that still
+        is on its way may yet make one."""
+        return outcome(self._calls, self._catalog_path, idempotency_key)
+
+    def changes(
+        self,
+        after: int,
+        *,
+        keys: Iterable[str] = (),
+        prefix: str = "",
+        follow: bool = True,
+        poll_s: int = 20,
+        outage_s: float | None = None,
+    ) -> Feed:
+        """Every commit above ``after``, in order, each once, as it is made; with ``keys`` or
+        ``prefix`` those that change such a document. An iterator and a context manager::
+
+            with catalog.changes(after=41) as feed:
+                for commit in feed: ...      # feed.position is what to resume with
+
+        It outlives restarts of the gateway; ``outage_s``: until it has failed for so long.
+        ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
+        were compacted away.
+        """
+        return Feed(
+            self._connect(),
+            self._calls.retry,
+            self.name,
+            after,
+            keys=tuple(keys),
+            prefix=prefix,
+            follow=follow,
+            poll_s=poll_s,
+            outage_s=outage_s,
+        )
+
+    # As a whole
+
+    def read(self) -> CatalogState:
+        """Where it is, and its settings. NotFound where it was never written or is deleted."""
+        return read_state(self._calls, self._catalog_path)
+
+    def touch(
+        self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> CatalogWritten:
+        """A commit that changes nothing: whoever follows sees a new revision."""
+        return self._write_catalog("POST", "/touch", if_match, terms)
+
+    def delete_catalog(
+        self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> CatalogWritten:
+        """Delete all documents and the settings in one commit. The history stays."""
+        return self._write_catalog("DELETE", "", if_match, terms)
+
+    def pin(
+        self, revision: int | None = None, seconds: int = 600, *, owner: str | None = None
+    ) -> Pin:
+        """Hold ``revision`` (None: the head) against compaction: a context manager that renews it
+        until it is left. Gone where it is compacted already."""
+        return Pin(self._calls, self._catalog_path, revision, seconds, owner)
+
+    def pins(self) -> list[PinState]:
+        """The pins that hold now, by revision."""
+        return list_pins(self._calls, self._catalog_path)
+
+    def compact(self, revision: int, *, timeout_s: float | None = None) -> Compaction:
+        """Make ``revision`` the oldest one that can be read. Conflict: a pin holds what is below,
+        or it is done that far already (``snapshot_exists``)."""
+        return compact(self._calls, self._catalog_path, revision, timeout_s)
+
+    def _write_catalog(
+        self, method: str, rest: str, if_match: Tokens | None, given: WriteTerms
+    ) -> CatalogWritten:
+        terms = Terms(**given)
+        call = write_call(
+            self._calls,
+            method,
+            self._catalog_path,
+            self._catalog_path + rest,
+            terms,
+            headers=condition_headers(if_match, False),
+            final=is_final(if_match),
+        )
+        return parse_catalog_written(self.name, self._calls.send(call, terms.timeout_s))

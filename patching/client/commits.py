@@ -50,6 +50,34 @@ class Commit:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """A commit as a refusal tells of it. ``changes`` are (key, action); where it is about one
+    document, ``action`` is what was done to that and there are none."""
+
+    revision: int
+    time: datetime
+    commit_id: str
+    author: str
+    message: str | None
+    action: str | None
+    changes: tuple[tuple[str | None, str], ...]
+
+
+def parse_summary(shape: Mapping[str, Any]) -> CommitSummary:
+    """UnexpectedAnswer where ``shape`` is none."""
+    with expecting("summary of a commit"):
+        return CommitSummary(
+            revision=whole(shape["revision"]),
+            time=parse_time(shape["time"]),
+            commit_id=shape["commit_id"],
+            author=shape["author"],
+            message=shape["message"],
+            action=shape.get("action"),
+            changes=tuple((each["key"], each["action"]) for each in shape.get("changes", ())),
+        )
+
+
 def parse_commit(shape: Mapping[str, Any]) -> Commit:
     """The commit in ``shape``; members that are not known here are left out of it.
 
@@ -63,14 +91,14 @@ def parse_commit(shape: Mapping[str, Any]) -> Commit:
         message=shape["message"],
         idempotency_key=shape["idempotency_key"],
         attempts=shape["attempts"],
-        changes=tuple(_parse_change(change) for change in shape["changes"]),
+        changes=tuple(parse_change(change) for change in shape["changes"]),
         succeeded=shape.get("succeeded", True),
         rebased_from=shape.get("rebased_from"),
         deletes_catalog=shape.get("deletes_catalog", False),
     )
 
 
-def _parse_change(shape: Mapping[str, Any]) -> Change:
+def parse_change(shape: Mapping[str, Any]) -> Change:
     return Change(
         key=shape["key"],
         action=shape["action"],

@@ -19,12 +19,17 @@ class Connections:
     thread here and its slot at the gateway, until the gateway answers.
     """
 
-    def __init__(self, pool_size: int) -> None:
+    def __init__(self, pool_size: int, ca_file: str | None = None) -> None:
         self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
         self.pool = urllib3.PoolManager(
-            num_pools=2, maxsize=pool_size, block=False, retries=False, cert_reqs="CERT_REQUIRED"
+            num_pools=2,
+            maxsize=pool_size,
+            block=False,
+            retries=False,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=ca_file,
         )
         self.pool.pool_classes_by_scheme = self._pool_classes()
 

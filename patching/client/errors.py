@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
 
 
 class ClientError(Exception):
@@ -29,6 +27,9 @@ class ClientError(Exception):
         │       ├── Busy                  429
         │       ├── Unavailable           503
         │       └── OutcomeUnknown        504
+        ├── NotModified              a conditional read of what is still the same
+        ├── UpdateFailed             an update met a change by others each time
+        ├── PinLost                  a pin could not be renewed in time
         ├── RevisionTooOld           older than what a follower keeps
         ├── RevisionUnknown          newer than what a follower has
         ├── WaitTimedOut             a follower didn't get there in time
@@ -46,6 +47,8 @@ class RequestError(ClientError):
     ``code`` is stable and for programs, ``detail`` for people. ``applied`` is ``"no"`` (certainly
     not) or ``"unknown"``; of a request that only reads it says nothing. ``retryable``: the very
     same request may succeed later. ``retry_after_s``: not before that, where the gateway said.
+    ``sends``: how often it was sent. A refusal is ``applied="unknown"`` where an answer to the same
+    request got lost before, and that one may still be under way.
     """
 
     code: str = "request_error"
@@ -58,6 +61,7 @@ class RequestError(ClientError):
         self.applied = applied
         self.retryable = retryable
         self.retry_after_s = retry_after_s
+        self.sends = 1
 
 
 class Unreachable(RequestError):
@@ -79,101 +83,33 @@ class UnexpectedAnswer(RequestError):
         self.status = status
 
 
-class Problem(RequestError):
-    """A refusal by the gateway. ``problem`` is all of the problem+json body; see the contract's
-    table of codes for the members that each code comes with."""
+class NotModified(ClientError):
+    """What was to be read still has the version token ``etag``."""
 
-    def __init__(
-        self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None
-    ) -> None:
-        detail = str(problem.get("detail") or problem.get("title") or "refused")
-        super().__init__(
-            detail,
-            applied=str(problem.get("applied", "unknown")),
-            retryable=problem.get("retryable") is True,
-            retry_after_s=retry_after_s,
-        )
-        self.code = str(problem.get("code", "problem"))
-        self.status = status
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.status} {self.code}: {self.detail}"
+    def __init__(self, what: str, etag: str) -> None:
+        super().__init__(f"{what} is as it was: {etag}")
+        self.etag = etag
 
 
-class BadRequest(Problem):
-    """Malformed: sending it again won't help."""
+class UpdateFailed(ClientError):
+    """An update that found the document changed by others each time it was ready to write.
+
+    Certainly not applied. ``tries`` is how often the function was called. The cause is the last
+    refusal.
+    """
+
+    def __init__(self, key: str, tries: int) -> None:
+        super().__init__(f"{key!r} was changed by others each time, in {tries} tries")
+        self.key = key
+        self.tries = tries
 
 
-class NotAuthorized(Problem):
-    """No or bad credentials, or not allowed."""
+class PinLost(ClientError):
+    """The revision is not held any more. The cause is why the pin couldn't be renewed."""
 
-
-class NotFound(Problem):
-    """No such catalog, document, revision or route."""
-
-
-class Conflict(Problem):
-    """It doesn't fit the state that it met."""
-
-
-class Gone(Problem):
-    """Compacted, or otherwise not there any more."""
-
-
-class PreconditionFailed(Problem):
-    """A condition of the request is false."""
-
-
-class OverLimit(Problem):
-    """Too large."""
-
-
-class Invalid(Problem):
-    """Understood, but it can't be."""
-
-
-class PreconditionRequired(Problem):
-    """The catalog takes no write without a condition."""
-
-
-class Busy(Problem):
-    """Not admitted; nothing was tried."""
-
-
-class Unavailable(Problem):
-    """The service can't at the moment; certainly not applied."""
-
-
-class OutcomeUnknown(Problem):
-    """Whether it was applied could not be found out."""
-
-
-_BY_STATUS: Final[dict[int, type[Problem]]] = {
-    400: BadRequest,
-    401: NotAuthorized,
-    403: NotAuthorized,
-    404: NotFound,
-    405: BadRequest,
-    409: Conflict,
-    410: Gone,
-    412: PreconditionFailed,
-    413: OverLimit,
-    414: OverLimit,
-    415: BadRequest,
-    422: Invalid,
-    428: PreconditionRequired,
-    429: Busy,
-    503: Unavailable,
-    504: OutcomeUnknown,
-}
-
-
-def problem_of(
-    status: int, problem: Mapping[str, Any], retry_after_s: float | None = None
-) -> Problem:
-    """The exception for a problem+json answer; plain ``Problem`` for a status not in the tree."""
-    return _BY_STATUS.get(status, Problem)(status, problem, retry_after_s)
+    def __init__(self, revision: int) -> None:
+        super().__init__(f"revision {revision} is not held any more: its pin was not renewed")
+        self.revision = revision
 
 
 class RevisionTooOld(ClientError):

@@ -12,16 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from patching import PatchError
 
 from .backoff import Backoff
-from .catalog import CatalogRoutes, FeedPage
-from .errors import Gone, NotFound, RequestError
+from .catalog_routes import CatalogRoutes, FeedPage
+from .errors import RequestError
 from .loading import load, starts_anew
 from .local_copy import LocalCopy
+from .problems import Gone, NotFound
 from .subscription import Listener, OnReload, Subscription
 from .transport import Transport
 from .versions import History, Snapshot
@@ -51,7 +53,8 @@ class Follower:
     ``prefix``: only documents whose keys begin so are copied. A copy with a prefix learns of
     commits that concern others late, after ``poll_s`` at most. A listener gets whole commits.
     ``history`` says how much of the past can be looked up. ``token``: see ``Transport``.
-    ``now`` is the clock that ages history and bounds ``at_time``.
+    ``now`` is the clock that ages history and bounds ``at_time``. ``connect`` makes its
+    connections, in place of ``url`` and ``token``.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Follower:
         backoff: Backoff | None = None,
         listener_queue_max: int = 1000,
         now: Callable[[], datetime] = _utc_now,
+        connect: Callable[[], Transport] | None = None,
     ) -> None:
         if not 1 <= poll_s <= 60:
             raise ValueError("poll_s is from 1 to 60")
@@ -77,9 +81,10 @@ class Follower:
         self._backoff = backoff or Backoff()
         self._listener_queue_max = listener_queue_max
         # `stop` breaks off what reads; a write under way is left to end by itself.
-        self._reading = Transport(url, token=token)
+        connect = connect or partial(Transport, url, token=token)
+        self._reading = connect()
         self._routes = CatalogRoutes(self._reading, catalog)
-        self.routes = CatalogRoutes(Transport(url, token=token), catalog)
+        self.routes = CatalogRoutes(connect(), catalog)
         self._copy = LocalCopy(history or History(), now)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .catalog import CatalogRoutes
-from .errors import Gone, NotFound
+from .catalog_routes import CatalogRoutes
+from .problems import Gone, NotFound
 from .versions import Versions
 
 _TRIES: Final = 5

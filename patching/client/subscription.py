@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .backoff import Backoff
-from .catalog import CatalogRoutes
+from .catalog_routes import CatalogRoutes
 from .commits import Commit
-from .errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
+from .errors import CommitsMissed, ListenerTooSlow, RequestError
 from .local_copy import LocalCopy
+from .problems import Gone
 from .versions import Snapshot
 
 Listener = Callable[[Commit], object]

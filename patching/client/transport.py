@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,11 +14,13 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from .connections import Connections
-from .errors import UnexpectedAnswer, Unreachable, problem_of
+from .errors import UnexpectedAnswer, Unreachable
+from .problems import problem_of
 
 _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _BODY_SHOWN_MAX: Final = 200
+_VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 # What proxies say while the gateway behind them restarts.
 _PASSING: Final = (502, 503, 504)
 
@@ -50,7 +53,9 @@ class Transport:
 
     ``url`` may carry a path, under which the gateway's routes are. ``token`` goes out as a bearer
     token; a callable is asked for each request, so that it can be renewed. ``read_timeout_s`` is
-    for each read of an answer, and ``request`` can be given another.
+    for each read of an answer, and ``request`` can be given another. ``ca_file`` has the
+    certificates to trust instead of the system's. Redirects aren't followed: they are
+    UnexpectedAnswer, and the token goes nowhere else.
     """
 
     def __init__(
@@ -62,8 +67,11 @@ class Transport:
         pool_size: int = 10,
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 60.0,
+        ca_file: str | None = None,
     ) -> None:
         parsed = urllib3.util.parse_url(url)
+        if parsed.auth is not None:
+            raise ValueError("the URL of a gateway holds no credentials: give a token")
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError(f"this is no http or https URL with a host: {url!r}")
         if parsed.query is not None or parsed.fragment is not None:
@@ -73,7 +81,7 @@ class Transport:
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._connections = Connections(pool_size)
+        self._connections = Connections(pool_size, ca_file)
 
     def request(
         self,
@@ -106,12 +114,13 @@ class Transport:
         method: str,
         path: str,
         *,
+        query: Query = (),
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """As ``request``, but returns when the head of a 2xx answer is there. The caller reads the
         body, handles what urllib3 raises then, and closes it."""
-        response = self._send(method, path, (), body, headers or {}, None, whole=False)
+        response = self._send(method, path, query, body, headers or {}, None, whole=False)
         if 200 <= response.status < 300:
             return response
         try:
@@ -173,7 +182,9 @@ class Transport:
     def _sent_headers(self) -> dict[str, str]:
         headers = dict(self._headers)
         if self._token is not None:
-            token = self._token if isinstance(self._token, str) else self._token()
+            token = (self._token if isinstance(self._token, str) else self._token()).strip()
+            if not _VISIBLE(token):  # checked here: the library's own error would show it
+                raise ValueError("the token is empty, or has characters that no header can have")
             headers["Authorization"] = f"Bearer {token}"
         return headers
 

@@ -1,0 +1,169 @@
+"""One call of the client: a request, sent again where that is safe, until its deadline.
+
+::
+
+    send ──► answer ─────────────────────────────► returned
+     ▲         refused for good ─────────────────► raised
+     │         refused for the moment ─► pause ─┐
+     │         lost (unknown), repeatable ──────┤
+     └──────────────────────────────────────────┘  until sends_max or the deadline; then the last
+                                                   error is raised, or what `outcomes` knows is told
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import urllib3
+
+from .errors import RequestError
+from .problems import Problem
+from .retry import Retry, may_pass
+from .transport import Answer, Query, Transport
+
+# A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
+_ANSWER_GRACE_S: Final = 2.0
+_OUTCOME_TIMEOUT_S: Final = 5.0
+# What is wrong with the request itself, whatever it meets.
+_ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request and what may be done with it.
+
+    ``reads``: it changes nothing. ``repeatable``: it may be sent again also where nobody knows what
+    became of it. ``outcome_path``: where to ask that. ``prefer``: preferences beside ``wait``,
+    which is sent if ``waits``: ``wait_s``, or less where the deadline is nearer.
+    ``final``: once its preconditions are false they are so for good.
+    """
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reads: bool = False
+    repeatable: bool = False
+    outcome_path: str | None = None
+    prefer: tuple[str, ...] = ()
+    waits: bool = False
+    wait_s: int | None = None
+    final: bool = False
+
+
+class Calls:
+    """Thread-safe. ``timeout_s`` is the deadline of a call that brings none."""
+
+    def __init__(self, transport: Transport, retry: Retry, timeout_s: float) -> None:
+        self.transport = transport
+        self.retry = retry
+        self.timeout_s = timeout_s
+
+    def get(
+        self,
+        path: str,
+        query: Query = (),
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Read. RequestError."""
+        call = Call(
+            method="GET", path=path, query=query, headers=headers or {}, reads=True, repeatable=True
+        )
+        return self.send(call, timeout_s)
+
+    def open(self, path: str, query: Query = ()) -> urllib3.BaseHTTPResponse:
+        """Read what is streamed; returns when the head of the answer is there. RequestError."""
+        deadline = self.retry.clock() + self.timeout_s
+        sends = 0
+        while True:
+            sends += 1
+            try:
+                return self.transport.open("GET", path, query=query)
+            except RequestError as error:
+                error.sends = sends
+                pause_s = self._pause_s(error, sends, deadline)
+                if pause_s is None:
+                    raise
+            self.retry.sleep(pause_s)
+
+    def send(self, call: Call, timeout_s: float | None = None) -> Answer:
+        """The answer. Raises RequestError: the refusal, or the last of several failures.
+
+        Nothing is sent after the deadline; a write that was sent before is waited for 2 s longer.
+        """
+        deadline = self.retry.clock() + (self.timeout_s if timeout_s is None else timeout_s)
+        sends = 0
+        is_unknown = False
+        while True:
+            sends += 1
+            try:
+                return self._send_once(call, deadline - self.retry.clock())
+            except RequestError as error:
+                error.sends = sends
+                lost = error.applied != "no" and not call.reads
+                is_unknown = is_unknown or lost
+                may_repeat = call.repeatable or not lost
+                pause_s = self._pause_s(error, sends, deadline) if may_repeat else None
+                if pause_s is None:
+                    answer = self._first_answer(call) if is_unknown and may_pass(error) else None
+                    if answer is not None:
+                        return answer
+                    _settle(error, call, is_unknown)
+                    raise
+            self.retry.sleep(pause_s)
+
+    def _pause_s(self, error: RequestError, sends: int, deadline: float) -> float | None:
+        """How long to wait before it is sent again; None: not again."""
+        if not may_pass(error) or sends >= self.retry.sends_max:
+            return None
+        pause_s = self.retry.pause_s(sends, error)
+        return pause_s if self.retry.clock() + pause_s < deadline else None
+
+    def _send_once(self, call: Call, left_s: float) -> Answer:
+        left_s = max(left_s, 0.1)
+        headers = dict(call.headers)
+        prefer = list(call.prefer)
+        if call.waits:
+            wait_s = max(1, math.floor(left_s))
+            prefer.append(f"wait={wait_s if call.wait_s is None else min(wait_s, call.wait_s)}")
+        if prefer:
+            headers["Prefer"] = ", ".join(prefer)
+        return self.transport.request(
+            call.method,
+            call.path,
+            query=call.query,
+            body=call.body,
+            headers=headers,
+            read_timeout_s=left_s if call.reads else left_s + _ANSWER_GRACE_S,
+        )
+
+    def _first_answer(self, call: Call) -> Answer | None:
+        """The answer that got lost, where there is a commit under the call's idempotency key.
+
+        Then sending it once more tells it, and can't do anything else.
+        """
+        if call.outcome_path is None:
+            return None
+        with suppress(RequestError):
+            self.transport.request("GET", call.outcome_path, read_timeout_s=_OUTCOME_TIMEOUT_S)
+            return self._send_once(call, _OUTCOME_TIMEOUT_S)
+        return None
+
+
+def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:
+    """Make ``error`` say what is known of all the times that the request was sent.
+
+    One that got lost may still be under way: it isn't bound by a later one's refusal, unless that
+    is for good.
+    """
+    if is_unknown and not (
+        isinstance(error, Problem)
+        and (error.status in _ABOUT_THE_REQUEST or (error.status == 412 and call.final))
+    ):
+        error.applied = "unknown"

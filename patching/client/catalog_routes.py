@@ -1,0 +1,150 @@
+"""The routes of one catalog that a follower needs, each as one call. No retries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from .commits import Commit, expecting, parse_commit, parse_time, whole
+from .transaction_results import TransactionResult, parse_transaction
+from .transport import Query, Transport, segment
+
+# What an answer to a long poll may take beyond the time it was asked to wait.
+_POLL_GRACE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A catalog's documents by key, at one revision."""
+
+    revision: int
+    documents: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """``time`` is that of the commit at ``revision``, ``floor`` the oldest revision that can be
+    read; ``settings`` and their token ``etag`` are None where nothing was set."""
+
+    revision: int
+    time: datetime
+    settings: dict[str, Any] | None
+    floor: int = 0
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """Commits ascending, and the bookmark: all that there is up to it has been told."""
+
+    commits: tuple[Commit, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPage:
+    """Commits ascending; ``next_after`` continues, None where nothing is left.
+
+    ``head_revision`` is where the catalog was while this was answered: 0 if it was never written.
+    """
+
+    commits: tuple[Commit, ...]
+    next_after: int | None
+    head_revision: int
+
+
+class CatalogRoutes:
+    """Every method raises RequestError; ``transport`` stays the caller's to close."""
+
+    def __init__(self, transport: Transport, catalog: str) -> None:
+        self._transport = transport
+        self._path = f"/v1/catalogs/{segment(catalog)}"
+
+    def read(self) -> CatalogState:
+        """NotFound where it was never written or is deleted."""
+        return parse_state(self._get(""))
+
+    def export(self, *, revision: int | None = None, prefix: str = "") -> Export:
+        """All documents whose keys begin with ``prefix``, as ``revision`` (None: the head) had
+        them. NotFound where the catalog was never written; Gone below the history's floor."""
+        query: list[tuple[str, str | int]] = []
+        if revision is not None:
+            query.append(("revision", revision))
+        if prefix:
+            query.append(("prefix", prefix))
+        content = self._get("/export", query)
+        with expecting("export"):
+            return Export(whole(content["resource_version"]), dict(content["metadata"]))
+
+    def changes(
+        self,
+        after: int,
+        *,
+        timeout_s: float,
+        prefix: str = "",
+        keys: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> FeedPage:
+        """What happened above ``after``: at once if there is something, else within ``timeout_s``
+        (whole seconds; the gateway has a maximum). With a prefix or keys: only commits that change
+        such a document, whole. Gone where ``after`` is below the history's floor."""
+        query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s))]
+        query += [("key", key) for key in keys]
+        if prefix:
+            query.append(("prefix", prefix))
+        if limit is not None:
+            query.append(("limit", limit))
+        content = self._get("/changes", query, read_timeout_s=timeout_s + _POLL_GRACE_S)
+        with expecting("page of changes"):
+            commits = tuple(parse_commit(commit) for commit in content["commits"])
+            return FeedPage(commits, whole(content["revision"]))
+
+    def commits(self, after: int, *, limit: int = 100) -> CommitPage:
+        """Commits above ``after``, at most ``limit``. Gone below the history's floor."""
+        query = [("after", after), ("limit", limit)]
+        answer = self._transport.request("GET", f"{self._path}/commits", query=query)
+        content = answer.json()
+        with expecting("page of commits"):
+            commits = tuple(parse_commit(commit) for commit in content["commits"])
+            return CommitPage(commits, content["next"], int(answer.headers["Catalog-Revision"]))
+
+    def transact(
+        self,
+        compare: Sequence[Mapping[str, Any]],
+        then: Sequence[Mapping[str, Any]],
+        *,
+        message: str | None = None,
+        idempotency_key: str | None = None,
+        read_timeout_s: float | None = None,
+    ) -> TransactionResult:
+        """All of ``then`` as one commit if every compare is true; PreconditionFailed otherwise."""
+        body: dict[str, Any] = {"compare": list(compare), "then": list(then)}
+        if message is not None:
+            body["message"] = message
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        answer = self._transport.request(
+            "POST",
+            f"{self._path}/transactions",
+            json=body,
+            headers=headers,
+            read_timeout_s=read_timeout_s,
+        )
+        return parse_transaction(answer)
+
+    def _get(self, rest: str, query: Query = (), *, read_timeout_s: float | None = None) -> Any:
+        return self._transport.request(
+            "GET", self._path + rest, query=query, read_timeout_s=read_timeout_s
+        ).json()
+
+
+def parse_state(content: Any) -> CatalogState:
+    with expecting("catalog"):
+        return CatalogState(
+            whole(content["revision"]),
+            parse_time(content["time"]),
+            content["settings"],
+            whole(content.get("floor", 0)),
+            content.get("settings_etag"),
+        )

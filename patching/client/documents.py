@@ -1,0 +1,251 @@
+"""Reading and writing the documents of a catalog, or the attributes beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, Unpack
+
+from patching import Json
+
+from .calls import Call, Calls
+from .errors import NotModified
+from .results import Document, Updated, Written, parse_document, parse_written
+from .terms import (
+    Terms,
+    Token,
+    Tokens,
+    WriteTerms,
+    condition_headers,
+    encoded,
+    is_final,
+    new_idempotency_key,
+    token_texts,
+)
+from .transport import segment
+from .updating import Update
+
+Operations = Sequence[Mapping[str, Any]]
+
+_JSON: Final = "application/json"
+_PATCH: Final = "application/json-patch+json"
+_MERGE: Final = "application/merge-patch+json"
+_EXTENDED: Final = "application/vnd.metadata.patch+json"
+_RFC6902: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})
+_EXTENDING: Final = ("create_parents", "if_exists", "ignore_case")
+
+
+class Part:
+    """One part of a catalog's documents: their contents, or their attributes. Thread-safe.
+
+    Every method raises RequestError; what was refused is a `Problem`.
+    """
+
+    def __init__(
+        self, calls: Calls, catalog: str, part: Literal["documents", "attributes"]
+    ) -> None:
+        self._calls = calls
+        self._catalog_path = f"/v1/catalogs/{segment(catalog)}"
+        self._part = part
+
+    def get(
+        self,
+        key: str,
+        *,
+        revision: int | None = None,
+        at: datetime | str | None = None,
+        if_none_match: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Document:
+        """The document as it is, or as it was at ``revision`` or at the time ``at`` (aware, or RFC
+        3339). NotFound; Gone where that was compacted away.
+
+        ``if_none_match``: only if it isn't the one that has this token. Given a `Document`, that is
+        returned again where it is still the same; given a token, NotModified is raised then.
+        """
+        headers = {}
+        if if_none_match is not None:
+            headers["If-None-Match"] = f'"{token_texts(if_none_match)[0]}"'
+        answer = self._calls.get(self._path(key), time_query(revision, at), headers, timeout_s)
+        if answer.status != 304:
+            return parse_document(key, answer)
+        if isinstance(if_none_match, Document):
+            return if_none_match
+        assert if_none_match is not None
+        raise NotModified(repr(key), token_texts(if_none_match)[0])
+
+    def put(
+        self,
+        key: str,
+        value: Json,
+        *,
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """Create the document, or replace it as a whole; attributes are replaced where the document
+        exists. Without a condition the last writer wins.
+
+        ``if_match``: only if it has this token (compare-and-set), or all documents of a composite
+        are as it says. ``if_absent``: only if there is none. PreconditionFailed otherwise.
+        """
+        return self._write("PUT", key, encoded(value), _JSON, if_match, if_absent, terms)
+
+    def patch(
+        self,
+        key: str,
+        operations: Operations,
+        *,
+        if_match: Tokens | None = None,
+        rebase: bool = False,
+        array_primary_keys: Mapping[str, Sequence[str]] | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """Apply a JSON Patch, or an extended one where an operation or ``array_primary_keys`` says
+        so, to the document as it is when that is done. Conflict where it doesn't fit.
+
+        ``rebase``, with ``if_match``: also where the document changed since, if nothing that the
+        patch reads or writes did; else PreconditionFailed, whose problem has the ``overlap``.
+        """
+        operations = list(operations)
+        body: Any = operations
+        media_type = _PATCH
+        if array_primary_keys is not None or any(map(_is_extended, operations)):
+            body, media_type = {"patch": operations}, _EXTENDED
+            if array_primary_keys is not None:
+                body["array_primary_keys"] = array_primary_keys
+        return self._write(
+            "PATCH", key, encoded(body), media_type, if_match, False, terms, rebase=rebase
+        )
+
+    def merge(
+        self,
+        key: str,
+        value: Json,
+        *,
+        if_match: Tokens | None = None,
+        rebase: bool = False,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """Apply a merge patch (RFC 7396) to a document that exists: members that are null in
+        ``value`` are removed."""
+        return self._write(
+            "PATCH", key, encoded(value), _MERGE, if_match, False, terms, rebase=rebase
+        )
+
+    def update(
+        self,
+        key: str,
+        function: Callable[[Any], Any],
+        *,
+        create: bool = False,
+        rebase: bool = False,
+        tries_max: int = 20,
+        **terms: Unpack[WriteTerms],
+    ) -> Updated:
+        """Read-modify-write, for what a patch can't say.
+
+        ``function`` gets the content, its own copy, and returns the new one (the same object,
+        changed, will do), or ABSENT to delete the document. What differs is sent as the smallest
+        patch, on condition that the document still is what was read; where it isn't, all of it is
+        done again, after a pause. So ``function`` may be called any number of times and should do
+        nothing else. What it raises ends the update.
+
+        ``create``: where there is no document, the function gets ABSENT; otherwise NotFound.
+        ``rebase``: also where others changed what the function's own change doesn't concern. For
+        functions that look at nothing but what they change.
+
+        UpdateFailed after ``tries_max`` tries or at the deadline. TypeError where ``function``
+        returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
+        update is as many requests as it takes.
+        """
+        update = Update(self, key, function, create, rebase, tries_max, terms)
+        return update.run(self._calls)
+
+    def _path(self, key: str) -> str:
+        return f"{self._catalog_path}/{self._part}/{segment(key)}"
+
+    def _write(
+        self,
+        method: str,
+        key: str,
+        body: bytes | None,
+        media_type: str | None,
+        if_match: Tokens | None,
+        if_absent: bool,
+        given: WriteTerms,
+        *,
+        rebase: bool = False,
+    ) -> Written:
+        if rebase and if_match is None:
+            raise ValueError("a rebase needs if_match: the state that the patch was made for")
+        terms = Terms(**given)
+        headers = condition_headers(if_match, if_absent)
+        if media_type is not None:
+            headers["Content-Type"] = media_type
+        call = write_call(
+            self._calls,
+            method,
+            self._catalog_path,
+            self._path(key),
+            terms,
+            body=body,
+            headers=headers,
+            prefer=("rebase",) if rebase else (),
+            final=is_final(if_match) and not rebase,
+        )
+        return parse_written(key, self._calls.send(call, terms.timeout_s))
+
+
+def write_call(
+    calls: Calls,
+    method: str,
+    catalog_path: str,
+    path: str,
+    terms: Terms,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    prefer: tuple[str, ...] = (),
+    final: bool = False,
+) -> Call:
+    """A write under an idempotency key: the caller's, or one that is made."""
+    key = terms.idempotency_key
+    if key is None and calls.retry.make_keys and not terms.dry_run:
+        key = new_idempotency_key()
+    sent = {**terms.headers, **(headers or {})}
+    if key is not None:
+        sent["Idempotency-Key"] = key
+    return Call(
+        method=method,
+        path=path,
+        query=terms.query,
+        body=body,
+        headers=sent,
+        reads=terms.dry_run,
+        repeatable=key is not None or terms.dry_run,
+        outcome_path=None if key is None else f"{catalog_path}/outcomes/{segment(key)}",
+        prefer=prefer,
+        waits=True,
+        wait_s=terms.wait_s,
+        final=final,
+    )
+
+
+def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[str, str | int]]:
+    """ValueError for both, and for a time that names no moment."""
+    if revision is not None and at is not None:
+        raise ValueError("revision and at can't be given together")
+    if revision is not None:
+        return [("revision", revision)]
+    if at is None:
+        return []
+    if isinstance(at, str):
+        return [("at", at)]
+    if at.tzinfo is None:
+        raise ValueError("a time without an offset from UTC names no moment")
+    return [("at", at.isoformat())]
+
+
+def _is_extended(operation: Mapping[str, Any]) -> bool:
+    return operation.get("op") not in _RFC6902 or any(name in operation for name in _EXTENDING)

@@ -1,0 +1,123 @@
+"""A catalog's commits as they are made, for a loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Self
+
+from .catalog_routes import CatalogRoutes
+from .commits import Commit
+from .errors import RequestError
+from .retry import Retry, may_pass
+from .transport import Transport
+
+# An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
+_AT_ONCE_S: Final = 0.5
+
+
+class Feed:
+    """What ``Catalog.changes`` returns: to be iterated by one thread, and closed by any.
+
+    Every commit is told once, in order; what is asked for after a failure begins where the last
+    answer ended. Ends by ``close``, with ``follow=False`` at the head, or by RequestError: what is
+    not going to pass, or what has failed for ``outage_s``.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        retry: Retry,
+        catalog: str,
+        after: int,
+        *,
+        keys: tuple[str, ...],
+        prefix: str,
+        follow: bool,
+        poll_s: int,
+        outage_s: float | None,
+    ) -> None:
+        if not 1 <= poll_s <= 60:
+            raise ValueError("poll_s is from 1 to 60")
+        self._transport = transport
+        self._routes = CatalogRoutes(transport, catalog)
+        self._retry = retry
+        self._keys = keys
+        self._prefix = prefix
+        self._follow = follow
+        self._poll_s = poll_s
+        self._outage_s = outage_s
+        self._pending: deque[Commit] = deque()
+        self._asked_after = after
+        self._position = after
+        self._closed = threading.Event()
+
+    @property
+    def position(self) -> int:
+        """Everything that was asked for up to this revision was handed out: the ``after`` to resume
+        with. Moves on also past commits that are left out, and while there are none."""
+        return self._position
+
+    def close(self) -> None:
+        """End the iteration, also one that waits in another thread."""
+        self._closed.set()
+        self._transport.close()
+
+    def __iter__(self) -> Iterator[Commit]:
+        return self
+
+    def __next__(self) -> Commit:
+        while not self._pending and not self._closed.is_set():
+            self._position = self._asked_after
+            if not self._fill():
+                break
+        if not self._pending or self._closed.is_set():
+            self.close()
+            raise StopIteration
+        commit = self._pending.popleft()
+        self._position = commit.revision
+        return commit
+
+    def _fill(self) -> bool:
+        """Ask once, until there is an answer; False where that is all."""
+        failures = 0
+        failing_since = self._retry.clock()
+        while not self._closed.is_set():
+            asked = time.monotonic()
+            try:
+                page = self._routes.changes(
+                    self._asked_after,
+                    timeout_s=self._poll_s if self._follow else 0,
+                    prefix=self._prefix,
+                    keys=self._keys,
+                )
+            except RequestError as error:
+                if self._closed.is_set():
+                    return False
+                failures += 1
+                failing_s = self._retry.clock() - failing_since
+                over = self._outage_s is not None and failing_s >= self._outage_s
+                if over or not may_pass(error):
+                    raise
+                self._closed.wait(self._retry.pause_s(failures, error))
+                continue
+            self._pending.extend(page.commits)
+            self._asked_after = max(self._asked_after, page.revision)
+            if not page.commits and self._follow and time.monotonic() - asked < _AT_ONCE_S:
+                self._closed.wait(_AT_ONCE_S)
+            return self._follow or bool(page.commits)
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

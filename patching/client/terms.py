@@ -1,0 +1,143 @@
+"""What a write can ask for beside what it writes, and how that is told in headers."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, TypedDict
+from urllib.parse import quote
+
+# Visible ASCII but for "%": what stands in a percent-encoded header as it is.
+_LITERAL: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+_TOKEN: Final = re.compile(r"[!#-~]+").fullmatch
+_KEY: Final = re.compile(r"[!-~]{1,255}").fullmatch
+
+
+class Tagged(Protocol):
+    """Whatever carries a version token: a Document, what a write returned, Several."""
+
+    @property
+    def etag(self) -> str | None: ...
+
+
+Token: TypeAlias = "str | Tagged"
+"""A version token, or what carries it: ``if_match=document`` says ``if_match=document.etag``.
+
+``"*"``: there is a document. Composites (``"a=t1;b=absent"``) and a catalog's tag (``"@1f"``) are
+tokens, too."""
+
+Tokens: TypeAlias = "Token | Sequence[Token]"
+"""A token, or several of which one must hold."""
+
+
+class WriteTerms(TypedDict, total=False):
+    """The keywords that every write takes.
+
+    ``message``: for the commit. ``author``: another than oneself, for who may write for others.
+    ``idempotency_key``: the request's name; sent again under it, in this process or another, the
+    write is done once. One is made where none is given (see `Retry`).
+    ``resource_version``: the catalog must be at this revision.
+    ``dry_run``: decide and answer, but write nothing.
+    ``wait_s``: for how long the gateway tries at most, in whole seconds.
+    ``timeout_s``: for how long the call tries, in place of the gateway's ``timeout_s``.
+    """
+
+    message: str | None
+    author: str | None
+    idempotency_key: str | None
+    resource_version: int | None
+    dry_run: bool
+    wait_s: int | None
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """`WriteTerms` as one value, with their defaults. ValueError for a key that can't be one."""
+
+    message: str | None = None
+    author: str | None = None
+    idempotency_key: str | None = None
+    resource_version: int | None = None
+    dry_run: bool = False
+    wait_s: int | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.idempotency_key is not None and not _KEY(self.idempotency_key):
+            raise ValueError("an idempotency key is 1 to 255 visible ASCII characters")
+        if self.wait_s is not None and self.wait_s < 0:
+            raise ValueError("wait_s can't be negative")
+
+    @property
+    def query(self) -> list[tuple[str, str | int]]:
+        query: list[tuple[str, str | int]] = []
+        if self.dry_run:
+            query.append(("dry_run", "true"))
+        if self.resource_version is not None:
+            query.append(("resource_version", self.resource_version))
+        return query
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Without the idempotency key."""
+        headers = {}
+        if self.message is not None:
+            headers["Commit-Message"] = quote(self.message, safe=_LITERAL)
+        if self.author is not None:
+            headers["Commit-Author"] = quote(self.author, safe=_LITERAL)
+        return headers
+
+
+def new_idempotency_key() -> str:
+    return uuid.uuid4().hex
+
+
+def token_texts(tokens: Tokens) -> list[str]:
+    """``tokens`` without quotes. ValueError where there is none: a condition is never dropped."""
+    listed: Sequence[Token]
+    listed = tokens if isinstance(tokens, Sequence) and not isinstance(tokens, str) else [tokens]
+    if not listed:
+        raise ValueError("an empty list of version tokens is no condition that can hold")
+    texts = [_token_text(each) for each in listed]
+    if "*" in texts and len(texts) > 1:
+        raise ValueError("'*' stands alone")
+    return texts
+
+
+def _token_text(token: Token) -> str:
+    text = token if isinstance(token, str) else token.etag
+    if text is None:
+        raise ValueError(f"this has no version token, there is no document: {token!r}")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if not _TOKEN(text):
+        raise ValueError(f"this can't be a version token: {text!r}")
+    return text
+
+
+def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str]:
+    """ValueError where they contradict each other."""
+    if if_match is None:
+        return {"If-None-Match": "*"} if if_absent else {}
+    if if_absent:
+        raise ValueError("if_match and if_absent contradict each other")
+    texts = token_texts(if_match)
+    return {"If-Match": ", ".join(text if text == "*" else f'"{text}"' for text in texts)}
+
+
+def is_final(if_match: Tokens | None) -> bool:
+    """Whether these conditions, once false, are false for good: a token never comes back, but a
+    document that is missing may be made."""
+    if if_match is None:
+        return False
+    return not any(text == "*" or "=" in text for text in token_texts(if_match))
+
+
+def encoded(value: Any) -> bytes:
+    """``value`` as JSON. ValueError for NaN, infinities and lone surrogates, TypeError for what
+    is no JSON: nothing is sent as something else."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,198 @@
+"""Several changes of one catalog at once: all of them, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, Self, Unpack
+
+from patching import ABSENT, Absent, Json
+
+from .calls import Calls
+from .documents import write_call
+from .terms import (
+    Terms,
+    Token,
+    Tokens,
+    WriteTerms,
+    condition_headers,
+    encoded,
+    is_final,
+    token_texts,
+)
+from .transaction_results import TransactionResult, parse_transaction
+
+
+class Transact(Protocol):
+    """`Catalog.transact`."""
+
+    def __call__(
+        self,
+        body: Mapping[str, Any],
+        *,
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> TransactionResult: ...
+
+
+class Branch:
+    """Actions, done in order, each on what those before it left. Every method returns the branch.
+
+    ``nothing`` makes an empty ``otherwise`` one that is done: a false compare is no error then.
+    """
+
+    def __init__(self) -> None:
+        self._actions: list[dict[str, Any]] = []
+        self._is_given = False
+
+    def put(self, key: str, value: Json, *, attributes: Mapping[str, Any] | None = None) -> Self:
+        """Create or replace; ``attributes`` None: as they are, ``{}``: none, else these."""
+        action = {"action": "put", "key": key, "value": value}
+        if attributes is not None:
+            mode = {"mode": "replace", "value": attributes} if attributes else {"mode": "clear"}
+            action["attributes"] = mode
+        return self._add(action)
+
+    def patch(
+        self,
+        key: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        array_primary_keys: Mapping[str, Sequence[str]] | None = None,
+    ) -> Self:
+        """A JSON Patch, or an extended one."""
+        action: dict[str, Any] = {"action": "patch", "key": key, "patch": list(operations)}
+        if array_primary_keys is not None:
+            action["array_primary_keys"] = array_primary_keys
+        return self._add(action)
+
+    def merge(self, key: str, value: Json) -> Self:
+        return self._add({"action": "merge", "key": key, "value": value})
+
+    def delete(self, key: str) -> Self:
+        return self._add({"action": "delete", "key": key})
+
+    def move(self, key: str, to: str) -> Self:
+        """Where there is a document ``to`` already, the transaction is refused (Conflict)."""
+        return self._add({"action": "move", "from": key, "to": to})
+
+    def attributes(self, key: str, value: Mapping[str, Any]) -> Self:
+        """Replace the attributes of a document that exists."""
+        return self._add({"action": "attributes", "key": key, "value": value})
+
+    def touch(self) -> Self:
+        return self._add({"action": "touch"})
+
+    def get(self, key: str) -> Self:
+        """Tell the document, as the whole transaction leaves it, in the results."""
+        return self._add({"action": "get", "key": key})
+
+    def nothing(self) -> Self:
+        self._is_given = True
+        return self
+
+    @property
+    def actions(self) -> list[dict[str, Any]] | None:
+        """None: it was left alone."""
+        return list(self._actions) if self._is_given else None
+
+    def _add(self, action: dict[str, Any]) -> Self:
+        self._actions.append(action)
+        return self.nothing()
+
+
+class Transaction:
+    """If every compare is true, ``then`` is done, as one commit; else ``otherwise``::
+
+        transaction = catalog.transaction()
+        transaction.compare("info", etag=info).compare("names/new", absent=True)
+        transaction.then.move("names/old", "names/new").touch()
+        transaction.otherwise.get("info")
+        result = transaction.run(message="rename")
+
+    Where ``otherwise`` was left alone, false compares are PreconditionFailed.
+    """
+
+    def __init__(self, transact: Transact) -> None:
+        self._transact = transact
+        self._compares: list[dict[str, Any]] = []
+        self.then = Branch()
+        self.otherwise = Branch()
+
+    def compare(
+        self,
+        key: str,
+        *,
+        etag: Token | None = None,
+        absent: bool = False,
+        equals: Json | Absent = ABSENT,
+        test: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """One of: it has this token, there is none, it equals a value, or tests and predicates are
+        true of it. ValueError otherwise."""
+        demands: dict[str, Any] = {}
+        if etag is not None:
+            demands["etag"] = token_texts(etag)[0]
+        if absent:
+            demands["absent"] = True
+        if equals is not ABSENT:
+            demands["equals"] = equals
+        if test is not None:
+            demands["test"] = list(test)
+        if len(demands) != 1:
+            raise ValueError("a compare is one of etag, absent, equals and test")
+        self._compares.append({"key": key, **demands})
+        return self
+
+    def compare_revision(self, revision: int) -> Self:
+        """The catalog is at this revision."""
+        self._compares.append({"resource_version": revision})
+        return self
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As the contract writes it."""
+        body: dict[str, Any] = {"compare": list(self._compares), "then": self.then.actions or []}
+        if self.otherwise.actions is not None:
+            body["else"] = self.otherwise.actions
+        return body
+
+    def run(
+        self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> TransactionResult:
+        """``if_match``: a composite or the catalog's tag, for instance what `several` returned."""
+        return self._transact(self.body, if_match=if_match, **terms)
+
+
+def run_transaction(
+    calls: Calls,
+    catalog_path: str,
+    body: Mapping[str, Any],
+    if_match: Tokens | None,
+    given: WriteTerms,
+) -> TransactionResult:
+    """See `Catalog.transact`."""
+    terms = Terms(**given)
+    asked = dict(body)
+    if asked.pop("dry_run", False) is True:
+        terms = replace(terms, dry_run=True)
+    call = write_call(
+        calls,
+        "POST",
+        catalog_path,
+        f"{catalog_path}/transactions",
+        terms,
+        body=encoded(asked),
+        headers={"Content-Type": "application/json", **condition_headers(if_match, False)},
+        final=_is_final(asked, if_match),
+    )
+    return parse_transaction(calls.send(call, terms.timeout_s))
+
+
+def _is_final(body: Mapping[str, Any], if_match: Tokens | None) -> bool:
+    compares = body.get("compare", [])
+    by_token = isinstance(compares, list) and all(
+        isinstance(each, Mapping) and ("etag" in each or "resource_version" in each)
+        for each in compares
+    )
+    return by_token and (if_match is None or is_final(if_match))

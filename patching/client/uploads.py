@@ -1,0 +1,218 @@
+"""Replacing a document in two phases: staged part by part, then committed at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Literal, Self, TypeAlias
+
+from .calls import Call, Calls
+from .commits import expecting, parse_time
+from .errors import RequestError
+from .results import Written, parse_written
+from .terms import Terms, Tokens, encoded, token_texts
+from .transport import segment
+
+Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
+Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
+
+_JSON: Final = {"Content-Type": "application/json"}
+_BYTES: Final = {"Content-Type": "application/octet-stream"}
+_PART_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UploadState:
+    """An upload as the gateway has it. ``parts`` are the numbers of those that are staged;
+    ``committed`` is the revision that it was committed as."""
+
+    id: str
+    key: str
+    expires: datetime
+    parts: tuple[int, ...]
+    committed: int | None
+
+
+class Upload:
+    """An open upload: put its parts, then ``commit``. As a context manager it is dropped where it
+    is left without having been committed."""
+
+    def __init__(self, calls: Calls, path: str, state: UploadState) -> None:
+        self._calls = calls
+        self._path = path
+        self._is_committed = False
+        self.id = state.id
+        self.key = state.key
+        self.expires = state.expires
+
+    def put_part(self, number: int, part: bytes) -> None:
+        """Stage bytes as part ``number``, from 1 on; put again, it is replaced."""
+        path = f"{self._path}/parts/{number}"
+        call = Call(method="PUT", path=path, body=part, headers=_BYTES, repeatable=True)
+        self._calls.send(call)
+
+    def commit(
+        self,
+        parts: Iterable[int] | None = None,
+        *,
+        message: str | None = None,
+        author: str | None = None,
+        dry_run: bool = False,
+        wait_s: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Replace the document by the parts (None: all), in ascending order. Conflict
+        ``upload_conflict``: the document changed since the upload was opened, and nothing was
+        touched. Sent again, it answers with its first result."""
+        terms = Terms(message=message, author=author, dry_run=dry_run, wait_s=wait_s)
+        call = Call(
+            method="POST",
+            path=f"{self._path}/commit",
+            query=terms.query,
+            body=encoded({} if parts is None else {"parts": list(parts)}),
+            headers={**_JSON, **terms.headers},
+            reads=dry_run,
+            repeatable=True,
+            waits=True,
+            wait_s=wait_s,
+        )
+        written = parse_written(self.key, self._calls.send(call, timeout_s))
+        self._is_committed = not dry_run
+        return written
+
+    def read(self) -> UploadState:
+        """NotFound where it is dropped or has expired."""
+        return _parse_state(self._calls.get(self._path).json())
+
+    def drop(self) -> None:
+        """Forget it and its parts. What was committed stays so."""
+        self._calls.send(Call(method="DELETE", path=self._path, repeatable=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._is_committed:
+            with suppress(RequestError):  # it expires by itself
+                self.drop()
+
+
+class Uploads:
+    """What ``Catalog.uploads`` is."""
+
+    def __init__(self, calls: Calls, catalog_path: str) -> None:
+        self._calls = calls
+        self._path = f"{catalog_path}/uploads"
+
+    def open(
+        self,
+        key: str,
+        *,
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        attributes: Attributes = "keep",
+    ) -> Upload:
+        """Check the conditions (PreconditionFailed) and remember them. Nothing is locked.
+
+        ``attributes``: what becomes of them at the commit: kept, cleared, or replaced by these.
+        """
+        if if_match is not None and if_absent:
+            raise ValueError("if_match and if_absent contradict each other")
+        asked: dict[str, Any] = {"key": key, "attributes": _mode(attributes)}
+        if if_match is not None:
+            texts = token_texts(if_match)
+            asked["if_match"] = texts[0] if len(texts) == 1 else texts
+        if if_absent:
+            asked["if_none_match"] = "*"
+        # Sent again after a lost answer it opens a second one; the first expires.
+        call = Call(
+            method="POST", path=self._path, body=encoded(asked), headers=_JSON, repeatable=True
+        )
+        state = _parse_state(self._calls.send(call).json())
+        return self._upload(state)
+
+    def resume(self, upload_id: str) -> Upload:
+        """An upload that was opened before. NotFound."""
+        return self._upload(_parse_state(self._calls.get(self._one(upload_id)).json()))
+
+    def replace(
+        self,
+        key: str,
+        source: Source,
+        *,
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        attributes: Attributes = "keep",
+        part_bytes: int = _PART_BYTES,
+        message: str | None = None,
+        author: str | None = None,
+        wait_s: int | None = None,
+    ) -> Written:
+        """Open, stage and commit: ``source`` is JSON as bytes, as pieces of them, or as a file or a
+        path to one. What fails leaves no upload behind."""
+        if part_bytes < 1:
+            raise ValueError("a part has a byte at least")
+        with self.open(
+            key, if_match=if_match, if_absent=if_absent, attributes=attributes
+        ) as upload:
+            for number, part in enumerate(_parts(source, part_bytes), 1):
+                upload.put_part(number, part)
+            return upload.commit(message=message, author=author, wait_s=wait_s)
+
+    def _upload(self, state: UploadState) -> Upload:
+        return Upload(self._calls, self._one(state.id), state)
+
+    def _one(self, upload_id: str) -> str:
+        return f"{self._path}/{segment(upload_id)}"
+
+
+def _mode(attributes: Attributes) -> dict[str, Any]:
+    if isinstance(attributes, Mapping):
+        return {"mode": "replace", "value": dict(attributes)}
+    if attributes not in ("keep", "clear"):
+        raise ValueError(f"attributes are kept, cleared, or replaced by an object: {attributes!r}")
+    return {"mode": attributes}
+
+
+def _parse_state(content: Any) -> UploadState:
+    with expecting("upload"):
+        return UploadState(
+            content["upload"],
+            content["key"],
+            parse_time(content["expires"]),
+            tuple(part["number"] for part in content["parts"]),
+            content["committed"],
+        )
+
+
+def _parts(source: Source, part_bytes: int) -> Iterator[bytes]:
+    """``source`` cut into parts of ``part_bytes``, the last one shorter."""
+    if isinstance(source, os.PathLike):
+        with Path(source).open("rb") as file:
+            yield from _parts(file, part_bytes)
+        return
+    pieces: Iterable[bytes]
+    if isinstance(source, bytes):
+        pieces = [source]
+    elif hasattr(source, "read"):
+        pieces = iter(lambda: source.read(part_bytes), b"")
+    else:
+        pieces = source
+    begun = bytearray()
+    for piece in pieces:
+        begun += piece
+        while len(begun) >= part_bytes:
+            yield bytes(begun[:part_bytes])
+            del begun[:part_bytes]
+    if begun:
+        yield bytes(begun)
