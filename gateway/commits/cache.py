@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.commits.advance import advance
+from gateway.commits.meters import CacheReadings
 from gateway.commits.runtime import Runtime
 from gateway.model import Commit, Document
 from patching import PatchError
@@ -38,6 +39,8 @@ class Cache:
         self._lock = runtime.lock()
         self._bytes_max = bytes_max
         self._bytes = 0
+        self._hits = 0
+        self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -64,13 +67,19 @@ class Cache:
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None:
+                self._misses += len(keys)
                 return None
             self._entries.move_to_end(catalog)
             documents = entry.documents
             found = {key: documents[key] for key in keys if key in documents}
+            self._hits += len(found)
+            self._misses += len(keys) - len(found)
             for key in found:
                 self._recent.move_to_end((catalog, key))
             return entry.revision, entry.time_us, found
+
+    def readings(self) -> CacheReadings:
+        return CacheReadings(self._bytes, self._hits, self._misses)
 
     def advance(self, catalog: str, commits: Sequence[Commit]) -> None:
         """Move the entry on by written-out commits; those it has already are passed over.

@@ -26,6 +26,7 @@ from gateway.commits.errors import (
     SnapshotExists,
     StoreUnavailable,
 )
+from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.observe import Settler
 from gateway.commits.runtime import Runtime
 from gateway.commits.sweeper import Sweeper
@@ -67,12 +68,14 @@ class Compaction:
         runtime: Runtime,
         limits: CompactionLimits,
         sweeper: Sweeper,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
         self._settler = settler
         self._runtime = runtime
         self._limits = limits
         self._sweeper = sweeper
+        self._meters = meters
 
     def compact(self, catalog: str, revision: int, rest: Callable[[], None]) -> Compacted:
         """Make ``revision`` the oldest one that can be read.
@@ -94,7 +97,10 @@ class Compaction:
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
         """Sweep what a raised floor has left to be swept; how many commits that were."""
-        return self._sweeper.finish(catalog, self._replies_since_us(), rest)
+        swept = self._sweeper.finish(catalog, self._replies_since_us(), rest)
+        if swept:
+            self._meters.commits_swept(swept)
+        return swept
 
     def tidy(self, catalog: str, rest: Callable[[], None]) -> int:
         """Drop tombstones and replies that are old; how many tombstones that were."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from gateway.commits.catalog_settings import settings_of
 from gateway.commits.compaction import Compaction, lowest_pin
 from gateway.commits.errors import CommitError, SettingsInvalid
+from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.runtime import Runtime
 from gateway.model import SETTINGS_KEY, Document, Head
 from gateway.store.contract import Store, Unreachable
@@ -69,12 +70,14 @@ class Compactor:
         compaction: Compaction,
         rules: RetentionRules,
         pace: CompactorPace,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
         self._runtime = runtime
         self._compaction = compaction
         self._rules = rules
         self._pace = pace
+        self._meters = meters
         self._holder = ""  # chosen with the first round
         self._lease_s = max(_LEASE_S_MIN, 2 * pace.interval_s)
         self._renewed = 0.0
@@ -88,10 +91,13 @@ class Compactor:
         self._runtime.sleep(wait_s * self._runtime.jitter())
         while True:
             try:
-                self.run_round()
+                if self.run_round():
+                    self._meters.compaction_round("finished")
             except Unreachable as error:
+                self._meters.compaction_round("failed")
                 _log.warning("the compactor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
+                self._meters.compaction_round("failed")
                 _log.exception("a round of the compactor failed")
             self._runtime.sleep(self._pace.interval_s)
 
@@ -129,12 +135,21 @@ class Compactor:
         except (Unreachable, LeaseLost):
             raise
         except SettingsInvalid as error:
-            _log.warning("the settings of catalog %r are no settings: %s", head.catalog, error)
+            self._meters.compaction_failed()
+            _log.warning(
+                "the settings of catalog %r are no settings: %s",
+                head.catalog,
+                error,
+                extra={"catalog": head.catalog},
+            )
         except CommitError as error:
             # Somebody else compacted or pinned meanwhile; the next round sees to it.
             _log.info("catalog %r was not compacted: %s", head.catalog, error)
         except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
-            _log.exception("catalog %r could not be compacted", head.catalog)
+            self._meters.compaction_failed()
+            _log.exception(
+                "catalog %r could not be compacted", head.catalog, extra={"catalog": head.catalog}
+            )
 
     def _compact(self, head: Head, floor: int) -> None:
         begun = self._runtime.monotonic()
@@ -149,6 +164,7 @@ class Compactor:
             done.swept,
             done.tombstones,
             self._runtime.monotonic() - begun,
+            extra={"catalog": head.catalog},
         )
         self._rest()
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from gateway.commits.errors import QueueFull
+from gateway.commits.meters import WriteEnded, outcome_code
 from gateway.commits.queue import Pending, too_late
 from gateway.commits.requests import Outcome, Request, Unknown
 from gateway.commits.round import Round, RoundParts
@@ -41,8 +42,12 @@ class CommitLoop:
         that one has an outcome to wait for.
         """
         self._start()
-        pending = Pending(request, self._runtime.event())
-        self._queue.put(pending)
+        pending = self._pending(request)
+        try:
+            self._queue.put(pending)
+        except QueueFull as full:
+            self._parts.meters.write_ended(WriteEnded(full.code, 1, pending.queued, None, None))
+            raise
         try:
             return self._awaited(pending)
         finally:
@@ -58,7 +63,7 @@ class CommitLoop:
         outcomes: list[tuple[Outcome, int]] = []
         try:
             for request in requests:
-                pending = Pending(request, self._runtime.event())
+                pending = self._pending(request)
                 while not self._try_put(pending):
                     if waiting:
                         outcomes.append(self._awaited(waiting[0]))
@@ -85,10 +90,18 @@ class CommitLoop:
             return False
         return True
 
+    def _pending(self, request: Request) -> Pending:
+        return Pending(request, self._runtime.event(), self._runtime.monotonic())
+
     def _awaited(self, pending: Pending) -> tuple[Outcome, int]:
         self._await(pending)
-        assert pending.outcome is not None
-        return pending.outcome, pending.attempts + 1
+        outcome, attempts = pending.outcome, pending.attempts + 1
+        assert outcome is not None
+        code = outcome_code(outcome, dry_run=pending.request.dry_run)
+        self._parts.meters.write_ended(
+            WriteEnded(code, attempts, pending.queued, pending.taken, pending.times)
+        )
+        return outcome, attempts
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.commits.errors import DeadlineExceeded, QueueFull, StoreUnavailable
+from gateway.commits.meters import RoundTimes
 from gateway.commits.pacing import Pacing
 from gateway.commits.requests import Outcome, Refused, Request
 from gateway.commits.runtime import Event, Runtime
@@ -40,10 +41,16 @@ _TURNS_LOST_MAX = 10_000  # only hints
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request on its way. ``attempts`` counts the tries that lost their race."""
+    """A request on its way. ``attempts`` counts the tries that lost their race.
+
+    ``queued``: when it came; ``taken``: when a round first had it; ``times``: the last round's.
+    """
 
     request: Request
     done: Event
+    queued: float = 0.0
+    taken: float | None = None
+    times: RoundTimes | None = None
     attempts: int = 0
     unreachable: bool = False  # the last try failed because the database was out of reach
     outcome: Outcome | None = None
@@ -183,6 +190,10 @@ class Queue:
             if lane.waiting:
                 self._wake_one()
             self._drop_if_empty(catalog, lane)
+
+    def load(self) -> tuple[int, int]:
+        """Writes that wait or are under way, and their bytes; a moment old at the most."""
+        return self._requests, self._bytes
 
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has lately written the same catalog."""

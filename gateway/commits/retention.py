@@ -15,6 +15,7 @@ from gateway.commits.errors import (
     RevisionNotFound,
     StoreUnavailable,
 )
+from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.runtime import Runtime
@@ -52,7 +53,12 @@ class HistoryRetention:
     """
 
     def __init__(
-        self, store: Store, settler: Settler, runtime: Runtime, limits: RetentionLimits
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        limits: RetentionLimits,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -64,6 +70,7 @@ class HistoryRetention:
             runtime,
             CompactionLimits(limits.tombstone_grace_s, limits.idempotency_s),
             Sweeper(store),
+            meters,
         )
         self.compactor = Compactor(
             store,
@@ -71,6 +78,7 @@ class HistoryRetention:
             self._compaction,
             RetentionRules(limits.age_s, limits.commits),
             CompactorPace(limits.interval_s, self._pause_s),
+            meters,
         )
 
     def pin(self, catalog: str, revision: int | None, seconds: int, owner: str) -> Pin:

@@ -29,6 +29,7 @@ from gateway.commits.decide import decide
 from gateway.commits.decision import Bounds, Decision
 from gateway.commits.errors import StoreUnavailable
 from gateway.commits.late import GuardedWrites, Moment, moment
+from gateway.commits.meters import NO_METERS, Meters, RoundTimes
 from gateway.commits.observe import Observer, Settler, Standing
 from gateway.commits.queue import Pending, Queue
 from gateway.commits.requests import Applied, Refused, Unknown
@@ -59,6 +60,7 @@ class RoundParts:
     settler: Settler
     queue: Queue
     bounds: Bounds
+    meters: Meters = NO_METERS
 
 
 class Round:
@@ -71,6 +73,12 @@ class Round:
         self._trust = trust
         self._batches = dict(batches)
         self._moving = False
+        self._times = RoundTimes(taken=parts.runtime.monotonic())
+        for batch in batches.values():
+            for pending in batch:
+                pending.times = self._times
+                if pending.taken is None:
+                    pending.taken = self._times.taken
 
     def run(self) -> None:
         guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
@@ -90,6 +98,7 @@ class Round:
             if catalog in self._batches and not decision.commits:
                 self._answer(catalog, decision)
                 del decisions[catalog]
+        self._times.decided = self._parts.runtime.monotonic()
         if decisions:
             self._commit(decisions)
 
@@ -163,10 +172,19 @@ class Round:
         try:
             done = self._parts.settler.take_over(catalog, standing.revision, standing.batch_commits)
         except Unreachable as error:
-            _log.warning("the last batch of %r was not written out: %s", catalog, error)
+            _log.warning(
+                "the last batch of %r was not written out: %s",
+                catalog,
+                error,
+                extra={"catalog": catalog},
+            )
             self._end_unreachable(catalog)
         except PatchError:
-            _log.exception("the last batch of %r does not fit what is stored", catalog)
+            _log.exception(
+                "the last batch of %r does not fit what is stored",
+                catalog,
+                extra={"catalog": catalog},
+            )
             self._end_unreachable(catalog)
         else:
             self._end(catalog, batch, pause_s=0.0 if done else _PAUSE_UNFINISHED_S)
@@ -186,6 +204,7 @@ class Round:
             self._parts.store, self._parts.runtime, moves, self._latest_deadline
         )
         won = {c: d for c, d in decisions.items() if moved.get(c) is Moved.WON}
+        self._measure_moves(won, sum(race is Moved.LOST for race in moved.values()))
         for catalog in decisions.keys() - won.keys():
             batch = self._batches[catalog]
             self._trust.lost(catalog)
@@ -200,6 +219,15 @@ class Round:
             self._write_out(won, since)
         for catalog, decision in won.items():
             self._answer(catalog, decision, race=Moved.WON)
+
+    def _measure_moves(self, won: Mapping[str, Decision], lost: int) -> None:
+        times = self._times
+        times.moved = self._parts.runtime.monotonic()
+        if won:
+            batches = [len(decision.commits) for decision in won.values()]
+            self._parts.meters.heads_moved(batches, times.moved - times.taken)
+        if lost:
+            self._parts.meters.races_lost(lost)
 
     def _write_out(self, won: Mapping[str, Decision], since: Moment) -> None:
         """Write out the batches that are in their heads, since a moment after ``since``.
@@ -227,6 +255,8 @@ class Round:
                 )
                 if not self._parts.queue.is_contended(catalog):
                     self._trust.gained(catalog)
+            self._times.written = runtime.monotonic()
+            self._parts.meters.written_out(self._times.written - self._times.moved)
             return
         for catalog in won:
             self._trust.lost(catalog)

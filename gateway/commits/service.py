@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import patching
+from gateway.commits.acls import Acls
 from gateway.commits.advance import advance_all
 from gateway.commits.cache import Cache
 from gateway.commits.catalogs import Catalogs
@@ -14,6 +15,7 @@ from gateway.commits.decision import Bounds
 from gateway.commits.history import CommitPage, History
 from gateway.commits.listing import Listing
 from gateway.commits.loop import CommitLoop
+from gateway.commits.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.commits.observe import Observer, Settler
 from gateway.commits.queue import Queue, QueueBounds
 from gateway.commits.reaching import reaching
@@ -73,6 +75,7 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
+    ``acls`` tells what a principal sees of either.
     ``uploads`` replaces documents in two phases. ``retention`` pins and compacts history; its
     ``compactor`` does so in the background, once it is started.
     """
@@ -84,23 +87,28 @@ class Gateway:
         limits: ServiceLimits,
         turns: Turns | None = None,
         uploads: UploadStore | None = None,
+        meters: Meters = NO_METERS,
     ) -> None:
         """``turns``: how the workers of this machine make room for each other, if they can.
 
-        ``uploads``: where parts are staged; None: in this process's memory, for tests.
+        ``uploads``: where parts are staged; None: in this process's memory, for tests. ``meters``
+        are told of the work as it is done.
         """
         self.limits = limits
         self._store = store
         self._runtime = runtime
+        self._meters = meters
+        self._feeds: list[Feed] = []
         self._cache = Cache(runtime, limits.cache_bytes_max)
         observer = Observer(store, self._cache)
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
         self._shared = SharedReads(observer.observe, runtime)
         self._settler = settler
+        self.acls = Acls(store, runtime)
         self._history = History(store, settler, runtime)
         self.listing = Listing(store, settler, runtime)
-        self.retention = HistoryRetention(store, settler, runtime, limits.retention)
-        queue = Queue(
+        self.retention = HistoryRetention(store, settler, runtime, limits.retention, meters)
+        self._queue = queue = Queue(
             runtime,
             QueueBounds(
                 requests_max=limits.queue_requests_max,
@@ -118,7 +126,7 @@ class Gateway:
             stored_bytes_max=limits.stored_bytes_max,
             stored_bytes=store.stored_bytes,
         )
-        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds)
+        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds, meters)
         self._loop = CommitLoop(parts, limits.leaders)
         self.uploads = Uploads(
             uploads or MemoryUploads(),
@@ -216,7 +224,19 @@ class Gateway:
 
     def feed(self, encode: Encode) -> Feed:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
-        return Feed(self._store, self._settler, self._runtime, self.limits.watch, encode)
+        feed = Feed(
+            self._store, self._settler, self._runtime, self.limits.watch, encode, self._meters
+        )
+        self._feeds.append(feed)
+        return feed
+
+    def readings(self) -> Readings:
+        """How things stand in this process; no I/O."""
+        requests, size = self._queue.load()
+        feeds = [feed.readings() for feed in self._feeds]
+        watchers = sum(each.watchers for each in feeds)
+        lag = max((each.lag_commits for each in feeds), default=0)
+        return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers."""

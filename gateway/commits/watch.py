@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.commits.errors import RevisionCompacted, RevisionNotFound
+from gateway.commits.meters import NO_METERS, FeedReadings, Meters
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.runtime import Runtime
@@ -35,10 +36,16 @@ class Feed:
     """The watches of one process. Thread-safe; its background threads run while there are any."""
 
     def __init__(
-        self, store: Store, settler: Settler, runtime: Runtime, bounds: WatchBounds, encode: Encode
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        bounds: WatchBounds,
+        encode: Encode,
+        meters: Meters = NO_METERS,
     ) -> None:
         """``encode`` is called once for each commit that watchers follow as it is made."""
-        self._hub = Hub(store, settler, runtime, bounds, encode)
+        self._hub = Hub(store, settler, runtime, bounds, encode, meters)
 
     def watch(self, catalog: str, *, after: int, selection: Selection) -> Watcher:
         """Follow ``catalog`` from behind revision ``after``; a catalog to come begins at 0.
@@ -51,6 +58,10 @@ class Feed:
     def stop(self) -> None:
         """The process stops: every watch ends with WatchEnded, also one that is begun later."""
         self._hub.stop()
+
+    def readings(self) -> FeedReadings:
+        lags = [watcher.lag for watcher in tuple(self._hub.watching)]
+        return FeedReadings(len(lags), max(lags, default=0))
 
 
 class Watcher:
@@ -71,6 +82,13 @@ class Watcher:
         self._begun_at = head_revision
         self._least_lag = head_revision - after
         self._event = hub.runtime.event()
+        hub.watching.add(self)
+
+    @property
+    def lag(self) -> int:
+        """How many commits it is behind the newest one that this process has heard of."""
+        channel = self._channel
+        return 0 if channel is None else max(0, channel.known_head - self.position)
 
     def take(self, timeout_s: float, *, limit: int = _TAKE_COMMITS_MAX, patient: bool) -> Taken:
         """What is to be told now, as soon as there is something; nothing when the time is up.
@@ -96,7 +114,15 @@ class Watcher:
             if not told and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
                 break
         self.bookmarked = self.position
+        self._measure(told)
         return Taken(told, self.position)
+
+    def _measure(self, told: list[Told]) -> None:
+        """How late it is told; what was there before the watch began is no delay."""
+        oldest = next((each for each in told if each.revision > self._begun_at), None)
+        if oldest is not None:
+            late_us = self._hub.runtime.now_us() - oldest.time_us
+            self._hub.meters.delivered(max(0, late_us) / 1_000_000)
 
     def wake(self) -> None:
         """Called by the hub; under no lock."""
@@ -105,6 +131,7 @@ class Watcher:
     def close(self) -> None:
         """Give the watch up; a second time does nothing."""
         channel, self._channel = self._channel, None
+        self._hub.watching.discard(self)
         if channel is not None:
             with self._hub.lock:
                 channel.waiting.discard(self)

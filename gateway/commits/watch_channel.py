@@ -20,6 +20,13 @@ class Waiting(Protocol):
     def wake(self) -> None: ...
 
 
+class Watching(Protocol):
+    """What is asked of every watcher, whether it waits or not: how far behind it is."""
+
+    @property
+    def lag(self) -> int: ...
+
+
 @dataclass(eq=False, slots=True)
 class Channel:
     """The ring holds the commits from somewhere up to ``position``, without a gap.

@@ -14,9 +14,10 @@ import logging
 from collections.abc import Collection, Mapping
 
 from gateway.commits.errors import TooManyWatchers
+from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.observe import Settler, Standing
 from gateway.commits.runtime import Runtime
-from gateway.commits.watch_channel import Channel, Waiting
+from gateway.commits.watch_channel import Channel, Waiting, Watching
 from gateway.commits.watch_log import Onward, WatchLog
 from gateway.commits.watch_signals import SignalListener
 from gateway.commits.watch_values import Encode, WatchBounds, WatchEnded
@@ -43,9 +44,17 @@ class Hub:
     """Thread-safe. Two background threads run while there are watchers, and a little longer."""
 
     def __init__(
-        self, store: Store, settler: Settler, runtime: Runtime, bounds: WatchBounds, encode: Encode
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        bounds: WatchBounds,
+        encode: Encode,
+        meters: Meters = NO_METERS,
     ) -> None:
         self.bounds = bounds
+        self.meters = meters
+        self.watching: set[Watching] = set()
         self.runtime = runtime
         self.log = WatchLog(store, encode)
         self._store = store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gateway.commits.acls import Life, lives_of
 from gateway.model import Commit
 
 # How a commit is told, made once for all watchers: bytes that only the layer above can read.
@@ -30,11 +31,16 @@ class WatchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A commit as watchers are told it, and the keys that it touched."""
+    """A commit as watchers are told it, when it was made, and the keys that it touched.
+
+    ``lives`` are the documents behind those keys, as their acls are looked up by.
+    """
 
     revision: int
     keys: frozenset[str]
     encoded: bytes
+    time_us: int = 0
+    lives: frozenset[Life] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +96,4 @@ class WatchEnded(Exception):
 
 def told_of(commit: Commit, encode: Encode) -> Told:
     keys = frozenset(change.key for change in commit.changes)
-    return Told(commit.revision, keys, encode(commit))
+    return Told(commit.revision, keys, encode(commit), commit.time_us, lives_of((commit,)))

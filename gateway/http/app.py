@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.access.authenticate import Authenticate, everybody
+from gateway.access.limits import PrincipalLimits
 from gateway.commits.service import Gateway
+from gateway.http.admission import Admission, AdmissionBounds
 from gateway.http.answers import Answer
 from gateway.http.authorization import Authorization
 from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
 from gateway.http.compactions import CompactionRoutes
+from gateway.http.docs_page import DocsPageRoutes
 from gateway.http.documents import DocumentRoutes
 from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
 from gateway.http.listing import ListingRoutes
+from gateway.http.metrics import MetricsRoutes, nothing_measured
+from gateway.http.observation import Observation, Observer, observe_routes
 from gateway.http.pins import PinRoutes
 from gateway.http.problems import problem_answer
-from gateway.http.raw_path import RawPath
+from gateway.http.rate_limits import RateLimits
+from gateway.http.raw_path import RawPath, WsgiApplication
 from gateway.http.request_ids import RequestIds
 from gateway.http.service import ServiceRoutes
 from gateway.http.transactions import TransactionRoutes
 from gateway.http.uploads import UploadRoutes
 
 DEFAULT_LIMITS = RequestLimits()
+DEFAULT_ADMISSION = AdmissionBounds()
 
 
 class _Segment(BaseConverter):
@@ -63,17 +70,30 @@ def create_app(
     gateway: Gateway,
     limits: RequestLimits = DEFAULT_LIMITS,
     authenticate: Authenticate = everybody,
+    observers: Sequence[Observer] = (),
+    exposition: Callable[[], bytes] = nothing_measured,
+    admission: AdmissionBounds = DEFAULT_ADMISSION,
+    principal_limits: PrincipalLimits | None = None,
 ) -> Flask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
     ``authenticate`` tells whom a request is from; without one, access control is off.
+    ``observers`` are told of each request; ``exposition`` is what ``/metrics`` answers.
+    ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
+    for, None: as much as it likes.
     """
     app = _Application("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+    observe_routes(app)
     Authorization(authenticate, limits).register(app)
+    answering: WsgiApplication = app.wsgi_app
+    if principal_limits is not None:
+        rate_limits = RateLimits(principal_limits)
+        rate_limits.register(app)
+        answering = rate_limits.with_fields(answering)
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)
@@ -88,8 +108,11 @@ def create_app(
     changes.register(app)
     app.begin_stop = changes.stop
     ServiceRoutes(gateway).register(app)
+    DocsPageRoutes().register(app)
+    MetricsRoutes(exposition).register(app)
     app.register_error_handler(Exception, _answer_error)
-    app.wsgi_app = RequestIds(RawPath(app.wsgi_app))  # type: ignore[method-assign]
+    numbered = RequestIds(RawPath(Admission(answering, admission)))
+    app.wsgi_app = Observation(numbered, observers)  # type: ignore[method-assign]
     return app
 
 

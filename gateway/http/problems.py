@@ -68,6 +68,7 @@ def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) 
 
 def _answer(problem: Problem, environ: Environ) -> Answer:
     kind = KINDS[problem.code]
+    environ["gateway.problem"] = problem.code  # for whoever watches requests
     headers = problem.headers
     if kind.retry_after_s is not None:
         headers.append(("Retry-After", str(kind.retry_after_s)))
@@ -100,7 +101,11 @@ def problem_of(error: Exception) -> Problem | None:
         return _of_patch_error(error)
     if isinstance(error, RequestRefused):
         return Problem(
-            error.code, error.detail, members=dict(error.members), headers=list(error.headers)
+            error.code,
+            error.detail,
+            retryable=error.retryable,
+            members=dict(error.members),
+            headers=list(error.headers),
         )
     if isinstance(error, AccessError):
         return _of_access_error(error)
@@ -129,6 +134,10 @@ def _of_commit_error(error: errors.CommitError) -> Problem:
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
         case errors.TargetExists() | errors.DocumentNotFound():
             problem.members["key"] = error.key
+        case errors.AttributesInvalid():
+            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
+        case errors.DocumentForbidden():
+            problem.members |= {"key": error.key, "right": error.right}
         case errors.PinHolds():
             problem.members["pinned_revision"] = error.pinned
         case errors.SnapshotExists():

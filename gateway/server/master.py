@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -192,7 +192,8 @@ class _Server(BaseApplication):
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
         """Called in the master right before each fork: the lowest place that nobody has."""
-        taken = {each.place.number for each in arbiter.WORKERS.values()}
+        workers: Collection[Any] = arbiter.WORKERS.values()
+        taken = {each.place.number for each in workers}
         number = next(each for each in count() if each not in taken)
         worker.place = shared.Place(self._metrics, number)
 

@@ -43,6 +43,10 @@ class MemoryUploads:
             staged = self._parts.get(_name(upload), {}).get(number)
         return None if staged is None else staged[1]
 
+    def count_uploads(self, now_us: int) -> int:
+        with self._lock:
+            return sum(upload.expires_us > now_us for upload in self._uploads.values())
+
     def drop_parts(self, upload: Upload) -> None:
         with self._lock:
             self._parts.pop(_name(upload), None)

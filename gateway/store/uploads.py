@@ -46,6 +46,9 @@ class UploadStore(Protocol):
 
     def part_content(self, upload: Upload, number: int) -> bytes | None: ...
 
+    def count_uploads(self, now_us: int) -> int:
+        """How many there are that expire after ``now_us``; those that were committed among them."""
+
     def drop_parts(self, upload: Upload) -> None:
         """Delete its parts and keep the upload."""
 

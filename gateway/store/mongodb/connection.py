@@ -104,8 +104,10 @@ class Connection:
             failures = details.get("writeErrors", [])
             others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
             if others or details.get("writeConcernErrors"):
-                reason = others or details["writeConcernErrors"]
-                raise Unreachable(f"a bulk write failed: {str(reason)[:500]}") from error
+                reasons = others or details["writeConcernErrors"]
+                # Not the whole of them: they repeat what was to be written.
+                told = [(each.get("code"), str(each.get("errmsg"))[:200]) for each in reasons[:3]]
+                raise Unreachable(f"a bulk write failed: {told}") from None
             return {failure["index"] for failure in failures}
         except PyMongoError as error:
             raise Unreachable(str(error)[:500]) from error

@@ -91,6 +91,12 @@ class MongoUploads(Part):
             record = self._parts.find_one({"_id": _part_id(upload, number)}, session=session)
         return None if record is None else bytes(record["content"])
 
+    def count_uploads(self, now_us: int) -> int:
+        # By the index on when MongoDB deletes them, which is a fixed time after they expire.
+        query = {"expires": {"$gt": _date(now_us) + _AFTER_ITS_PARTS}}
+        with self._on.reading() as session:
+            return self._uploads.count_documents(query, session=session)
+
     def drop_parts(self, upload: Upload) -> None:
         with self._on.writing() as session:
             self._parts.delete_many(_all_parts(upload), session=session)

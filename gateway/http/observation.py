@@ -1,0 +1,169 @@
+"""Each request as those see it who watch the service: metrics, access log, traces.
+
+The outermost middleware: what any other one answers is seen too. It knows when a streamed answer
+is over, and which request a thread works on (for what it logs).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import flask
+from flask import Flask
+
+from gateway.http.raw_path import Environ, WsgiApplication
+from gateway.logs import current_request
+from gateway.tracing.traceparent import trace_id
+
+_EXCHANGE = "gateway.exchange"
+NO_ROUTE = "(none)"
+
+
+class Exchange:
+    """A request and what was answered, as far as that has come.
+
+    ``route`` is the template of its path, ``status`` 0 before the answer began. ``trace_id`` is
+    that of ``traceparent``, or of the span that was begun for the request.
+    """
+
+    __slots__ = ("begun", "commit_id", "environ", "route", "sent_bytes", "status", "trace_id")
+
+    def __init__(self, environ: Environ) -> None:
+        self.begun = time.perf_counter()
+        self.environ = environ
+        self.route = NO_ROUTE
+        self.status = 0
+        self.sent_bytes = 0
+        self.commit_id: str | None = None
+        header = environ.get("HTTP_TRACEPARENT")
+        self.trace_id = trace_id(header) if header else None
+
+    @property
+    def method(self) -> str:
+        method: str = self.environ["REQUEST_METHOD"]
+        return method
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.begun
+
+    @property
+    def problem(self) -> str | None:
+        """The code of the problem that it was answered with, if it was one."""
+        code: str | None = self.environ.get("gateway.problem")
+        return code
+
+    def log_fields(self) -> dict[str, str]:
+        """See ``gateway.logs.context.RequestContext``."""
+        environ = self.environ
+        principal = environ.get("gateway.principal")
+        fields = {
+            "request_id": environ.get("gateway.request_id"),
+            "principal": getattr(principal, "name", None),
+            "trace_id": self.trace_id,
+            "commit_id": self.commit_id,
+            "catalog": environ.get("gateway.catalog"),
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class Observer(Protocol):
+    """Called in the thread of the request; must not raise."""
+
+    def began(self, exchange: Exchange) -> None: ...
+
+    def ended(self, exchange: Exchange) -> None:
+        """The answer was made, or was a stream and is over."""
+
+
+class Observation:
+    """A WSGI middleware: tells ``observers`` of every request."""
+
+    def __init__(self, application: WsgiApplication, observers: Iterable[Observer]) -> None:
+        self._application = application
+        self._observers = tuple(observers)
+
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        exchange = environ[_EXCHANGE] = Exchange(environ)
+        current_request.set(exchange)
+        for observer in self._observers:
+            observer.began(exchange)
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            exchange.status = int(status[:3])
+            for name, value in headers:
+                if name == "Commit-Id":
+                    exchange.commit_id = value
+            return start_response(status, headers, exc_info)
+
+        try:
+            body = self._application(environ, start)
+        except BaseException:
+            self._end(exchange)
+            raise
+        if isinstance(body, tuple):
+            exchange.sent_bytes = sum(map(len, body))
+            self._end(exchange)
+            return body
+        return _Watched(body, exchange, self._end)
+
+    def _end(self, exchange: Exchange) -> None:
+        for observer in self._observers:
+            observer.ended(exchange)
+        current_request.set(None)
+
+
+class _Watched:
+    """A body that is made while it is sent."""
+
+    def __init__(
+        self, body: Iterable[bytes], exchange: Exchange, end: Callable[[Exchange], None]
+    ) -> None:
+        self._body = body
+        self._exchange = exchange
+        self._end = end
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._body:
+            self._exchange.sent_bytes += len(piece)
+            yield piece
+
+    def close(self) -> None:
+        """Called by the server in any case."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._end(self._exchange)
+
+
+def observe_routes(app: Flask) -> None:
+    """Let ``app`` say which route a request takes, before anything else decides about it."""
+    app.before_request(_note_route)
+
+
+def _note_route() -> None:
+    request = flask.request
+    rule = request.url_rule
+    if rule is None:
+        return
+    environ = request.environ
+    exchange = environ.get(_EXCHANGE)
+    if exchange is not None:
+        exchange.route = _template(rule.rule)
+        catalog = (request.view_args or {}).get("catalog")
+        if catalog is not None:
+            environ["gateway.catalog"] = unquote(catalog, errors="backslashreplace")
+
+
+@lru_cache(maxsize=1024)
+def _template(rule: str) -> str:
+    """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
+    parts = [part.rpartition(":")[2] for part in rule.replace("<", ">").split(">")]
+    # Between the brackets is every other part.
+    return "".join(f"{{{part}}}" if i % 2 else part for i, part in enumerate(parts))

@@ -1,0 +1,5 @@
+"""Prints docs/metrics.md."""
+
+from gateway.metrics.table import markdown
+
+print(markdown(), end="")

@@ -1,0 +1,101 @@
+"""What the layers tell of their work, as Prometheus metrics.
+
+The children of labelled metrics are kept: looking one up by its labels takes as long as counting.
+Every label has few values, all of them ours: a cache of children can't grow by what clients send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from prometheus_client import Counter, Histogram
+
+from gateway.commits.meters import RoundOutcome, WriteEnded
+from gateway.metrics.registry import Registry
+
+Child = TypeVar("Child", bound=Counter | Histogram)
+_METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"))
+
+
+class Children(dict[tuple[str, ...], Child]):
+    """The children of one metric by the values of their labels, made when first asked for."""
+
+    def __init__(self, labels: Callable[..., Child]) -> None:
+        super().__init__()
+        self._labels = labels
+
+    def __missing__(self, values: tuple[str, ...]) -> Child:
+        child = self[values] = self._labels(*values)
+        return child
+
+
+class PrometheusMeters:
+    """Implements ``gateway.commits.meters.Meters``, and counts requests and calls to the store."""
+
+    def __init__(self, registry: Registry) -> None:
+        counters, histograms = registry.counters, registry.histograms
+        self._requests = Children(histograms["gateway_request_seconds"].labels)
+        self._problems = Children(counters["gateway_problems_total"].labels)
+        self._writes = Children(counters["gateway_writes_total"].labels)
+        self._attempts = histograms["gateway_write_attempts"]
+        self._queue_wait = histograms["gateway_queue_wait_seconds"]
+        self._batches = histograms["gateway_batch_commits"]
+        self._commits = histograms["gateway_commit_seconds"]
+        self._write_outs = histograms["gateway_write_out_seconds"]
+        self._races_lost = counters["gateway_races_lost_total"]
+        self._delays = histograms["gateway_feed_delay_seconds"]
+        self._rounds = Children(counters["gateway_compaction_rounds_total"].labels)
+        self._swept = counters["gateway_compaction_commits_total"]
+        self._not_compacted = counters["gateway_compaction_failures_total"]
+        self._store_calls = Children(histograms["gateway_store_seconds"].labels)
+        self._unreachable = Children(counters["gateway_store_unreachable_total"].labels)
+
+    # Requests
+
+    def request_ended(
+        self, route: str, method: str, status: int, seconds: float, problem: str | None
+    ) -> None:
+        method = method if method in _METHODS else "other"
+        self._requests[route, method, f"{status // 100}xx"].observe(seconds)
+        if problem is not None:
+            self._problems[problem,].inc()
+
+    # The commit loop and what belongs to it
+
+    def write_ended(self, ended: WriteEnded) -> None:
+        self._writes[ended.outcome,].inc()
+        if ended.taken is not None:
+            self._attempts.observe(ended.attempts)
+            self._queue_wait.observe(ended.taken - ended.queued)
+
+    def heads_moved(self, batches: Collection[int], seconds: float) -> None:
+        self._commits.observe(seconds)
+        for commits in batches:
+            self._batches.observe(commits)
+
+    def races_lost(self, heads: int) -> None:
+        self._races_lost.inc(heads)
+
+    def written_out(self, seconds: float) -> None:
+        self._write_outs.observe(seconds)
+
+    def delivered(self, seconds: float) -> None:
+        self._delays.observe(seconds)
+
+    def compaction_round(self, outcome: RoundOutcome) -> None:
+        self._rounds[outcome,].inc()
+
+    def compaction_failed(self) -> None:
+        self._not_compacted.inc()
+
+    def commits_swept(self, commits: int) -> None:
+        self._swept.inc(commits)
+
+    # The store
+
+    def store_called(self, operation: str, seconds: float) -> None:
+        self._store_calls[operation,].observe(seconds)
+
+    def store_unreachable(self, operation: str) -> None:
+        self._unreachable[operation,].inc()

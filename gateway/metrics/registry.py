@@ -1,0 +1,71 @@
+"""The table as objects of prometheus-client, in memory or shared with the other workers."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from gateway.metrics.shared import Place
+from gateway.metrics.table import METRICS
+
+_TRIES = 5
+
+
+class Registry:
+    """Of one process. ``place``: where it shares its values; None: nobody else has any."""
+
+    def __init__(self, place: Place | None) -> None:
+        self._place = place
+        if place is not None:
+            number = place.number
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
+            # By place, not by process id: see ``shared``.
+            shared = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+            values.ValueClass = shared
+        self._own = CollectorRegistry()
+        self.counters: Mapping[str, Counter] = {
+            each.name: Counter(each.name, each.help, each.labels, registry=self._own)
+            for each in METRICS
+            if each.kind == "counter"
+        }
+        self.gauges: Mapping[str, Gauge] = {
+            each.name: Gauge(
+                each.name, each.help, each.labels, registry=self._own, multiprocess_mode=each.merge
+            )
+            for each in METRICS
+            if each.kind == "gauge"
+        }
+        self.histograms: Mapping[str, Histogram] = {
+            each.name: Histogram(
+                each.name, each.help, each.labels, registry=self._own, buckets=each.buckets
+            )
+            for each in METRICS
+            if each.kind == "histogram"
+        }
+
+    @property
+    def worker(self) -> str:
+        """The label of this process."""
+        return "0" if self._place is None else str(self._place.number)
+
+    def exposition(self) -> bytes:
+        """The values of all workers in Prometheus's text format."""
+        if self._place is None:
+            return generate_latest(self._own)
+        for _ in range(_TRIES):
+            try:
+                return self._merged(self._place)
+            except (struct.error, FileNotFoundError):
+                continue  # a file has just been made, or removed
+        return self._merged(self._place)
+
+    def _merged(self, place: Place) -> bytes:
+        merged = CollectorRegistry()
+        MultiProcessCollector(  # type: ignore[no-untyped-call]
+            merged, str(place.directory)
+        )
+        return generate_latest(merged)

@@ -1,0 +1,73 @@
+"""How one worker is watched: metrics, access log, and traces where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from gateway.commits.meters import Meters
+from gateway.commits.runtime import Runtime
+from gateway.commits.service import Gateway
+from gateway.http.observation import Observer
+from gateway.http.observers import AccessLog, RequestMetrics
+from gateway.metrics.meters import PrometheusMeters
+from gateway.metrics.registry import Registry
+from gateway.metrics.sampler import Sampler
+from gateway.metrics.shared import place
+from gateway.metrics.store import StoreMeters
+from gateway.store.uploads import UploadStore
+from gateway.tracing.setup import Tracing, tracing
+
+_PACKAGE = "metadata-gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``meters`` are for the commit loop, ``store_meters`` for the store, the rest for HTTP."""
+
+    meters: Meters
+    store_meters: StoreMeters
+    observers: tuple[Observer, ...]
+    exposition: Callable[[], bytes]
+    watch: Callable[[Gateway, UploadStore, Runtime], None]
+
+
+def operation(*, access_log: bool) -> Operation:
+    """Called once in a worker, after the fork."""
+    registry = Registry(place())
+    prometheus = PrometheusMeters(registry)
+    traces: Tracing | None = tracing(package_version())
+    observers: list[Observer] = [RequestMetrics(prometheus)]
+    if access_log:
+        observers.append(AccessLog())
+    meters: Meters = prometheus
+    if traces is not None:
+        # First to begin, so that the others know the trace.
+        observers.insert(0, traces.observer)
+        meters = traces.metered(prometheus)
+    samplers: list[Sampler] = []
+
+    def watch(gateway: Gateway, uploads: UploadStore, runtime: Runtime) -> None:
+        sampler = Sampler(
+            registry,
+            package_version(),
+            gateway.readings,
+            lambda: uploads.count_uploads(runtime.now_us()),
+        )
+        samplers.append(sampler)
+        sampler.start()
+
+    def exposition() -> bytes:
+        for sampler in samplers:
+            sampler.sample()
+        return registry.exposition()
+
+    return Operation(meters, prometheus, tuple(observers), exposition, watch)
+
+
+def package_version() -> str:
+    try:
+        return version(_PACKAGE)
+    except PackageNotFoundError:  # it runs from a checkout that was not installed
+        return "unknown"

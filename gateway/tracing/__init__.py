@@ -1,0 +1,1 @@
+"""Where a request comes from, by W3C trace context; and, as an extra, spans for OpenTelemetry."""

@@ -1,0 +1,56 @@
+"""Whether spans are wanted, said by OpenTelemetry's own variables; without them nothing of it is
+imported, installed or not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from gateway.commits.meters import Meters
+from gateway.http.observation import Observer
+
+_log = logging.getLogger(__name__)
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """``observer`` begins and ends a span for each request; ``metered`` adds those of the commit
+    loop to what other meters do."""
+
+    observer: Observer
+    metered: Callable[[Meters], Meters]
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether spans are to be made: there is an exporter or a place to send them, and no veto."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporter:
+        return exporter != "none"
+    return any(environment.get(name, "").strip() for name in _ENDPOINTS)
+
+
+def tracing(version: str) -> Tracing | None:
+    """For this process; None where it isn't asked for, or (which is logged) can't be had."""
+    if not is_wanted(os.environ):
+        return None
+    try:
+        spans: Any = import_module("gateway.tracing.spans")
+    except ImportError as error:
+        _log.warning(
+            "OTEL_* variables ask for traces, but the extra 'otel' isn't installed: %s", error
+        )
+        return None
+    try:
+        found: Tracing = spans.tracing_to(spans.exporting_provider(version))
+    except (ValueError, ImportError) as error:
+        _log.warning("there are no traces: %s", error)
+        return None
+    return found

@@ -1,0 +1,148 @@
+"""Spans: one for each request, and of a single write the steps it went through.
+
+A batch serves many requests, so its leader belongs to no trace. The steps are made afterwards, in
+the thread of the request, of the times that the last round of its write took; the leader does
+nothing for it. The steps of a bulk request's lines are left out: there would be thousands.
+
+Only imported where traces are asked for: it needs the extra ``otel``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, cast
+
+from opentelemetry import context, trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    ConsoleSpanExporter,
+    SimpleSpanProcessor,
+)
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway.commits.meters import Meters, WriteEnded
+from gateway.http.observation import NO_ROUTE, Exchange
+from gateway.tracing.setup import Tracing
+
+_SERVICE = "metadata-gateway"
+_SPAN = "gateway.span"
+_propagator = TraceContextTextMapPropagator()
+
+
+def exporting_provider(version: str) -> TracerProvider:
+    """As OTEL_TRACES_EXPORTER says: ``otlp`` (over HTTP; the default) or ``console``.
+
+    Everything else (endpoint, sampler, resource, batches) the SDK reads from OTEL_* by itself.
+    Raises ValueError for another exporter.
+    """
+    attributes = {"service.version": version}
+    if "OTEL_SERVICE_NAME" not in os.environ:
+        attributes["service.name"] = _SERVICE
+    # What OTEL_RESOURCE_ATTRIBUTES says goes before what is said here.
+    resource = Resource(attributes).merge(Resource.create())
+    if resource.attributes.get("service.name", "").__str__().startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": _SERVICE}))
+    provider = TracerProvider(resource=resource)
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
+    if exporter == "console":
+        provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+    elif exporter == "otlp":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    else:
+        raise ValueError(f"OTEL_TRACES_EXPORTER is {exporter!r}; there are otlp, console, none")
+    return provider
+
+
+def tracing_to(provider: TracerProvider) -> Tracing:
+    tracer = provider.get_tracer("gateway")
+    return Tracing(RequestSpans(tracer), lambda meters: traced_writes(meters, tracer))
+
+
+class RequestSpans:
+    """Observes requests: see ``gateway.http.observation.Observer``."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    def began(self, exchange: Exchange) -> None:
+        environ = exchange.environ
+        carrier = {
+            name: value
+            for name in ("traceparent", "tracestate")
+            if (value := environ.get("HTTP_" + name.upper())) is not None
+        }
+        parent = _propagator.extract(carrier)
+        span = self._tracer.start_span(exchange.method, parent, kind=SpanKind.SERVER)
+        exchange.trace_id = trace.format_trace_id(span.get_span_context().trace_id)
+        environ[_SPAN] = span, context.attach(trace.set_span_in_context(span))
+
+    def ended(self, exchange: Exchange) -> None:
+        span, token = exchange.environ.pop(_SPAN)
+        _describe(span, exchange)
+        span.end()
+        context.detach(token)
+
+
+def _describe(span: Span, exchange: Exchange) -> None:
+    if not span.is_recording():
+        return
+    span.set_attribute("http.request.method", exchange.method)
+    if exchange.route != NO_ROUTE:
+        span.update_name(f"{exchange.method} {exchange.route}")
+        span.set_attribute("http.route", exchange.route)
+    span.set_attribute("http.response.status_code", exchange.status)
+    for name, value in exchange.log_fields().items():
+        if name != "trace_id":
+            span.set_attribute(f"gateway.{name}", value)
+    if exchange.problem is not None:
+        span.set_attribute("error.type", exchange.problem)
+    if exchange.status >= 500 or not exchange.status:
+        span.set_status(StatusCode.ERROR)
+
+
+def traced_writes(meters: Meters, tracer: trace.Tracer) -> Meters:
+    """``meters``, with the spans of each write."""
+    return cast(Meters, _TracedWrites(meters, tracer))
+
+
+class _TracedWrites:
+    def __init__(self, meters: Meters, tracer: trace.Tracer) -> None:
+        self._meters = meters
+        self._tracer = tracer
+
+    def __getattr__(self, name: str) -> Any:
+        told = getattr(self._meters, name)
+        setattr(self, name, told)
+        return told
+
+    def write_ended(self, ended: WriteEnded) -> None:
+        self._meters.write_ended(ended)
+        # Threads without a request of their own, as those of bulk requests, have no span.
+        if ended.taken is None or not trace.get_current_span().is_recording():
+            return
+        self._span("queue wait", ended.queued, ended.taken, ended)
+        times = ended.times
+        if times is None:
+            return
+        steps = (
+            ("decide", times.taken, times.decided),
+            ("move head", times.decided, times.moved),
+            ("write out", times.moved, times.written),
+        )
+        for name, begun, done in steps:
+            if begun and done:
+                self._span(name, begun, done, ended)
+
+    def _span(self, name: str, begun: float, done: float, ended: WriteEnded) -> None:
+        # The loop's clock has no date: counted back from now.
+        zero_ns = time.time_ns() - round(time.monotonic() * 1e9)
+        span = self._tracer.start_span(name, start_time=zero_ns + round(begun * 1e9))
+        span.set_attribute("gateway.outcome", ended.outcome)
+        span.set_attribute("gateway.attempts", ended.attempts)
+        span.end(zero_ns + round(done * 1e9))
