@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.commandline.lazy import LazyGroup
 from gateway.settings import (
     SETTINGS,
     Resolved,
@@ -16,7 +17,6 @@ from gateway.settings import (
     resolve,
     unknown_variables,
 )
-from patching.command_group import OneLineGroup
 
 
 def _settings_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def _require_mongodb(settings: Settings) -> None:
         )
 
 
-@click.group("gateway", cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("gateway", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="metadata-gateway", prog_name="gateway")
 def main() -> None:
     """A gateway for shared JSON metadata, on MongoDB."""

@@ -1,0 +1,117 @@
+"""What every command over HTTP has in common: its options, its connection, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from patching.client import ClientError, Gateway, Part, Retry
+
+from . import exit_codes
+from .connecting import TokenSource, connection_options, gateway_url, token_source
+from .output import Output, ReaderGone, error_line
+from .refusals import as_problem, explained
+
+_COMMON: Final = ("url", "token", "token_file", "timeout", "output", "quiet")
+# Somebody waits: a gateway that isn't there is told within seconds.
+_RETRY: Final = Retry(sends_max=6, longest_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a command gets: the gateway to ask, and where to write.
+
+    ``url`` has no credentials in it. ``json_asked``:
+    `--output json` was given.
+    """
+
+    gateway: Gateway
+    output: Output
+    url: str
+    token: TokenSource
+    timeout_s: float
+    json_asked: bool
+
+    def part(self, catalog: str, attributes: bool) -> Part:
+        """The catalog's documents, or the attributes beside them."""
+        documents = self.gateway.catalog(catalog)
+        return documents.attributes if attributes else documents
+
+
+def _options() -> list[click.Parameter]:
+    return [
+        *connection_options(),
+        click.Option(
+            ["--timeout"],
+            type=click.FloatRange(0.001, 86_400),
+            default=60.0,
+            metavar="SECONDS",
+            help="How long one request may take, sent again included. Default: 60.",
+        ),
+        click.Option(
+            ["--output"],
+            type=click.Choice(["json", "pretty"]),
+            help="json: compact, and errors are problems as JSON; pretty: for people. Default:"
+            " pretty on a terminal, else compact JSON with errors for people.",
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            help="No messages but errors, no progress, no answers of writes.",
+        ),
+    ]
+
+
+class ClientCommand(click.Command):
+    """A command whose callback gets a `Session` first. Its exit code is in `exit_codes`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_options())
+
+    def invoke(self, ctx: click.Context) -> int:
+        by_flag = {
+            name: ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in _COMMON
+        }
+        given = {name: ctx.params.pop(name) for name in _COMMON}
+        url = gateway_url(given["url"])
+        token = token_source(given, by_flag=by_flag["token"], file_by_flag=by_flag["token_file"])
+        output = Output(
+            pretty=(given["output"] or _by_terminal()) == "pretty", quiet=given["quiet"]
+        )
+        json_asked = given["output"] == "json"
+        timeout_s = given["timeout"]
+        try:
+            with Gateway(url, token=token, timeout_s=timeout_s, retry=_RETRY) as gateway:
+                ctx.obj = Session(gateway, output, url, token, timeout_s, json_asked)
+                code = super().invoke(ctx)
+        except ReaderGone:
+            return exit_codes.DONE
+        except ClientError as error:
+            show_error(error, as_json=json_asked)
+            return exit_codes.exit_code(error)
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+        return code if isinstance(code, int) else exit_codes.DONE
+
+
+class Missing(click.ClickException):
+    """What a command looked for isn't there, though the gateway didn't say so."""
+
+    exit_code = exit_codes.NOT_FOUND
+
+
+def show_error(error: ClientError, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(as_problem(error)), err=True)
+    else:
+        error_line(explained(error))
+
+
+def _by_terminal() -> str:
+    return "pretty" if sys.stdout.isatty() else "json"

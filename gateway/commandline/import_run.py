@@ -1,0 +1,216 @@
+"""Making documents of a file's entries, window by window.
+
+Each window goes as one bulk request, what has attributes as a transaction of its own. A document
+that is there already with the very same content counts as unchanged, so the same import again
+finds nothing to do, and one that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from patching import equal
+from patching.client import (
+    BulkAnswer,
+    BulkLine,
+    BulkTerms,
+    Document,
+    Gateway,
+    PreconditionFailed,
+    RequestError,
+)
+from patching.client.terms import new_idempotency_key
+
+from .import_files import Entry
+from .progress import Advance
+
+Mode = Literal["create", "if-absent", "replace"]
+_WINDOW: Final = 1000
+_WINDOW_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Tally:
+    """``conflicts``: documents that are there with other contents, and were left so. ``kept``: the
+    same, as it was asked for. ``errors``: why others were refused, by key. ``stopped``: why the
+    rest wasn't sent."""
+
+    read: int = 0
+    written: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    deleted: int = 0
+    conflicts: list[str] = field(default_factory=list)
+    errors: list[tuple[str, RequestError]] = field(default_factory=list)
+    stopped: RequestError | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.conflicts or self.errors or self.stopped)
+
+
+class Import:
+    """``keys`` are those that were read so far."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        catalog: str,
+        mode: Mode,
+        *,
+        message: str | None,
+        dry_run: bool,
+        retry_timeout_s: float,
+    ) -> None:
+        self._gateway = gateway
+        self._catalog = catalog
+        self._mode = mode
+        self._message = message
+        self._dry_run = dry_run
+        self._terms = BulkTerms(retry_timeout_s=retry_timeout_s)
+        self.tally = Tally()
+        self.keys: set[str] = set()
+
+    def run(self, entries: Iterable[Entry], advance: Advance) -> None:
+        """Until all are done, or something keeps all of them from being done."""
+        for window in _windows(entries):
+            self.tally.read += len(window)
+            self.keys.update(entry.key for entry in window)
+            there = self._bulk([entry for entry in window if not entry.attributes])
+            there += self._transactions([entry for entry in window if entry.attributes])
+            self._compare(there)
+            advance(len(window))
+            if self.tally.stopped is not None:
+                return
+
+    def delete_others(self, prefix: str) -> None:
+        """Documents whose keys weren't read, unless they are changed meanwhile."""
+        catalog = self._gateway.catalog(self._catalog)
+        others = (each for each in catalog.documents(prefix=prefix) if each.key not in self.keys)
+        for answer in self._send(
+            self._line(each.key, {"op": "delete", "if_match": each.etag}, each) for each in others
+        ):
+            key = answer.line.subject.key
+            if isinstance(answer.error, PreconditionFailed):
+                self.tally.conflicts.append(key)
+            elif answer.error is not None:
+                self._refused(key, answer)
+            else:
+                self.tally.deleted += answer.changed
+
+    def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that weren't written since there is such a document."""
+        lines = [
+            self._line(entry.key, {"op": "put", "value": entry.value, **self._condition()}, entry)
+            for entry in entries
+        ]
+        there = []
+        for answer in self._send(lines):
+            if self._mode != "replace" and isinstance(answer.error, PreconditionFailed):
+                there.append(answer.line.subject)
+            elif answer.error is not None:
+                self._refused(answer.line.subject.key, answer)
+            else:
+                self._took(answer.changed)
+        return there
+
+    def _transactions(self, entries: Sequence[Entry]) -> list[Entry]:
+        catalog = self._gateway.catalog(self._catalog)
+        there = []
+        for entry in entries:
+            if self.tally.stopped is not None:
+                break
+            action = {
+                "action": "put",
+                "key": entry.key,
+                "value": msgspec.json.decode(entry.value),
+                "attributes": {"mode": "replace", "value": entry.attributes},
+            }
+            compare = [] if self._mode == "replace" else [{"key": entry.key, "absent": True}]
+            body: dict[str, Any] = {"compare": compare, "then": [action]}
+            if self._message is not None:
+                body["message"] = self._message
+            try:
+                result = catalog.transact(body, dry_run=self._dry_run)
+            except PreconditionFailed:
+                there.append(entry)
+            except RequestError as error:
+                if error.applied == "unknown" or error.retryable:
+                    self.tally.stopped = error
+                else:
+                    self.tally.errors.append((entry.key, error))
+            else:
+                self._took(result.changed)
+        return there
+
+    def _compare(self, entries: Sequence[Entry]) -> None:
+        """What is there already: as the file has it, or not?"""
+        if self._mode == "if-absent":
+            self.tally.kept += len(entries)
+            return
+        if not entries:
+            return
+        catalog = self._gateway.catalog(self._catalog)
+        documents = catalog.several(entry.key for entry in entries).documents
+        for entry in entries:
+            if _is_same(entry, documents[entry.key]):
+                self.tally.unchanged += 1
+            else:
+                self.tally.conflicts.append(entry.key)
+
+    def _condition(self) -> dict[str, Any]:
+        return {} if self._mode == "replace" else {"if_none_match": "*"}
+
+    def _line(self, key: str, members: dict[str, Any], subject: Entry | Document) -> BulkLine:
+        line = {"catalog": self._catalog, "key": key, **members}
+        if self._message is not None:
+            line["message"] = self._message
+        if self._dry_run:
+            line["dry_run"] = True
+        else:
+            line["idempotency_key"] = new_idempotency_key()
+        # In one line, whatever the file looks like.
+        text = msgspec.json.format(msgspec.json.encode(line), indent=-1)
+        return BulkLine(text, keyed=True, subject=subject)
+
+    def _send(self, lines: Iterable[BulkLine]) -> Iterator[BulkAnswer]:
+        for answer in self._gateway.bulk(lines, self._terms):
+            if answer.decided:
+                yield answer
+            elif self.tally.stopped is None or answer.applied == "unknown":
+                assert answer.error is not None
+                answer.error.applied = answer.applied
+                self.tally.stopped = answer.error
+
+    def _refused(self, key: str, answer: BulkAnswer) -> None:
+        assert answer.error is not None
+        self.tally.errors.append((key, answer.error))
+
+    def _took(self, changed: bool) -> None:
+        if changed:
+            self.tally.written += 1
+        else:
+            self.tally.unchanged += 1
+
+
+def _is_same(entry: Entry, there: Document | None) -> bool:
+    if there is None or not equal(msgspec.json.decode(entry.value), there.value):
+        return False
+    return not entry.attributes or equal(entry.attributes, dict(there.attributes or {}))
+
+
+def _windows(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    window: list[Entry] = []
+    size = 0
+    for entry in entries:
+        window.append(entry)
+        size += len(bytes(entry.value))
+        if len(window) >= _WINDOW or size >= _WINDOW_BYTES:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window

@@ -1,0 +1,111 @@
+"""What commands write: data to the standard output and nothing else, messages to stderr."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+import msgspec
+
+_INDENT: Final = 2
+# Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
+_ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class ReaderGone(Exception):
+    """Whoever read the standard output has had enough, as ``head`` does."""
+
+
+class Output:
+    """``pretty``: for people. ``quiet``: no messages but errors, and no answers of writes."""
+
+    def __init__(self, *, pretty: bool, quiet: bool) -> None:
+        self.pretty = pretty
+        self.quiet = quiet
+
+    @property
+    def shows_progress(self) -> bool:
+        """On a terminal alone: a log would fill with it."""
+        return not self.quiet and sys.stderr.isatty()
+
+    def value(self, value: Any) -> None:
+        """One JSON value, which is all that the command writes."""
+        text = msgspec.json.encode(value)
+        if self.pretty:
+            self.line(safe_json(msgspec.json.format(text, indent=_INDENT).decode()))
+        else:
+            self.line(text)
+
+    def answer(self, value: Any) -> None:
+        """What a write was answered with."""
+        if not self.quiet:
+            self.value(value)
+
+    def record(self, value: Any, shown: str) -> None:
+        """One of many: a line of JSON, or for people what is ``shown``."""
+        self.line(printable(shown) if self.pretty else msgspec.json.encode(value))
+
+    def text(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.line(line)
+
+    def line(self, line: str | bytes) -> None:
+        """ReaderGone where nobody reads it."""
+        content = line.encode(errors="replace") if isinstance(line, str) else line
+        self.raw(content + b"\n")
+
+    def raw(self, content: bytes) -> None:
+        try:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            _close_quietly()
+            raise ReaderGone from None
+
+    def require_reader(self) -> None:
+        """ReaderGone where there is a pipe that nobody reads: one needn't write to learn it."""
+        try:
+            poller = select.poll()
+            poller.register(sys.stdout.fileno(), 0)  # errors alone, which are always told
+            gone = any(event & select.POLLERR for _, event in poller.poll(0))
+        except (OSError, ValueError):  # not a file of the system's
+            return
+        if gone:
+            _close_quietly()
+            raise ReaderGone
+
+    def message(self, text: str) -> None:
+        """One line on stderr."""
+        if not self.quiet:
+            error_line(text)
+
+
+def error_line(text: str) -> None:
+    click.echo(f"gateway: {printable(text)}", err=True)
+
+
+def printable(text: str) -> str:
+    """``text`` in one line, without what a terminal would act on."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def safe_json(text: str) -> str:
+    """JSON that says the same, without what a terminal would act on: JSON itself escapes no more
+    than what is below a space."""
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _close_quietly() -> None:
+    """The interpreter flushes the standard output when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
