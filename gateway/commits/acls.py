@@ -20,7 +20,8 @@ Where a life's end can't be told any more, because it was compacted away, only a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -50,6 +51,10 @@ class Life(NamedTuple):
 
     key: str
     create_revision: int
+
+
+def life_of(document: Document) -> Life:
+    return Life(document.key, document.create_revision)
 
 
 def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
@@ -141,8 +146,7 @@ class Sight:
 
     def sees_then(self, document: Document, now: Record | None) -> bool:
         """Of a document as it was; ``now`` is what its key has now."""
-        life = Life(document.key, document.create_revision)
-        return self._sees_life(life, now)
+        return self._sees_life(life_of(document), now)
 
     def require(self, document: Document) -> None:
         """Raise DocumentForbidden where the document, as it is now, can't be seen."""
@@ -175,6 +179,27 @@ class Sight:
             return frozenset()
         now = self._acls.now(self._catalog, {life.key for life in lives})
         return frozenset(life for life in lives if not self._sees_life(life, now.get(life.key)))
+
+    def commits(self, commits: Sequence[Commit]) -> Sequence[Commit]:
+        """The same commits without the changes that can't be seen.
+
+        One of which something is left out is told without its message and its idempotency key, for
+        they may speak of that; to its own author they are told.
+        """
+        hidden = self.hidden(lives_of(commits))
+        return [self._without(hidden, commit) for commit in commits] if hidden else commits
+
+    def _without(self, hidden: frozenset[Life], commit: Commit) -> Commit:
+        changes = tuple(
+            change
+            for change in commit.changes
+            if Life(change.key, change.create_revision) not in hidden
+        )
+        if len(changes) == len(commit.changes):
+            return commit
+        if commit.author == self.principal.name:
+            return replace(commit, changes=changes)
+        return replace(commit, changes=changes, message=None, idempotency=None)
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
         attributes = self._acls.deciding(self._catalog, life, now)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from gateway.commits.acls import Sight
 from gateway.commits.errors import (
     CatalogNotFound,
     RevisionCompacted,
@@ -62,9 +63,21 @@ class Export:
     close: Callable[[], None]
 
 
+class _Scan(NamedTuple):
+    """Which documents are gone through: see ``Listing``."""
+
+    catalog: str
+    prefix: str
+    sight: Sight | None
+
+
 class Listing:
     """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
-    (above the head) and RevisionCompacted (below the floor)."""
+    (above the head) and RevisionCompacted (below the floor).
+
+    ``sight`` is what somebody sees of the catalog; None: everything. Documents beyond it are left
+    out where they weren't asked for by their keys.
+    """
 
     def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
         self._store = store
@@ -97,7 +110,14 @@ class Listing:
         return commit.revision
 
     def page(
-        self, catalog: str, *, prefix: str, after: str, limit: int, revision: int | None
+        self,
+        catalog: str,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+        revision: int | None,
+        sight: Sight | None = None,
     ) -> DocumentPage:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
@@ -105,38 +125,59 @@ class Listing:
         """
 
         def page() -> DocumentPage:
-            return self._page(catalog, prefix, after, limit, self._readable(catalog, revision))
+            at = self._readable(catalog, revision)
+            return self._page(_Scan(catalog, prefix, sight), after, limit, at)
 
         with reaching():
             return _not_overtaken(revision, page)
 
     def several(
-        self, catalog: str, keys: Collection[str], *, revision: int | None
+        self,
+        catalog: str,
+        keys: Collection[str],
+        *,
+        revision: int | None,
+        sight: Sight | None = None,
     ) -> tuple[int, dict[str, Document | None]]:
-        """The documents under ``keys`` (None: no live one) at one revision, which comes first."""
+        """The documents under ``keys`` (None: no live one) at one revision, which comes first.
+
+        Raises DocumentForbidden where one of them is beyond ``sight``.
+        """
         with reaching():
-            return _not_overtaken(revision, lambda: self._several(catalog, keys, revision))
+            return _not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
 
     def _several(
-        self, catalog: str, keys: Collection[str], revision: int | None
+        self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
     ) -> tuple[int, dict[str, Document | None]]:
         at = self._readable(catalog, revision)
         stored = self._store.documents({catalog: keys})
         found = {key: self._as_of(catalog, key, stored.get((catalog, key)), at) for key in keys}
+        if sight is not None:
+            for key, document in found.items():
+                if document is not None and not sight.sees_then(document, stored[catalog, key]):
+                    sight.refuse(key)
         self._require_above_floor(catalog, at)
         return at, found
 
-    def export(self, catalog: str, *, prefix: str = "", revision: int | None = None) -> Export:
+    def export(
+        self,
+        catalog: str,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        sight: Sight | None = None,
+    ) -> Export:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
         pinned meanwhile. The iterator raises what ``page`` raises.
         """
         pin_id = self._runtime.new_id()
+        scan = _Scan(catalog, prefix, sight)
 
         def begin() -> DocumentPage:
             at = self._readable(catalog, revision)
-            page = self._page(catalog, prefix, "", _EXPORT_PAGE, at)
+            page = self._page(scan, "", _EXPORT_PAGE, at)
             if page.next_after is not None:
                 # Now: who is told of the revision finds it there, or is told that it is not.
                 self._pin(catalog, pin_id, at)
@@ -146,7 +187,7 @@ class Listing:
             first = _not_overtaken(revision, begin)
         if first.next_after is None:
             return Export(first.revision, iter(first.documents), lambda: None)
-        documents = self._pages(catalog, prefix, first, pin_id)
+        documents = self._pages(scan, first, pin_id)
 
         def close() -> None:
             documents.close()
@@ -154,24 +195,22 @@ class Listing:
 
         return Export(first.revision, documents, close)
 
-    def _pages(
-        self, catalog: str, prefix: str, page: DocumentPage, pin_id: str
-    ) -> Generator[Document]:
+    def _pages(self, scan: _Scan, page: DocumentPage, pin_id: str) -> Generator[Document]:
         """Of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
         try:
             while True:
                 now = self._runtime.monotonic()
                 if now - pinned_at > _EXPORT_RENEW_S:
-                    self._pin(catalog, pin_id, page.revision)
+                    self._pin(scan.catalog, pin_id, page.revision)
                     pinned_at = now
                 yield from page.documents
                 if page.next_after is None:
                     return
                 with reaching():
-                    page = self._page(catalog, prefix, page.next_after, _EXPORT_PAGE, page.revision)
+                    page = self._page(scan, page.next_after, _EXPORT_PAGE, page.revision)
         finally:
-            self._unpin(catalog, pin_id)
+            self._unpin(scan.catalog, pin_id)
 
     def _unpin(self, catalog: str, pin_id: str) -> None:
         with suppress(Unreachable):  # it expires by itself
@@ -183,15 +222,14 @@ class Listing:
             if not self._store.set_pin(catalog, Pin(pin_id, revision, expires_us, "export")):
                 self._require_above_floor(catalog, revision)
 
-    def _page(
-        self, catalog: str, prefix: str, after: str, limit: int, revision: int
-    ) -> DocumentPage:
+    def _page(self, scan: _Scan, after: str, limit: int, revision: int) -> DocumentPage:
+        catalog, prefix, sight = scan
         live: list[Document] = []
         while True:
             records = self._store.scan_documents(catalog, after, prefix, limit, _PAGE_BYTES_MAX)
             for record in records:
                 document = self._as_of(catalog, record.key, record, revision)
-                if document is not None:
+                if document is not None and (sight is None or sight.sees_then(document, record)):
                     live.append(document)
             if not records:
                 break

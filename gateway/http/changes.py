@@ -18,21 +18,23 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
+from gateway.access.errors import AccessError
 from gateway.commits.errors import CommitError
 from gateway.commits.service import Gateway
 from gateway.commits.watch import Watcher
-from gateway.commits.watch_values import Selection, Taken, Told, WatchEnded
+from gateway.commits.watch_values import Selection, Taken, WatchEnded
 from gateway.http import names
-from gateway.http.answers import Answer, body_answer, encode
-from gateway.http.commit_shapes import commit_shape
+from gateway.http.answers import Answer, body_answer
+from gateway.http.authorization import Recheck, recheck_of
 from gateway.http.conditions import refuse_conditions
+from gateway.http.feed_events import Seen, bookmark_event, commit_event, end_event, event_data
 from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import PollParameters, StreamParameters, parameters, whole_number
+from gateway.http.principals import principal_of
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.streams import Stream, StreamAnswer, in_pieces
-from gateway.model import Commit
 
 EVENT_STREAM: Final = "text/event-stream"
 _STREAM_PARAMETERS = StreamParameters()
@@ -46,6 +48,7 @@ _NO_STORE = ("Cache-Control", "no-store")
 class ChangesRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._feed = gateway.feed(commit_event)
+        self._acls = gateway.acls
         self._limits = limits
 
     def register(self, app: Flask) -> None:
@@ -68,17 +71,20 @@ class ChangesRoutes:
             detail = "parameter 'key': no document has an empty key"
             raise RequestRefused("invalid_parameter", detail, parameter="key")
         after = _last_event_id(environ)
+        sight = self._acls.sight(principal_of(environ), catalog)
+        if sight is not None and asked["key"]:
+            sight.require_named(asked["key"])
+        selection = Selection(frozenset(asked["key"]), asked["prefix"])
         watcher = self._feed.watch(
-            catalog,
-            after=asked["after"] if after is None else after,
-            selection=Selection(frozenset(asked["key"]), asked["prefix"]),
+            catalog, after=asked["after"] if after is None else after, selection=selection
         )
+        seen = Seen(sight, selection)
         if as_stream:
-            return self._stream(watcher, environ)
+            return self._stream(watcher, seen, environ)
         with watcher:
-            return _polled(_take(watcher, asked["timeout"], asked["limit"]))
+            return _polled(_take(watcher, asked["timeout"], asked["limit"]), seen)
 
-    def _stream(self, watcher: Watcher, environ: Environ) -> Answer:
+    def _stream(self, watcher: Watcher, seen: Seen, environ: Environ) -> Answer:
         give_back = _bound_sending(environ.get("gunicorn.socket"), self._limits.watch_stall_s)
 
         def close() -> None:
@@ -86,7 +92,7 @@ class ChangesRoutes:
             give_back()
 
         headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
-        events = _events(watcher, self._limits.watch_bookmark_s)
+        events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck_of(environ))
         return StreamAnswer(Stream(events, close), 200, headers)
 
 
@@ -120,51 +126,36 @@ def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
         return Taken((), watcher.position)
 
 
-def _polled(taken: Taken) -> Answer:
-    commits = b",".join(_data(each) for each in taken.told)
+def _polled(taken: Taken, seen: Seen) -> Answer:
+    commits = b",".join(map(event_data, seen.events(taken.told)))
     body = b'{"commits":[%b],"revision":%d}' % (commits, taken.revision)
     return body_answer(body, [_NO_STORE])
 
 
-def _events(watcher: Watcher, bookmark_s: float) -> Iterator[bytes]:
-    """The pieces of an event stream; the first comes at once, so that a client knows it is on."""
+def _events(
+    watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck
+) -> Iterator[bytes]:
+    """The pieces of an event stream; the first comes at once, so that a client knows it is on.
+
+    Whoever would not be let in any more is told nothing more.
+    """
     timeout_s = 0.0
     parts: list[bytes] = [_PREAMBLE]
     while True:
+        told_up_to = watcher.bookmarked
         try:
             taken = watcher.take(timeout_s, patient=False)
-        except (WatchEnded, CommitError) as error:
+            recheck()
+            events = seen.events(taken.told)
+        except (WatchEnded, CommitError, AccessError) as error:
             # For errors too: the client goes on from the last event that it was sent.
-            parts.append(_end_event(error.code, error.detail, watcher.bookmarked))
+            parts.append(end_event(error.code, error.detail, told_up_to))
             yield b"".join(parts)
             return
-        parts += [told.encoded for told in taken.told] or [bookmark_event(taken.revision)]
+        parts += events or [bookmark_event(taken.revision)]
         yield from in_pieces(parts, _PIECE_BYTES)
         parts = []
         timeout_s = bookmark_s
-
-
-def commit_event(commit: Commit) -> bytes:
-    return _event("commit", commit_shape(commit), commit.revision)
-
-
-def bookmark_event(revision: int) -> bytes:
-    """Everything that was asked for up to here has been told."""
-    return _event("bookmark", {"revision": revision}, revision)
-
-
-def _end_event(code: str, detail: str, revision: int) -> bytes:
-    return _event("end", {"code": code, "detail": detail, "revision": revision}, None)
-
-
-def _event(name: str, data: dict[str, Any], revision: int | None) -> bytes:
-    """Three lines: encoded JSON holds no line end."""
-    place = b"" if revision is None else b"id: %d\n" % revision
-    return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), encode(data))
-
-
-def _data(told: Told) -> bytes:
-    return told.encoded.split(b"\ndata: ", 1)[1][:-2]
 
 
 def _bound_sending(connection: Any, stall_s: int) -> Callable[[], None]:

@@ -8,6 +8,7 @@ from gateway.commits.service import Gateway, Reading
 from gateway.http.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
 from gateway.http.conditions import read_conditions, refuse_composites
 from gateway.http.parameters import ReadParameters, parameters
+from gateway.http.principals import principal_of
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.writes import Part
@@ -19,13 +20,15 @@ _PARAMETERS = ReadParameters()
 def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, part: Part) -> Answer:
     """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
 
-    Raises DocumentNotFound, PreconditionFailed, and what reading an earlier revision raises.
+    Raises DocumentNotFound, DocumentForbidden, PreconditionFailed, and what reading an earlier
+    revision raises.
     """
     conditions = read_conditions(environ)
     reading = _reading(gateway, environ, catalog, key)
     document = reading.document
     if document is None or not document.exists:
         raise DocumentNotFound(catalog, key)
+    _require_seen(gateway, environ, catalog, document)
     headers = [
         etag(document.token),
         last_modified(document.time_us // 1_000_000),
@@ -53,6 +56,20 @@ def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Read
     if "at" in asked:
         return gateway.read_at_time(catalog, key, asked["at"])
     return gateway.read(catalog, key)
+
+
+def _require_seen(gateway: Gateway, environ: Environ, catalog: str, document: Document) -> None:
+    """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
+    another time."""
+    if document.attributes is None and not environ.get("QUERY_STRING"):
+        return
+    sight = gateway.acls.sight(principal_of(environ), catalog)
+    if sight is None:
+        return
+    if environ.get("QUERY_STRING"):
+        sight.require_then(document)
+    else:
+        sight.require(document)
 
 
 def _require(conditions: Conditions, key: str, document: Document) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import flask
 from flask import Flask
 
+from gateway.commits.acls import Sight
 from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import Answer, body_answer, encode
@@ -15,6 +16,7 @@ from gateway.http.parameters import NoParameters, PageParameters, parameters, wh
 from gateway.http.preferences import is_idempotency_key
 from gateway.http.principals import principal_of
 from gateway.http.refusals import RequestRefused
+from gateway.model import Commit
 
 _PAGE_PARAMETERS = PageParameters()
 _NO_PARAMETERS = NoParameters()
@@ -40,9 +42,13 @@ class HistoryRoutes:
         catalog = names.catalog_name(catalog, self._limits)
         refuse_conditions(flask.request.environ)
         asked = parameters(flask.request.environ, _PAGE_PARAMETERS)
+        sight = self._sight(catalog)
+        if sight is not None and asked["key"] is not None:
+            sight.require_named([asked["key"]])
         page = self._gateway.commits(catalog, **asked)
+        commits = page.commits if sight is None else sight.commits(page.commits)
         content = {
-            "commits": [commit_shape(commit) for commit in page.commits],
+            "commits": [commit_shape(commit) for commit in commits],
             "next": page.next_after,
         }
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
@@ -55,7 +61,8 @@ class HistoryRoutes:
             number = whole_number(revision)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
-        return body_answer(encode(commit_shape(self._gateway.read_commit(catalog, number))), [])
+        commit = self._gateway.read_commit(catalog, number)
+        return body_answer(encode(commit_shape(self._seen(catalog, commit))), [])
 
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """The commit made under the key. That there is none is true up to now, not for ever."""
@@ -68,7 +75,16 @@ class HistoryRoutes:
         if commit is None:
             detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
             raise RequestRefused("outcome_not_found", detail)
-        return body_answer(encode({"applied": True, **commit_shape(commit)}), [])
+        shape = commit_shape(self._seen(catalog, commit)) | {"idempotency_key": name}
+        return body_answer(encode({"applied": True, **shape}), [])
+
+    def _sight(self, catalog: str) -> Sight | None:
+        return self._gateway.acls.sight(principal_of(flask.request.environ), catalog)
+
+    def _seen(self, catalog: str, commit: Commit) -> Commit:
+        """Without the changes of documents that can't be read."""
+        sight = self._sight(catalog)
+        return commit if sight is None else sight.commits([commit])[0]
 
 
 def _idempotency_key(encoded: str) -> str:

@@ -17,6 +17,7 @@ from gateway.http.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import DocumentsParameters, ExportParameters, parameters
+from gateway.http.principals import principal_of
 from gateway.http.refusals import RequestRefused
 from gateway.http.streams import Stream
 from gateway.http.tagged_reads import is_not_modified, tag_header
@@ -48,7 +49,8 @@ class ListingRoutes:
         keys, revision = asked.pop("key"), self._revision(catalog, asked)
         if keys is not None:
             return self._several(environ, catalog, keys, asked, revision)
-        page = self._gateway.listing.page(catalog, revision=revision, **asked)
+        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+        page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
         more = page.next_after
         return _answer(
             environ,
@@ -78,7 +80,8 @@ class ListingRoutes:
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
-        at, found = self._gateway.listing.several(catalog, keys, revision=revision)
+        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+        at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
         tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
         documents = [
             {"key": key, "etag": None} if (document := found[key]) is None else _shape(document)
@@ -93,7 +96,12 @@ class ListingRoutes:
         catalog = names.catalog_name(catalog, self._limits)
         asked = parameters(environ, _EXPORT_PARAMETERS)
         revision = self._revision(catalog, asked)
-        export = self._gateway.listing.export(catalog, prefix=asked["prefix"], revision=revision)
+        export = self._gateway.listing.export(
+            catalog,
+            prefix=asked["prefix"],
+            revision=revision,
+            sight=self._gateway.acls.sight(principal_of(environ), catalog),
+        )
         tag = CatalogTag(export.revision)
         headers = [
             tag_header(tag),
