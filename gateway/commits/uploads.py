@@ -192,11 +192,13 @@ class Uploads:
         size_bytes: int,
         *,
         sent_bytes: int,
+        author: str | None = None,
         message: str | None = None,
         wait_s: float | None = None,
         dry_run: bool = False,
     ) -> Written:
-        """Replace the document by ``value``; the outcome is Applied or Unchanged.
+        """Replace the document by ``value``; the outcome is Applied or Unchanged. ``author`` None:
+        who opened it.
 
         Raises UploadConflict where what was remembered is no longer so, and what else the write was
         refused with. The parts are dropped once the document is replaced, and not before.
@@ -209,7 +211,7 @@ class Uploads:
             conditions=opened.conditions,
             size_bytes=sent_bytes,
             by=opened.by,
-            author=upload.principal,
+            author=author or upload.principal,
             message=message,
             idempotency=_idempotency(upload),
             wait_s=wait_s,

@@ -4,7 +4,8 @@
 
     {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
      "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
-     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "message"?, "dry_run"?}
+     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "message"?, "author"?,
+     "dry_run"?}
 
 A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
 one. Under an idempotency key, put, patch, merge and delete are the same request as one that is sent
@@ -20,12 +21,15 @@ from urllib.parse import quote
 import msgspec
 
 import patching
-from gateway.access import Principal
+from gateway.access import Principal, Role
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.requests import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Request, Touch
 from gateway.commits.service import Gateway
 from gateway.http import media_types, names
 from gateway.http.answers import encode
+from gateway.http.authorization import require
+from gateway.http.authors import RULE as AUTHOR_RULE
+from gateway.http.authors import author_of, is_author
 from gateway.http.bodies import decode_document, decode_extended_patch, decode_patch, decode_value
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.bulk_lines import Line
@@ -58,6 +62,7 @@ _COMMON: Final = (
     "resource_version",
     "idempotency_key",
     "message",
+    "author",
     "dry_run",
 )
 # Decoded with the document or the patch that they are.
@@ -97,6 +102,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         refuse_member("/op", f"it must be one of {', '.join(_OPERATIONS)}")
     require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
     catalog = names.catalog_name(quote(text(members, "catalog"), safe=""), terms.limits)
+    require(terms.by, Role.WRITE, catalog, "the line")
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
     ask = Ask(
@@ -110,6 +116,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         resource_version=_resource_version(members),
         idempotency_key=_idempotency_key(members),
         message=_message(members),
+        author=author_of(_author(members), terms.by, catalog),
     )
     edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
     return _request(gateway, ask, edit, sent, line.size_bytes)
@@ -128,7 +135,7 @@ def _request(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent, size_bytes: int
         rebase=ask.prefer.rebase,
         size_bytes=size_bytes,
         by=ask.by,
-        author=ask.by.name,
+        author=ask.author,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,
@@ -246,3 +253,12 @@ def _message(members: dict[str, Any]) -> str | None:
     if len(message) > MESSAGE_CHARACTERS_MAX:
         refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
     return message or None
+
+
+def _author(members: dict[str, Any]) -> str | None:
+    if "author" not in members:
+        return None
+    author = text(members, "author")
+    if not is_author(author):
+        refuse_member("/author", f"it must be {AUTHOR_RULE}")
+    return author

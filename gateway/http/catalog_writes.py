@@ -13,6 +13,7 @@ from gateway.commits.errors import CommitError, OutcomeUnknown
 from gateway.commits.requests import Applied, KeyEdit, Request, Unchanged, Unknown, Written
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer, HeaderList, body_answer, empty_answer, encode
+from gateway.http.audit import decided
 from gateway.http.changes_since import what_helps
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
@@ -58,12 +59,13 @@ def commit(
         resource_version=ask.resource_version,
         size_bytes=sent.size_bytes,
         by=ask.by,
-        author=ask.by.name,
+        author=ask.author,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,
     )
     done = (run or gateway.commit)(request)
+    decided(ask.author, ask.dry_run, done)
     if isinstance(done.outcome, Unknown):
         raise OutcomeUnknown(done.outcome.commit_id)
     if not isinstance(done.outcome, Applied | Unchanged):
@@ -76,7 +78,7 @@ def refusal_answer(
 ) -> Answer:
     """The answer to a write that was not applied, or of which nobody knows; with what helps."""
     ask = asked.ask
-    more = what_helps(gateway, ask.catalog, error, ask.idempotency_key)
+    more = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
     return problem_answer(error, environ, more)
 
 

@@ -4,7 +4,7 @@
 
     {"compare": [{"key", "etag"} | {"key", "absent": true} | {"key", "equals": value}
                  | {"key", "test": [operations]} | {"resource_version": N}],
-     "then": [action…], "else": [action…], "message", "dry_run"}
+     "then": [action…], "else": [action…], "message", "author", "dry_run"}
 
 An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
 "replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
@@ -20,6 +20,8 @@ from typing import Any, Final, TypeVar
 
 from gateway.commits.compares import Compare
 from gateway.commits.requests import KeyEdit
+from gateway.http.authors import RULE as AUTHOR_RULE
+from gateway.http.authors import is_author
 from gateway.http.bodies import decode_members
 from gateway.http.json_members import refuse_member, require_object
 from gateway.http.limits import RequestLimits
@@ -28,7 +30,7 @@ from gateway.http.refusals import RequestRefused
 from gateway.http.transaction_items import Reader, read_action, read_compare
 from patching import Json, Limits
 
-_MEMBERS: Final = ("compare", "then", "else", "message", "dry_run")
+_MEMBERS: Final = ("compare", "then", "else", "message", "author", "dry_run")
 _Item = TypeVar("_Item")
 
 
@@ -40,6 +42,7 @@ class Transaction:
     then: tuple[KeyEdit, ...]
     otherwise: tuple[KeyEdit, ...] | None
     message: str | None
+    author: str | None
     dry_run: bool
     body: dict[str, Json]
 
@@ -64,6 +67,7 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
         then=_each(lists["then"], "/then", reader, read_action),
         otherwise=_each(lists["else"], "/else", reader, read_action) if "else" in members else None,
         message=_message(members),
+        author=_author(members),
         dry_run=_dry_run(members),
         body={name: value for name, value in members.items() if name in lists},
     )
@@ -89,6 +93,15 @@ def _message(members: dict[str, Any]) -> str | None:
             "/message", f"it must be a text of at most {MESSAGE_CHARACTERS_MAX} characters"
         )
     return value or None
+
+
+def _author(members: dict[str, Any]) -> str | None:
+    if "author" not in members:
+        return None
+    value = members["author"]
+    if not isinstance(value, str) or not is_author(value):
+        refuse_member("/author", f"it must be {AUTHOR_RULE}")
+    return value
 
 
 def _dry_run(members: dict[str, Any]) -> bool:

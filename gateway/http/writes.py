@@ -30,6 +30,8 @@ from gateway.http.answers import (
     etag,
     last_modified,
 )
+from gateway.http.audit import decided
+from gateway.http.authors import author_of, header_author
 from gateway.http.changes_since import what_helps
 from gateway.http.conditions import write_conditions
 from gateway.http.parameters import WriteParameters, parameters
@@ -65,6 +67,7 @@ class Ask:
     resource_version: int | None
     idempotency_key: str | None
     message: str | None
+    author: str
     part: Part = "content"
 
 
@@ -81,12 +84,14 @@ NOTHING_SENT = Sent(ABSENT, "", 0)
 
 
 def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -> Ask:
-    """Raises RequestRefused for a header or parameter that isn't well formed."""
+    """Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
+    author that the principal can't name."""
+    by = principal_of(environ)
     asked: dict[str, Any] = {}
     if environ.get("QUERY_STRING"):
         asked = parameters(environ, _PARAMETERS)
     return Ask(
-        by=principal_of(environ),
+        by=by,
         method=environ["REQUEST_METHOD"],
         catalog=catalog,
         key=key,
@@ -96,6 +101,7 @@ def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -
         resource_version=asked.get("resource_version"),
         idempotency_key=idempotency_key(environ),
         message=commit_message(environ),
+        author=author_of(header_author(environ), by, catalog),
         part=part,
     )
 
@@ -107,7 +113,7 @@ def answer_write(
     try:
         return write(gateway, ask, edit, sent)
     except CommitError as error:
-        more = what_helps(gateway, ask.catalog, error, ask.idempotency_key)
+        more = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
         return problem_answer(error, environ, more)
 
 
@@ -126,16 +132,17 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
         size_bytes=sent.size_bytes,
         wait_s=ask.prefer.wait_s,
         by=ask.by,
-        author=ask.by.name,
+        author=ask.author,
         message=ask.message,
         idempotency=idempotency,
         dry_run=ask.dry_run,
     )
+    decided(ask.author, ask.dry_run, committed)
     outcome = committed.outcome
     if isinstance(outcome, Applied):
         return _applied(gateway, ask, outcome)
     if isinstance(outcome, Unchanged):
-        return _unchanged(ask, outcome, committed.attempts)
+        return _unchanged(gateway, ask, outcome, committed.attempts)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknown(outcome.commit_id)
     raise outcome.error
@@ -152,7 +159,7 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         None if each is None else sorted(map(written, each))
         for each in (conditions.if_match, conditions.if_none_match)
     ]
-    asked = [
+    asked: list[Any] = [
         ask.method,
         ask.catalog,
         ask.key,
@@ -166,6 +173,8 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
     ]
     if ask.part != "content":
         asked.append(ask.part)
+    if ask.author != ask.by.name:
+        asked.append({"author": ask.author})
     return hashlib.sha256(_canonical(asked)).hexdigest()
 
 
@@ -217,13 +226,13 @@ def _applied(gateway: Gateway, ask: Ask, outcome: Applied) -> Answer:
         rebased_from=commit.rebased_from,
         dry_run=ask.dry_run or msgspec.UNSET,
     )
-    document = outcome.document
+    document = _seen(gateway, ask, outcome.document)
     if outcome.replayed and exists and ask.prefer.returns == "representation":
         document = _document_then(gateway, ask, commit)
     return _answer(ask, answer, headers, document, status=201 if created else 200)
 
 
-def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
+def _unchanged(gateway: Gateway, ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
     document = outcome.document
     headers: HeaderList = [
         ("Catalog-Revision", str(outcome.catalog_revision)),
@@ -247,7 +256,7 @@ def _unchanged(ask: Ask, outcome: Unchanged, attempts: int) -> Answer:
         rebased_from=outcome.rebased_from,
         dry_run=ask.dry_run or msgspec.UNSET,
     )
-    return _answer(ask, answer, headers, document, status=200)
+    return _answer(ask, answer, headers, _seen(gateway, ask, document), status=200)
 
 
 def _answer(
@@ -277,8 +286,20 @@ def _answer(
 
 
 def _document_then(gateway: Gateway, ask: Ask, commit: Commit) -> Document | None:
-    """The document as the commit left it; None where that can't be told any more."""
+    """The document as the commit left it; None where that can't be told, or not any more."""
     try:
-        return gateway.read_at_revision(ask.catalog, ask.key, commit.revision).document
+        document = gateway.read_at_revision(ask.catalog, ask.key, commit.revision).document
+        sight = gateway.acls.sight(ask.by, ask.catalog)
+        if sight is not None and document is not None:
+            sight.require_then(document)
+        return document
     except CommitError:
         return None
+
+
+def _seen(gateway: Gateway, ask: Ask, document: Document | None) -> Document | None:
+    """The document as the write left it; None where whoever wrote it may not read it."""
+    if document is None or document.attributes is None:
+        return document
+    sight = gateway.acls.sight(ask.by, ask.catalog)
+    return document if sight is None or sight.sees(document) else None
