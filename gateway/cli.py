@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.access_cli import token
 from gateway.commandline.lazy import LazyGroup
 from gateway.settings import (
     SETTINGS,
@@ -105,6 +106,9 @@ def verify(catalog: str | None, every: bool, **flags: Any) -> int:
 def show_settings(markdown: bool, **flags: Any) -> None:
     """Print every setting with its effective value and where that came from."""
     click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
+
+
+main.add_command(token)
 
 
 def settings_listing(resolved: Resolved) -> str:

@@ -20,7 +20,7 @@ from gateway.store.mongodb import connect
 
 def run_verify(settings: Settings, catalog: str | None) -> int:
     """Verify one catalog, or (None) all; the exit code. click's errors say what can't be done."""
-    with _uri(settings) as uri:
+    with mongodb_of(settings) as uri:
         try:
             store = connect(uri, settings.database, settings.store_timeout_ms)
         except ValueError as error:
@@ -55,7 +55,8 @@ def _report(verification: Verification, catalog: str | None) -> int:
 
 
 @contextmanager
-def _uri(settings: Settings) -> Iterator[str]:
+def mongodb_of(settings: Settings) -> Iterator[str]:
+    """The connection string of the MongoDB that the settings choose, started if it is to be."""
     if settings.mongodb_uri is not None:
         yield settings.mongodb_uri
         return

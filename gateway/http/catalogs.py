@@ -26,6 +26,8 @@ from gateway.http.commit_shapes import rfc3339
 from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import RequestLimits
 from gateway.http.parameters import CatalogsParameters, IgnoringParameters, parameters
+from gateway.http.principals import principal_of
+from gateway.http.readable_catalogs import readable_catalogs
 from gateway.http.tagged_reads import is_not_modified, tag_header
 from gateway.http.writes import NOTHING_SENT, Sent
 from gateway.model import SETTINGS_KEY
@@ -48,11 +50,12 @@ class CatalogRoutes:
         app.add_url_rule(f"{_RULE}/touch", "touch_catalog", self.touch, methods=["POST"])
 
     def list(self) -> Answer:
-        """Catalogs by name; deleted ones aren't among them, so a page may hold fewer."""
+        """Those that the principal may read, by name; a page may hold fewer than there are."""
         environ = flask.request.environ
         refuse_conditions(environ)
         asked = parameters(environ, _LIST_PARAMETERS)
-        heads = self._gateway.listing.catalogs(**asked)
+        by = principal_of(environ)
+        heads, more = readable_catalogs(self._gateway.listing, by, **asked)
         content = {
             "catalogs": [
                 {
@@ -62,9 +65,8 @@ class CatalogRoutes:
                     "floor": head.floor,
                 }
                 for head in heads
-                if not head.deleted
             ],
-            "next": heads[-1].catalog if len(heads) == asked["limit"] else None,
+            "next": more,
         }
         return body_answer(encode(content), [("Cache-Control", "no-cache")])
 

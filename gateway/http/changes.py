@@ -132,9 +132,7 @@ def _polled(taken: Taken, seen: Seen) -> Answer:
     return body_answer(body, [_NO_STORE])
 
 
-def _events(
-    watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck
-) -> Iterator[bytes]:
+def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -> Iterator[bytes]:
     """The pieces of an event stream; the first comes at once, so that a client knows it is on.
 
     Whoever would not be let in any more is told nothing more.

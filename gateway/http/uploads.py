@@ -24,6 +24,8 @@ from gateway.http.answers import (
     last_modified,
 )
 from gateway.http.attributes_mode import attributes_asked
+from gateway.http.audit import decided
+from gateway.http.authors import author_of, header_author
 from gateway.http.bodies import decode_document, decode_value, read_body
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.changes_since import changes_since
@@ -117,6 +119,7 @@ class UploadRoutes:
         catalog = names.catalog_name(catalog, self._limits)
         prefer = preferences(environ)
         message = commit_message(environ)
+        author = author_of(header_author(environ), principal_of(environ), catalog)
         numbers = self._numbers(environ)
         opened = self._find(catalog, upload)
         done = self._uploads.earlier(opened)
@@ -129,12 +132,14 @@ class UploadRoutes:
                     value,
                     size_bytes,
                     sent_bytes=len(raw),
+                    author=author,
                     message=message,
                     wait_s=prefer.wait_s,
                     dry_run=dry_run,
                 )
             except PreconditionFailed as failed:
                 return self._refused(environ, catalog, failed)
+        decided(author, dry_run, done)
         return _write_answer(opened, done, dry_run=dry_run, wait_s=prefer.wait_s)
 
     def _numbers(self, environ: Environ) -> list[int] | None:
@@ -161,7 +166,7 @@ class UploadRoutes:
         return listed
 
     def _refused(self, environ: Environ, catalog: str, failed: PreconditionFailed) -> Answer:
-        changes = changes_since(self._gateway, catalog, failed)
+        changes = changes_since(self._gateway, principal_of(environ), catalog, failed)
         return problem_answer(
             failed, environ, {} if changes is None else {"changes_since": changes}
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 from flask import Flask
@@ -15,6 +16,7 @@ from gateway.http import create_app
 from gateway.http.roles import ROLES, Need, need_of
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
+from tests.openapi.document import load, operations
 
 
 @pytest.fixture
@@ -67,3 +69,23 @@ def test_reading_needs_to_read_and_writing_to_write() -> None:
             if endpoint.endswith(("_pin", "_upload")) or not isinstance(need, Role):
                 continue
             assert (need is Role.READ) == (method in ("GET", "OPTIONS")), endpoint
+
+
+def test_the_api_s_description_says_what_each_route_refuses(app: Flask) -> None:
+    """401 and 403 where they can be, and no token where none is needed."""
+    endpoints = {
+        (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method): rule.endpoint
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+    }
+    document = load()
+    assert document["security"] == [{"token": []}]
+    for operation in operations(document):
+        method = operation.method.upper()
+        need = need_of(endpoints[operation.path, method], method)
+        refusals = {"401", "403"} & operation.content["responses"].keys()
+        if need is Need.NOTHING:
+            assert (operation.content.get("security"), refusals) == ([], set()), operation.path
+        else:
+            wanted = {"401"} if need is Need.TOKEN else {"401", "403"}
+            assert ("security" in operation.content, refusals) == (False, wanted), operation.path
