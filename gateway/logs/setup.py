@@ -20,14 +20,15 @@ from gateway.logs.scrub import scrub
 
 _FIRST: Final = ("time", "level", "logger", "event")
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
-# Whoever switches these off does so by settings of their own, not by the level.
-_ALWAYS: Final = ("gateway.access", "gateway.audit")
 
 
-def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
+def configure(
+    log_format: str, log_level: str, *, audit: bool = True, stream: TextIO | None = None
+) -> None:
     """``log_format`` is ``json`` or ``console``, ``log_level`` a name of ``logging``'s, any case.
 
-    Replaces what was set up before. Uncaught exceptions of threads are logged as well.
+    Access and audit lines have switches of their own, and no level; without ``audit`` there are
+    no audit lines. Replaces what was set up before. Uncaught exceptions of threads are logged too.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(log_format))
@@ -39,8 +40,8 @@ def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> 
     level = logging.getLevelName(log_level.upper())
     logging.getLogger("gateway").setLevel(level)
     logging.getLogger("patching").setLevel(level)
-    for name in _ALWAYS:
-        logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("gateway.access").setLevel(logging.INFO)
+    logging.getLogger("gateway.audit").setLevel(logging.INFO if audit else logging.WARNING)
     logging.captureWarnings(True)
     threading.excepthook = _log_uncaught
 

@@ -59,7 +59,8 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     `graceful_timeout_s`; a second SIGINT ends them. The embedded MongoDB is stopped after the last
     worker. Raises `ServerError` when the address or MongoDB can't be had.
     """
-    configure(settings.log_format, settings.log_level)
+    audit = settings.audit_log and settings.access  # else there is nobody to tell apart
+    configure(settings.log_format, settings.log_level, audit=audit)
     _check_address(settings)
     _check_tls(settings)
     _raise_open_files_limit()

@@ -163,6 +163,13 @@ class Settings:
         "log a line for each request (a few percent of a small request's time)",
     )
 
+    audit_log: bool = _setting(
+        kinds.switch(),
+        True,
+        "log a line for each request that can change something, and for each that access control"
+        " refused; where that is off, none is logged",
+    )
+
     # MongoDB
     mongodb_uri: str | None = _setting(
         kinds.mongodb_uri(),

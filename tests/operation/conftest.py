@@ -1,0 +1,48 @@
+"""A service over all of whose workers the tests of one module look, and what it has counted."""
+
+from __future__ import annotations
+
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.service import RunningGateway
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(scope="module")
+def service(mongodb_uri: str) -> Iterator[RunningGateway]:
+    from pymongo import MongoClient
+
+    name = f"test_{uuid.uuid4().hex}"
+    # A client that left is noticed with the next bookmark.
+    settings = {"access_log": True, "log_format": "json", "watch_bookmark_s": 1}
+    with RunningGateway(mongodb_uri, name, workers=2, **settings) as it:
+        yield it
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(name)
+
+
+def samples(exposition: str) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+    }
+
+
+def scraped(url: str) -> Samples:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return samples(answer.read().decode())
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    """The sum of the samples with this name and at least these labels."""
+    wanted = labels.items()
+    return sum(v for (n, has), v in found.items() if n == name and wanted <= set(has))

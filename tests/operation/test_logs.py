@@ -1,0 +1,252 @@
+"""Every line says when, how bad, who and what; which request it is about; and no secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.http.observers import AccessLog
+from gateway.logs import configure
+from gateway.logs.scrub import scrub
+from gateway.store.memory import MemoryStore
+from tests.failure.clients import send
+from tests.service import RunningGateway
+
+TOKEN = "gwt_a1b2c3_c2VjcmV0LXNlY3JldC1zZWNyZXQ"
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl-_x"
+PASSWORD = "hunter2%21"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+Eventually = Callable[..., Any]
+Read = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """What the process logs, from ``configure`` on; logging is as it was afterwards."""
+    names = ("", "gateway", "patching", "gateway.access", "gateway.audit")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    hook = threading.excepthook
+    yield io.StringIO()
+    logging.captureWarnings(False)
+    threading.excepthook = hook
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def lines(stream: io.StringIO) -> Read:
+    configure("json", "info", stream=stream)
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) -> None:
+    logging.getLogger("gateway.commits.round").warning(
+        "the last batch of %r was not written out", "cü", extra={"catalog": "cü", "n": {1: b"x"}}
+    )
+    (line,) = lines()
+    assert list(line)[:4] == ["time", "level", "logger", "event"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", line["time"])
+    assert (line["level"], line["logger"]) == ("warning", "gateway.commits.round")
+    assert line["event"] == "the last batch of 'cü' was not written out"
+    assert line["catalog"] == "cü"
+
+
+def test_an_exception_is_one_line(lines: Read) -> None:
+    try:
+        raise ValueError("because")
+    except ValueError:
+        logging.getLogger("gateway").exception("it failed")
+    (line,) = lines()
+    assert "Traceback" in line["exception"]
+    assert "because" in line["exception"]
+
+
+def test_the_level_is_the_gateways_own_and_audit_is_logged_at_any(
+    stream: io.StringIO, lines: Read
+) -> None:
+    configure("json", "error", stream=stream)
+    logging.getLogger("gateway.http").warning("not told")
+    logging.getLogger("gateway.audit").info("denied", extra={"principal": "ann"})
+    # The driver's debugging would hold documents.
+    configure("json", "debug", stream=stream)
+    logging.getLogger("pymongo.command").debug("not told")
+    logging.getLogger("gateway.http").debug("told")
+    assert [line["event"] for line in lines()] == ["denied", "told"]
+    assert lines()[0]["principal"] == "ann"
+    configure("json", "debug", audit=False, stream=stream)
+    logging.getLogger("gateway.audit").info("not told")
+    assert len(lines()) == 2
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize(
+    ("message", "secret"),
+    [
+        (f"Authorization: Bearer {TOKEN}", TOKEN),
+        (f"headers: {{'Authorization': 'Bearer {JWT}', 'Accept': '*/*'}}", JWT),
+        ("{'HTTP_AUTHORIZATION': 'Basic YW5uOmh1bnRlcjI='}", "YW5uOmh1bnRlcjI="),
+        ("(b'authorization', b'opaque-secret')", "opaque-secret"),
+        ("authorization=opaque-secret", "opaque-secret"),
+        ("Proxy-Authorization: Digest opaque-secret", "opaque-secret"),
+        (f"no such token {TOKEN}", TOKEN),
+        (f"can't verify {JWT}", JWT),
+        ("sent bearer 0123456789abcdef0123", "0123456789abcdef0123"),
+        (f"can't reach mongodb://writer:{PASSWORD}@db1,db2/?replicaSet=rs", PASSWORD),
+        (f"can't reach mongodb+srv://writer:{PASSWORD}@db.example", PASSWORD),
+        ("mongodb://writer:pa@ss:w0rd@db1", "w0rd"),
+        ("mongodb://db1/?tlsCertificateKeyFilePassword=opaque-secret&w=1", "opaque-secret"),
+    ],
+)
+def test_secrets_are_scrubbed_wherever_they_slip_in(
+    stream: io.StringIO, log_format: str, message: str, secret: str
+) -> None:
+    configure(log_format, "info", stream=stream)
+    log = logging.getLogger("gateway.http")
+    log.warning(message)
+    log.warning("an argument: %s", message)
+    log.warning("a field", extra={"seen": message, "deep": {"seen": [message]}})
+    try:
+        raise RuntimeError(message)
+    except RuntimeError:
+        log.exception("an exception")
+    said = stream.getvalue()
+    assert secret not in said
+    assert said.count("[scrubbed]") >= 5
+    if log_format == "json":
+        assert all(json.loads(line)["event"] for line in said.splitlines())
+
+
+def test_a_header_of_its_own_name_is_scrubbed_as_a_field(lines: Read) -> None:
+    logging.getLogger("gateway").warning("seen", extra={"authorization": f"Bearer {TOKEN}"})
+    (line,) = lines()
+    assert line["authorization"] == "[scrubbed]"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        '{"event":"the gateway waits for the bearer of bad news"}',
+        '{"event":"connecting to mongodb://db1,db2/?replicaSet=rs"}',
+        '{"event":"write to ann@example.org about gwt"}',
+    ],
+)
+def test_what_is_no_secret_stays(harmless: str) -> None:
+    assert scrub(harmless) == harmless
+
+
+def test_console_lines_show_no_variables(stream: io.StringIO) -> None:
+    """A traceback with the values of variables would show documents and tokens."""
+    configure("console", "info", stream=stream)
+    content = {"document": "its contents"}
+    try:
+        content["absent"]
+    except KeyError:
+        logging.getLogger("gateway").exception("it failed")
+    assert "KeyError" in stream.getvalue()
+    assert "its contents" not in stream.getvalue()
+
+
+def test_an_uncaught_exception_of_a_thread_is_logged(lines: Read) -> None:
+    def fail() -> None:
+        raise RuntimeError(f"with {TOKEN}")
+
+    thread = threading.Thread(target=fail, name="leader-0")
+    thread.start()
+    thread.join()
+    (line,) = lines()
+    assert line["event"] == "leader-0 failed"
+    assert "RuntimeError" in line["exception"]
+    assert TOKEN not in line["exception"]
+
+
+def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -> None:
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    client = create_app(gateway, observers=[AccessLog()]).test_client()
+    path = "/v1/catalogs/a%2Fb/documents/the%20key"
+    headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "X-Request-Id": "mine"}
+    answer = client.put(path, json={"its": "contents"}, headers=headers)
+    client.put(path, json={}, headers={"If-Match": '"1-00000000"'})
+    client.get("/nowhere")
+    written, refused, lost = (line for line in lines() if line["logger"] == "gateway.access")
+    assert written == {
+        "time": written["time"],
+        "level": "info",
+        "logger": "gateway.access",
+        "event": "request",
+        "method": "PUT",
+        "route": "/v1/catalogs/{catalog}/documents/{key}",
+        "status": 201,
+        "duration_ms": written["duration_ms"],
+        "bytes": len(answer.data),
+        "request_id": "mine",
+        "principal": "anonymous",
+        "trace_id": TRACE,
+        "commit_id": answer.headers["Commit-Id"],
+        "catalog": "a/b",
+    }
+    assert written["duration_ms"] > 0
+    assert (refused["status"], refused["problem"]) == (412, "precondition_failed")
+    assert "commit_id" not in refused
+    assert "trace_id" not in refused
+    assert (lost["route"], lost["status"]) == ("(none)", 404)
+
+
+def test_what_is_logged_during_a_request_says_which(
+    lines: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+
+    def defect(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(gateway, "read", defect)
+    client = create_app(gateway).test_client()
+    path = "/v1/catalogs/c/documents/k"
+    assert client.get(path, headers={"X-Request-Id": "mine"}).status_code == 500
+    (line,) = lines()
+    assert (line["level"], line["request_id"], line["catalog"]) == ("error", "mine", "c")
+    assert "a defect" in line["exception"]
+    logging.getLogger("gateway").warning("afterwards")
+    assert "request_id" not in lines()[-1]
+
+
+@pytest.mark.mongod
+def test_a_service_logs_lines_of_json_alone(
+    service: RunningGateway, eventually: Eventually
+) -> None:
+    """gunicorn's own are among them: of a worker that was killed, for one."""
+    contents = {"the": "contents of a document"}
+    assert (
+        send(
+            service.port,
+            "PUT",
+            "/v1/catalogs/logs/documents/k",
+            contents,
+            Content_Type="application/json",
+            Authorization=f"Bearer {TOKEN}",
+        )[0]
+        == 201
+    )
+    os.kill(service.worker_pids()[0], signal.SIGKILL)
+    eventually(lambda: "SIGKILL" in service.log(), 30)
+    eventually(lambda: len(service.worker_pids()) == 2, 30)
+    said = service.log()
+    found = [json.loads(line) for line in said.splitlines()]
+    assert {"gateway.access", "gunicorn.error"} <= {line["logger"] for line in found}
+    assert all({"time", "level", "logger", "event"} <= line.keys() for line in found)
+    assert TOKEN not in said
+    assert "contents of a document" not in said
