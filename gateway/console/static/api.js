@@ -1,0 +1,237 @@
+// The service, as far as the console needs it. Documents are values of json.js; everything else is a
+// plain object.
+
+import { ABSENT } from "./differences.js";
+import { JsonError, parse, stringify } from "./json.js";
+
+const JSON_TYPE = "application/json";
+const PATCH_TYPE = "application/json-patch+json";
+const REVISION_WINDOW = 64;
+
+/** An answer that is an error: `status`, `code`, `detail`, and the problem's other `members`. */
+export class Problem extends Error {
+  constructor(status, members) {
+    super(members.detail ?? members.title ?? `status ${status}`);
+    this.name = "Problem";
+    Object.assign(this, { status, code: members.code ?? "", detail: this.message, members });
+  }
+}
+
+/**
+ * `token` is `{get(), set(text)}`. Where the service asks for one (401), `askForToken(problem)` is
+ * called; it resolves when there is another, and the request is sent again.
+ */
+export class Api {
+  #asked = null;
+
+  constructor({ token, askForToken, root = new URL("../v1/", document.baseURI) }) {
+    Object.assign(this, { token, askForToken, root });
+  }
+
+  async catalogs({ prefix, after }) {
+    const page = await this.#json("catalogs", { query: { prefix, after, limit: 100 } });
+    return { catalogs: page.get("catalogs").map(record), next: page.get("next") };
+  }
+
+  /** A page of a catalog's keys: `{revision, documents, next}`; null where there is no catalog. */
+  async documents(catalog, { prefix, after, revision, limit = 100 }) {
+    const query = { prefix, after, revision, limit };
+    const page = await this.#jsonOrNull(`${path(catalog)}/documents`, { query });
+    if (page === null) return null;
+    const next = page.get("next");
+    return {
+      revision: page.get("revision"),
+      documents: page.get("documents").map(record),
+      next: next && record(next),
+    };
+  }
+
+  /**
+   * A document at one revision of its catalog: `{key, catalogRevision, token, revision,
+   * createRevision, value, attributes}`; `token` is null and `value` ABSENT where there is none.
+   */
+  async document(catalog, key, revision = null) {
+    const page = await this.#jsonOrNull(`${path(catalog)}/documents`, { query: { key, revision } });
+    const [found] = page === null ? [] : page.get("documents").map(record);
+    const there = Boolean(found?.etag);
+    return {
+      key,
+      catalogRevision: page === null ? 0 : page.get("revision"),
+      token: there ? found.etag : null,
+      revision: there ? found.revision : null,
+      createRevision: there ? found.create_revision : null,
+      value: there ? found.value : ABSENT,
+      attributes: (there && found.attributes) || new Map(),
+    };
+  }
+
+  async commit(catalog, revision) {
+    return commitOf(await this.#json(`${path(catalog)}/commits/${revision}`));
+  }
+
+  /** Commits of the whole catalog above revision `after`, oldest first. */
+  async commits(catalog, { after, limit }) {
+    const page = await this.#json(`${path(catalog)}/commits`, { query: { after, limit } });
+    return page.get("commits").map(commitOf);
+  }
+
+  /** Where a catalog is: `{revision, floor, …}`; null where there is none. */
+  async catalog(catalog) {
+    const state = await this.#jsonOrNull(path(catalog));
+    return state && record(state);
+  }
+
+  /**
+   * At least `count` of the document's commits at or below `upTo`, latest first, and whether there
+   * are older ones. The service lists them from old to new, so it is asked for ever longer stretches.
+   */
+  async history(catalog, key, { upTo, floor, count }) {
+    let commits = [];
+    let lowest = upTo;
+    for (let span = REVISION_WINDOW; lowest > floor && commits.length < count; span *= 8) {
+      const after = Math.max(floor, lowest - span);
+      commits = [...(await this.#commits(catalog, key, after, lowest)), ...commits];
+      lowest = after;
+    }
+    return { commits: commits.reverse(), lowest, older: lowest > floor };
+  }
+
+  async #commits(catalog, key, after, upTo) {
+    const found = [];
+    for (let next = after; next !== null && next < upTo; ) {
+      const page = await this.#json(`${path(catalog)}/commits`, { query: { key, after: next, limit: 1000 } });
+      found.push(...page.get("commits").map(commitOf).filter((commit) => commit.revision <= upTo));
+      next = page.get("next");
+    }
+    return found;
+  }
+
+  /**
+   * Send a write of a document: `{method, body, type, headers, query, message, idempotencyKey}`. The
+   * answer is `{commitId, token, catalogRevision, changed, rebasedFrom}`.
+   */
+  async write(catalog, key, { method, body, type, conditions = {}, query, message, idempotencyKey }) {
+    const headers = { ...conditions };
+    if (type) headers["Content-Type"] = type;
+    if (message) headers["Commit-Message"] = encodeURIComponent(message);
+    if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
+    const url = `${path(catalog)}/documents/${segment(key)}`;
+    const answer = await this.request(url, { method, headers, body, query });
+    const text = await answer.text();
+    const content = text ? record(parse(text)) : {};
+    return {
+      commitId: answer.headers.get("Commit-Id"),
+      catalogRevision: Number(answer.headers.get("Catalog-Revision")),
+      token: content.etag ?? null,
+      changed: content.changed ?? true,
+      rebasedFrom: content.rebased_from ?? null,
+    };
+  }
+
+  patch(catalog, key, operations, more) {
+    return this.write(catalog, key, { method: "PATCH", type: PATCH_TYPE, body: stringify(operations), ...more });
+  }
+
+  /** `text` is sent as it is, so that nothing in it is written another way. */
+  put(catalog, key, text, more) {
+    return this.write(catalog, key, { method: "PUT", type: JSON_TYPE, body: text, ...more });
+  }
+
+  delete(catalog, key, more) {
+    return this.write(catalog, key, { method: "DELETE", ...more });
+  }
+
+  /** The response to a GET of the feed, whose body goes on. */
+  changes(catalog, { after, lastEventId, signal }) {
+    const headers = { Accept: "text/event-stream" };
+    if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
+    return this.request(`${path(catalog)}/changes`, { query: { after }, headers, signal });
+  }
+
+  async #json(url, options) {
+    const answer = await this.request(url, options);
+    return parse(await answer.text());
+  }
+
+  async #jsonOrNull(url, options) {
+    try {
+      return await this.#json(url, options);
+    } catch (error) {
+      if (error instanceof Problem && error.code === "catalog_not_found") return null;
+      throw error;
+    }
+  }
+
+  /** Throws Problem; its status is 0 where the service isn't reached. */
+  async request(url, { method = "GET", query = {}, headers = {}, body, signal } = {}) {
+    const target = new URL(url, this.root);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== null && value !== undefined && value !== "") target.searchParams.append(name, value);
+    }
+    for (;;) {
+      const token = this.token.get();
+      const credentials = token ? { Authorization: `Bearer ${token}` } : {};
+      const answer = await reached(target, { method, body, signal, headers: { ...headers, ...credentials } });
+      if (answer.ok) return answer;
+      const problem = await problemOf(answer);
+      if (answer.status !== 401) throw problem;
+      await this.#anotherToken(token, problem);
+    }
+  }
+
+  /** Resolves when there is another token than `refused`; many requests ask the person once. */
+  async #anotherToken(refused, problem) {
+    if (this.token.get() !== refused) return;
+    this.#asked ??= this.askForToken(problem, refused).finally(() => {
+      this.#asked = null;
+    });
+    await this.#asked;
+  }
+}
+
+/** An object's members by name. */
+export function record(members) {
+  return Object.assign(Object.create(null), Object.fromEntries(members));
+}
+
+export function commitOf(members) {
+  const commit = record(members);
+  commit.changes = commit.changes.map(record);
+  return commit;
+}
+
+export function newIdempotencyKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `console-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+async function reached(target, options) {
+  try {
+    return await fetch(target, { ...options, cache: "no-store", credentials: "omit", redirect: "error" });
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error; // it was given up
+    throw new Problem(0, { code: "unreachable", detail: "There was no answer. The network or the gateway may be down." });
+  }
+}
+
+async function problemOf(answer) {
+  const text = await answer.text();
+  try {
+    return new Problem(answer.status, record(parse(text)));
+  } catch (error) {
+    if (!(error instanceof JsonError || error instanceof TypeError)) throw error;
+    return new Problem(answer.status, { title: `${answer.status} ${answer.statusText}` });
+  }
+}
+
+function path(catalog) {
+  return `catalogs/${segment(catalog)}`;
+}
+
+/** A name as one segment of a path. Browsers take "." and ".." for folders, encoded or not. */
+function segment(name) {
+  if (name === "." || name === "..") {
+    throw new Problem(0, { code: "unreachable_name", detail: `a browser can't ask for the name “${name}”` });
+  }
+  return encodeURIComponent(name);
+}

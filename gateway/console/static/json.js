@@ -1,0 +1,243 @@
+// JSON that keeps what it read: integers of any size, numbers as they were written, members in their
+// order and under any name. Pure.
+//
+// An object is a Map, an array an Array; text, true, false and null are what they are in JavaScript.
+// A number is a JavaScript number where that is written the same way again, else a NumberText.
+
+/** A number as it stands in the text: 9007199254740993, 1.0, 1e400. */
+export class NumberText {
+  constructor(source) {
+    this.source = source;
+    Object.freeze(this);
+  }
+
+  toString() {
+    return this.source;
+  }
+}
+
+/** What is no JSON, and where: `line` and `column` from 1, `offset` in UTF-16 units from 0. */
+export class JsonError extends Error {
+  constructor(reason, text, offset) {
+    const before = text.slice(0, offset);
+    const line = before.split("\n").length;
+    const column = offset - (before.lastIndexOf("\n") + 1) + 1;
+    super(`line ${line}, column ${column}: ${reason}`);
+    this.name = "JsonError";
+    Object.assign(this, { reason, line, column, offset });
+  }
+}
+
+const DEPTH_MAX = 500;
+const space = /[ \t\n\r]*/y;
+const number = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+const plain = /[^"\\\u0000-\u001f]*/y;
+const escapes = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
+const words = new Map([["t", ["true", true]], ["f", ["false", false]], ["n", ["null", null]]]);
+
+/** The value of `text`. Throws JsonError, also for a member that is there twice. */
+export function parse(text) {
+  return new Parser(text).document();
+}
+
+class Parser {
+  constructor(text) {
+    this.text = text;
+    this.at = 0;
+  }
+
+  document() {
+    const value = this.value(0);
+    if (this.at < this.text.length) this.fail("nothing more is expected here");
+    return value;
+  }
+
+  value(depth) {
+    if (depth > DEPTH_MAX) this.fail(`it is nested deeper than ${DEPTH_MAX}`);
+    this.space();
+    const value = this.bare(depth);
+    this.space();
+    return value;
+  }
+
+  bare(depth) {
+    const first = this.text[this.at];
+    if (first === "{") return this.object(depth);
+    if (first === "[") return this.array(depth);
+    if (first === '"') return this.string();
+    if (words.has(first)) return this.word(...words.get(first));
+    return this.number();
+  }
+
+  object(depth) {
+    const members = new Map();
+    this.at += 1;
+    this.space();
+    if (this.taken("}")) return members;
+    do {
+      this.space();
+      const start = this.at;
+      if (this.text[start] !== '"') this.fail("a member's name in double quotes is expected");
+      const name = this.string();
+      if (members.has(name)) this.fail(`the member ${JSON.stringify(name)} is there twice`, start);
+      this.space();
+      if (!this.taken(":")) this.fail("a colon is expected");
+      members.set(name, this.value(depth + 1));
+    } while (this.taken(","));
+    if (!this.taken("}")) this.fail("a comma or } is expected");
+    return members;
+  }
+
+  array(depth) {
+    const items = [];
+    this.at += 1;
+    this.space();
+    if (this.taken("]")) return items;
+    do items.push(this.value(depth + 1));
+    while (this.taken(","));
+    if (!this.taken("]")) this.fail("a comma or ] is expected");
+    return items;
+  }
+
+  string() {
+    const start = this.at;
+    let found = "";
+    this.at += 1;
+    for (;;) {
+      found += this.match(plain);
+      const next = this.text[this.at];
+      if (next === '"') {
+        this.at += 1;
+        return found;
+      }
+      if (next === undefined) this.fail("this text doesn't end", start);
+      if (next !== "\\") this.fail("a control character must be escaped");
+      found += this.escaped();
+    }
+  }
+
+  escaped() {
+    const letter = this.text[this.at + 1];
+    if (letter === "u") {
+      const digits = this.text.slice(this.at + 2, this.at + 6);
+      if (!/^[0-9a-fA-F]{4}$/.test(digits)) this.fail("four hexadecimal digits are expected");
+      this.at += 6;
+      return String.fromCharCode(Number.parseInt(digits, 16));
+    }
+    if (!Object.hasOwn(escapes, letter ?? "")) this.fail("this is no escape of JSON");
+    this.at += 2;
+    return escapes[letter];
+  }
+
+  number() {
+    const source = this.match(number);
+    if (!source) this.fail(this.at < this.text.length ? "a value is expected" : "it ends too early");
+    return numberOf(source);
+  }
+
+  word(text, value) {
+    if (!this.text.startsWith(text, this.at)) this.fail("a value is expected");
+    this.at += text.length;
+    return value;
+  }
+
+  space() {
+    space.lastIndex = this.at;
+    space.test(this.text);
+    this.at = space.lastIndex;
+  }
+
+  match(expression) {
+    expression.lastIndex = this.at;
+    const found = expression.exec(this.text);
+    if (found) this.at = expression.lastIndex;
+    return found ? found[0] : "";
+  }
+
+  taken(character) {
+    if (this.text[this.at] !== character) return false;
+    this.at += 1;
+    return true;
+  }
+
+  fail(reason, offset = this.at) {
+    throw new JsonError(reason, this.text, offset);
+  }
+}
+
+function numberOf(source) {
+  const value = Number(source);
+  return String(value) === source ? value : new NumberText(source);
+}
+
+/** "object", "array", "text", "number", "boolean" or "null". */
+export function kindOf(value) {
+  if (value === null) return "null";
+  if (value instanceof Map) return "object";
+  if (Array.isArray(value)) return "array";
+  if (typeof value === "string") return "text";
+  return typeof value === "boolean" ? "boolean" : "number";
+}
+
+/** As text: on one line, or (`indent` spaces for each level) readable. */
+export function stringify(value, indent = 0) {
+  const out = [];
+  write(value, indent, "\n", out);
+  return out.join("");
+}
+
+function write(value, indent, lineEnd, out) {
+  if (value instanceof Map) {
+    const members = [...value].map(([name, member]) => [JSON.stringify(name), member]);
+    writeItems("{", members, "}", indent, lineEnd, out);
+  } else if (Array.isArray(value)) {
+    writeItems("[", value.map((item) => [null, item]), "]", indent, lineEnd, out);
+  } else {
+    out.push(value instanceof NumberText ? value.source : JSON.stringify(value));
+  }
+}
+
+function writeItems(open, items, close, indent, lineEnd, out) {
+  const inner = lineEnd + " ".repeat(indent);
+  out.push(open);
+  items.forEach(([name, item], index) => {
+    if (index) out.push(",");
+    if (indent) out.push(inner);
+    if (name !== null) out.push(name, indent ? ": " : ":");
+    write(item, indent, inner, out);
+  });
+  if (indent && items.length) out.push(lineEnd);
+  out.push(close);
+}
+
+/** Whether two values are the same JSON: numbers by value, members in any order. */
+export function equal(a, b) {
+  if (a === b) return true;
+  const kind = kindOf(a);
+  if (kind !== kindOf(b)) return false;
+  if (kind === "number") return decimal(a) === decimal(b);
+  if (kind === "array") return a.length === b.length && a.every((item, i) => equal(item, b[i]));
+  if (kind !== "object" || a.size !== b.size) return false;
+  return [...a].every(([name, member]) => b.has(name) && equal(member, b.get(name)));
+}
+
+/** A text that is the same for values that are `equal`, and for no others. */
+export function canonical(value) {
+  const kind = kindOf(value);
+  if (kind === "number") return decimal(value);
+  if (kind === "array") return `[${value.map(canonical).join(",")}]`;
+  if (kind !== "object") return JSON.stringify(value);
+  const names = [...value.keys()].sort();
+  return `{${names.map((name) => `${JSON.stringify(name)}:${canonical(value.get(name))}`).join(",")}}`;
+}
+
+/** A number's exact decimal value: its digits without outer zeros, and the exponent of the last. */
+function decimal(value) {
+  const [, sign, whole, fraction = "", exponent = "0"] =
+    /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(String(value));
+  const digits = (whole + fraction).replace(/^0+/, "");
+  const significant = digits.replace(/0+$/, "");
+  if (!significant) return "0";
+  const power = BigInt(exponent) - BigInt(fraction.length) + BigInt(digits.length - significant.length);
+  return `${sign}${significant}e${power}`;
+}

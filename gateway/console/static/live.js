@@ -1,0 +1,55 @@
+// One catalog as it goes on: its latest commits, and those that come, told to whoever shows it.
+
+import { Feed } from "./feed.js";
+
+const SEED = 20;
+const KEPT_MAX = 500;
+
+/** `recent` are its latest commits, oldest first; `state` and `detail` those of the feed. */
+export class LiveCatalog {
+  #listeners = new Set();
+  #feed = null;
+  #stopped = false;
+
+  constructor(api, catalog) {
+    Object.assign(this, { api, catalog, recent: [], state: "connecting", detail: "", floor: 0 });
+  }
+
+  /** Begins to follow; `ready` once everything from here on will be told. Throws Problem. */
+  async start() {
+    const head = await this.api.catalog(this.catalog);
+    this.floor = head?.floor ?? 0;
+    const revision = head?.revision ?? 0;
+    const after = Math.max(this.floor, revision - SEED);
+    const seed = head ? await this.api.commits(this.catalog, { after, limit: SEED }) : [];
+    this.recent = seed;
+    if (this.#stopped) return;
+    const from = seed.at(-1)?.revision ?? revision;
+    this.#feed = new Feed(this.api, this.catalog, from, {
+      onCommits: (commits) => this.#take(commits),
+      onState: (state, detail) => this.#tell({ state, detail }),
+    }).start();
+  }
+
+  stop() {
+    this.#stopped = true;
+    this.#feed?.stop();
+    this.#listeners.clear();
+  }
+
+  /** `listener(commits)` is called for commits and, with none, where the feed's state changed. */
+  listen(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #take(commits) {
+    this.recent = [...this.recent, ...commits].slice(-KEPT_MAX);
+    for (const listener of [...this.#listeners]) listener(commits);
+  }
+
+  #tell(change) {
+    Object.assign(this, change);
+    for (const listener of [...this.#listeners]) listener([]);
+  }
+}

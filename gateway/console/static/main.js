@@ -1,0 +1,128 @@
+// The page as a whole: which view is shown, where in it one is, and the token.
+
+import { Api } from "./api.js";
+import { LiveCatalog } from "./live.js";
+import { button, fill, h, openDialog, problemNote, say } from "./page.js";
+import { hrefOf, parseRoute } from "./routes.js";
+import { CatalogsView } from "./views/catalogs.js";
+import { CatalogView } from "./views/catalog.js";
+import { DocumentView } from "./views/document.js";
+import { askForToken } from "./views/token.js";
+
+const TOKEN = "metadata-gateway-token";
+const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView };
+
+class Console {
+  #view = null;
+  #live = null;
+  #shownHash = null;
+
+  constructor() {
+    this.main = document.getElementById("main");
+    this.state = document.getElementById("state");
+    this.trail = document.getElementById("trail");
+    const token = {
+      get: () => sessionStorage.getItem(TOKEN),
+      set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
+    };
+    this.api = new Api({ token, askForToken: async (problem, refused) => {
+      token.set(await askForToken(problem, refused));
+      this.#showState();
+    } });
+  }
+
+  start() {
+    addEventListener("hashchange", () => this.#follow());
+    addEventListener("beforeunload", (event) => {
+      if (this.#view?.isDirty?.()) event.preventDefault();
+    });
+    document.getElementById("skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      this.main.focus();
+    });
+    this.#follow();
+  }
+
+  /** Show what the address names. An unsent edit is given up only where the person says so. */
+  async #follow() {
+    if (location.hash === this.#shownHash) return;
+    const route = parseRoute(location.hash);
+    if (this.#view?.goTo?.(route)) {
+      this.#shownHash = location.hash;
+      return;
+    }
+    if (this.#view?.isDirty?.() && !(await confirmLeaving())) {
+      history.replaceState(null, "", this.#shownHash || "#/");
+      return;
+    }
+    this.#shownHash = location.hash;
+    this.#show(route);
+  }
+
+  async #show(route) {
+    this.#view?.close?.();
+    this.#follows(route.catalog);
+    this.#showTrail(route);
+    const view = new VIEWS[route.page]({ api: this.api, live: this.#live, route, reopen: () => this.#show(route) });
+    this.#view = view;
+    fill(this.main, h("p", { class: "waiting", role: "status" }, "Reading …"));
+    document.title = [route.key, route.catalog, "Metadata gateway"].filter(Boolean).join(" · ");
+    try {
+      const content = await view.open();
+      if (this.#view !== view) return;
+      fill(this.main, content);
+      const heading = this.main.querySelector("h1");
+      if (heading && !this.main.querySelector("[autofocus]")) heading.focus();
+    } catch (error) {
+      if (this.#view !== view) return;
+      const again = button("Try again", () => this.#show(route));
+      fill(this.main, h("h1", { tabindex: "-1" }, route.key ?? route.catalog ?? "Catalogs"), problemNote(error, again));
+    }
+  }
+
+  #follows(catalog) {
+    if (this.#live?.catalog !== catalog) {
+      this.#live?.stop();
+      this.#live = catalog === null ? null : new LiveCatalog(this.api, catalog);
+      this.#live?.listen((commits) => commits.length || this.#showState());
+      if (this.#live) this.#live.started = this.#live.start();
+      this.#live?.started.catch(() => {}); // whoever awaits it shows it
+    }
+    this.#showState();
+  }
+
+  #showTrail({ catalog, key }) {
+    const places = [["Catalogs", hrefOf({})]];
+    if (catalog !== null) places.push([catalog, hrefOf({ catalog })]);
+    if (key !== null) places.push([key, hrefOf({ catalog, key })]);
+    fill(this.trail, h("ol", {}, places.map(([text, href], index) =>
+      h("li", {}, h("a", { href, "aria-current": index === places.length - 1 ? "page" : null }, text)))));
+  }
+
+  #showState() {
+    const texts = { connecting: "Connecting …", live: "Live", broken: "Connecting again …", ended: "Not live" };
+    const live = this.#live;
+    fill(this.state,
+      live && h("span", { class: `pulse ${live.state}`, title: live.detail || null }, texts[live.state]),
+      this.api.token.get() && button("Forget token", () => this.#forget(), { class: "quiet" }));
+  }
+
+  #forget() {
+    this.api.token.set(null);
+    say("The token is forgotten.");
+    this.#live?.stop();
+    this.#live = null;
+    this.#show(parseRoute(location.hash));
+  }
+}
+
+async function confirmLeaving() {
+  return openDialog("Leave your edit?", (close) => [
+    h("p", {}, "You have changed this document and not sent it."),
+    h("div", { class: "actions" },
+      button("Stay", () => close(null), { autofocus: true, class: "primary" }),
+      button("Discard my edit", () => close(true), { class: "danger" })),
+  ]);
+}
+
+new Console().start();

@@ -1,0 +1,106 @@
+// Building the page. What comes from elsewhere only ever becomes text, never markup.
+
+/**
+ * An element: `h("a", {class: "key", href, onclick}, "text", child)`. `on…` are listeners, true and
+ * false set or leave out an attribute; children that are null or false are left out.
+ */
+export function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) {
+    if (attribute.startsWith("on")) element.addEventListener(attribute.slice(2), value);
+    else if (value === true) element.setAttribute(attribute, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(attribute, value);
+  }
+  element.append(...shown(children));
+  return element;
+}
+
+export function fill(element, ...children) {
+  element.replaceChildren(...shown(children));
+  return element;
+}
+
+const shown = (children) => children.flat(Infinity).filter((child) => child !== null && child !== false && child !== undefined);
+
+let names = 0;
+
+/** An id that no other element has. */
+export const newId = (stem) => `${stem}-${(names += 1)}`;
+
+export const button = (text, onclick, attributes = {}) =>
+  h("button", { type: "button", onclick, ...attributes }, text);
+
+/** Tells whoever listens rather than looks. */
+export function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = "";
+  // The same text twice is told twice only where it went away in between.
+  requestAnimationFrame(() => {
+    place.textContent = text;
+  });
+}
+
+/**
+ * A dialog; `content(close)` gives its children. Resolves to what `close(result)` was called with,
+ * null where it was dismissed. Focus goes to `[autofocus]`, and back to where it was.
+ */
+export function openDialog(title, content, { wide = false, dismissable = true } = {}) {
+  const before = document.activeElement;
+  const titleId = newId("dialog");
+  return new Promise((resolve) => {
+    let result = null;
+    const close = (value = null) => {
+      result = value;
+      dialog.close();
+    };
+    const dialog = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": titleId },
+      h("h2", { id: titleId }, title), content(close));
+    dialog.addEventListener("cancel", (event) => dismissable || event.preventDefault());
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      if (before?.isConnected) before.focus();
+      resolve(result);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+export function field(label, control, hint = null) {
+  const id = (control.id ||= newId("field"));
+  const hintId = hint ? newId("hint") : null;
+  if (hintId) control.setAttribute("aria-describedby", hintId);
+  return h("div", { class: "field" }, h("label", { for: id }, label), control,
+    hint && h("p", { class: "hint", id: hintId }, hint));
+}
+
+/** What went wrong, readably. */
+export function problemNote(error, ...more) {
+  const { code = "", status = 0 } = error;
+  const titles = { 403: "You are not allowed to do this", 404: "It isn't there", 410: "That history is gone" };
+  const refused = status ? "The gateway refused this" : "The gateway can't be reached";
+  const title = titles[status] ?? (code ? refused : "The console has a defect");
+  return h("div", { class: "note bad", role: "alert" },
+    h("p", {}, h("strong", {}, title), code && h("code", { class: "code" }, code)),
+    h("p", {}, error.detail ?? error.message), ...more);
+}
+
+export function time(text) {
+  const moment = new Date(text);
+  const today = moment.toDateString() === new Date().toDateString();
+  const shownAs = moment.toLocaleString(undefined, today
+    ? { timeStyle: "medium" }
+    : { dateStyle: "medium", timeStyle: "short" });
+  return h("time", { datetime: text, title: text }, shownAs);
+}
+
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+/** Calls `act` once things have been quiet for a while. */
+export function settled(act, milliseconds = 150) {
+  let timer = null;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(act, milliseconds);
+  };
+}

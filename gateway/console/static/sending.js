@@ -1,0 +1,49 @@
+// How an edit becomes a request. Pure.
+
+import { ABSENT, applied, edits, patchOf } from "./differences.js";
+import { equal } from "./json.js";
+
+/** What can be required of the state that a write meets, by what it is sent as. */
+export const GUARDS = {
+  patch: {
+    unchanged: "the document is as I saw it",
+    rebase: "what I touch is as I saw it (rebase)",
+    catalog: "nothing in the catalog has changed",
+    tests: "my tests hold, whatever else changed",
+  },
+  put: {
+    unchanged: "the document is as I saw it",
+    catalog: "nothing in the catalog has changed",
+  },
+};
+
+/** The operations that make `base` into `mine`, checked by applying them. */
+export function operationsOf(base, mine, tested) {
+  const operations = patchOf(edits(base, mine), tested);
+  if (base === ABSENT || equal(applied(base, operations), mine)) return operations;
+  return [new Map([["op", "replace"], ["path", ""], ["value", mine]])];
+}
+
+/** `{conditions, query}` for a write of the document `{token}`, known at `seenRevision`. */
+export function requirementsOf(guard, { token }, seenRevision) {
+  if (token === null) return { conditions: { "If-None-Match": "*" }, query: {} };
+  if (guard === "tests") return { conditions: {}, query: {} };
+  const conditions = { "If-Match": `"${token}"` };
+  if (guard === "rebase") conditions.Prefer = "rebase";
+  return { conditions, query: guard === "catalog" ? { resource_version: seenRevision } : {} };
+}
+
+/** A key for each request, the same for the same request: sent again it is not applied again. */
+export class IdempotencyKeys {
+  #last = { content: null, key: null };
+
+  constructor(newKey) {
+    this.newKey = newKey;
+  }
+
+  for(...parts) {
+    const content = JSON.stringify(parts);
+    if (content !== this.#last.content) this.#last = { content, key: this.newKey() };
+    return this.#last.key;
+  }
+}

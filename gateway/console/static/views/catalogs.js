@@ -1,0 +1,53 @@
+// All catalogs: search by prefix, page by page.
+
+import { button, field, fill, h, problemNote, say, settled, time } from "../page.js";
+import { hrefOf } from "../routes.js";
+import { createDocument } from "./create.js";
+import { Pages, moveByArrows } from "./pages.js";
+
+export class CatalogsView {
+  constructor({ api, route }) {
+    Object.assign(this, { api, prefix: route.prefix ?? "" });
+    this.pages = new Pages((after) => this.#read(after), () => this.#show());
+  }
+
+  async open() {
+    await this.pages.first();
+    const search = h("input", { type: "search", value: this.prefix, autocomplete: "off", spellcheck: "false" });
+    search.addEventListener("input", settled(() => this.#search(search.value)));
+    this.list = h("div", {});
+    this.#show();
+    return h("div", { class: "column" },
+      h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Catalogs"),
+        button("New document", () => createDocument(this.api, { catalog: "" }))),
+      h("div", { class: "tools" }, field("Names that begin with", search)), this.list);
+  }
+
+  #read(after) {
+    return this.api.catalogs({ prefix: this.prefix, after }).then(({ catalogs, next }) => ({ rows: catalogs, next }));
+  }
+
+  async #search(prefix) {
+    this.prefix = prefix;
+    history.replaceState(null, "", hrefOf({ prefix }));
+    try {
+      await this.pages.first();
+      say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : "No catalog begins so.");
+    } catch (error) {
+      fill(this.list, problemNote(error));
+    }
+  }
+
+  #show() {
+    if (!this.list) return;
+    const { rows } = this.pages;
+    const list = h("ul", { class: "rows catalogs" }, rows.map(({ catalog, revision, time: when }) =>
+      h("li", {}, h("a", { class: "row", href: hrefOf({ catalog }) },
+        h("span", { class: "mono name" }, catalog),
+        h("span", { class: "muted" }, `revision ${revision}`), h("span", { class: "muted when" }, time(when))))));
+    moveByArrows(list);
+    fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.prefix
+      ? "No catalog begins so."
+      : "There is no catalog yet. The first document makes one."), this.pages.controls("catalogs"));
+  }
+}

@@ -1,0 +1,60 @@
+// Differences between two values, readably: by pointer, what was there and what is.
+
+import { ABSENT, footprint } from "../differences.js";
+import { kindOf, stringify } from "../json.js";
+import { button, h, plural } from "../page.js";
+import { pointerOf } from "../pointers.js";
+
+const SHOWN = 100;
+const SHORT = 80;
+const TALL = 12;
+
+/**
+ * The list of `edits` (see differences.js); `more(edit)` may add something to each, `root` is what
+ * the whole value is called.
+ */
+export function changeList(edits, { more = () => null, root = "the whole document", count = SHOWN } = {}) {
+  if (!edits.length) return h("p", { class: "muted" }, "There is no difference.");
+  const list = h("ul", { class: "changes" }, edits.slice(0, count).map((edit) => item(edit, more, root)));
+  const left = edits.length - count;
+  if (left <= 0) return list;
+  const shown = h("div", {}, list, button(`Show ${left} more`, () =>
+    shown.replaceWith(changeList(edits, { more, root, count: edits.length }))));
+  return shown;
+}
+
+/** "3 changes: 1 added, 2 changed"; "1 place changed"; "no change". */
+export function summaryOf(edits) {
+  const counts = ["added", "changed", "removed"]
+    .map((kind) => [edits.filter((edit) => edit.kind === kind).length, kind])
+    .filter(([number]) => number);
+  if (counts.length < 2) return edits.length ? `${plural(edits.length, "place")} ${edits[0].kind}` : "no change";
+  return `${plural(edits.length, "change")}: ${counts.map((each) => each.join(" ")).join(", ")}`;
+}
+
+function item(edit, more, root) {
+  const { kind, from, before, after } = edit;
+  const whole = edit.array !== null && footprint(edit).length < from.length;
+  return h("li", { class: kind },
+    h("p", { class: "place" },
+      h("span", { class: "kind" }, kind), " ",
+      from.length ? h("code", {}, pointerOf(from)) : h("span", {}, root),
+      whole && h("span", { class: "muted small" }, ` in ${pointerOf(edit.array) || "the list"}, whose items moved`),
+      more(edit)),
+    h("div", { class: "values" },
+      before !== ABSENT && h("del", { "aria-label": "before" }, valueOf(before)),
+      after !== ABSENT && h("ins", { "aria-label": "after" }, valueOf(after))));
+}
+
+/** A value, on one line where it is short, folded where it is long. */
+export function valueOf(value) {
+  if (value === ABSENT) return h("span", { class: "muted" }, "not there");
+  const line = stringify(value);
+  if (line.length <= SHORT) return h("code", { class: `value ${kindOf(value)}` }, line);
+  const text = stringify(value, 2);
+  const lines = text.split("\n");
+  if (lines.length <= TALL && text.length < 2000) return h("pre", {}, text);
+  const about = { object: () => plural(value.size, "member"), array: () => plural(value.length, "item") };
+  const title = about[kindOf(value)]?.() ?? `${line.slice(0, SHORT)}… (${line.length} characters)`;
+  return h("details", {}, h("summary", {}, title), h("pre", { tabindex: "0" }, text));
+}

@@ -1,0 +1,146 @@
+// One document: as a tree, as text, its attributes, its history, and the editor; and above all of
+// them, whether what they show is stale.
+
+import { DocumentModel } from "../document_model.js";
+import { didTo } from "../concerns.js";
+import { stringify } from "../json.js";
+import { button, fill, h, say, time } from "../page.js";
+import { hrefOf } from "../routes.js";
+import { deleteDocument } from "./delete.js";
+import { EditorView } from "./editor.js";
+import { HistoryView } from "./history.js";
+import { LivePanel } from "./live_panel.js";
+import { StalePanel } from "./stale.js";
+import { tree } from "./tree.js";
+
+const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit" };
+
+export class DocumentView {
+  constructor({ api, live, route, reopen }) {
+    Object.assign(this, { api, live, route, reopen, catalog: route.catalog, key: route.key });
+    this.model = new DocumentModel(api, live, route.key);
+  }
+
+  async open() {
+    await this.model.open();
+    this.editor = new EditorView(this.model, {
+      sent: (text) => this.#sent(text),
+      refused: (error) => this.stale.refused(error),
+      changed: () => this.stale.update(),
+    });
+    this.stale = new StalePanel(this.model, this.editor, { goTo: (tab) => this.#open(tab), say });
+    this.panel = new LivePanel(this.live, { key: this.key, count: 10 });
+    const ended = this.model.listen(() => this.#update());
+    this.close = () => {
+      ended();
+      this.panel.close();
+      this.model.close();
+    };
+    this.facts = h("div", { class: "facts" });
+    this.tabs = h("nav", { class: "tabs", "aria-label": "Views of the document" });
+    this.body = h("div", { class: "body" });
+    this.remove = button("Delete …", () => deleteDocument(this.model), { class: "danger" });
+    this.#showTab(this.route);
+    this.#update();
+    return h("div", { class: "stack" },
+      h("div", { class: "column" },
+        h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.key), this.remove),
+        this.facts, this.stale.element, this.tabs, this.body),
+      this.panel.element);
+  }
+
+  isDirty() {
+    return Boolean(this.editor?.isDirty());
+  }
+
+  /** Whether `route` is a part of this view, which is shown then. */
+  goTo(route) {
+    if (route.catalog !== this.catalog || route.key !== this.key || !this.body) return false;
+    this.#showTab(route);
+    this.tabs.querySelector("[aria-current]")?.focus();
+    return true;
+  }
+
+  #open(tab) {
+    const target = hrefOf({ catalog: this.catalog, key: this.key, tab });
+    if (location.hash !== target) location.hash = target;
+  }
+
+  #showTab(route) {
+    this.route = route;
+    this.tab = TABS[route.tab] ? route.tab : "tree";
+    const { catalog, key } = this;
+    fill(this.tabs, Object.entries(TABS).map(([tab, text]) => h("a", {
+      href: hrefOf({ catalog, key, tab: tab === "tree" ? null : tab }), "aria-current": tab === this.tab ? "page" : null,
+    }, text)));
+    this.shownToken = undefined;
+    this.#showBody();
+  }
+
+  #update() {
+    this.#showFacts();
+    this.stale.update();
+    this.remove.hidden = !this.model.isThere;
+    this.editor.update();
+    this.#showBody();
+  }
+
+  /** Drawn again only where another state is shown, so that nobody loses their place in it. */
+  #showBody() {
+    const { shown } = this.model;
+    if (this.shownToken === shown.token && this.shownTab === this.tab) return;
+    Object.assign(this, { shownToken: shown.token, shownTab: this.tab });
+    fill(this.body, this.#content(shown));
+  }
+
+  #content(shown) {
+    if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route).element;
+    if (this.tab === "edit") return this.editor.element;
+    if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
+    if (this.tab === "text") return textView(stringify(shown.value, 2));
+    if (this.tab === "tree") return tree(shown.value, this.key);
+    return shown.attributes.size
+      ? tree(shown.attributes, `Attributes of ${this.key}`)
+      : h("p", { class: "empty" }, "It has no attributes.");
+  }
+
+  #showFacts() {
+    const { shown } = this.model;
+    if (!this.model.isThere) {
+      fill(this.facts, h("p", { class: "muted" }, `Not there at revision ${shown.catalogRevision} of the catalog.`));
+      return;
+    }
+    const { commit } = shown;
+    const change = commit?.changes.find(({ key }) => key === this.key);
+    const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+    fill(this.facts, h("dl", {},
+      fact("Revision", `${shown.revision}`),
+      commit && fact(change ? didTo(change, commit.revision) : "changed", time(commit.time)),
+      commit && fact("by", commit.author),
+      fact("Since revision", `${shown.createRevision}`),
+      fact("Token", h("code", {}, shown.token)),
+      fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none")),
+    commit?.message && h("p", { class: "message" }, commit.message));
+  }
+
+  #sent(text) {
+    say(text);
+    this.#open(null);
+    this.stale.note(text);
+  }
+}
+
+function textView(text) {
+  const note = h("span", { class: "muted small", role: "status" });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      note.textContent = "Copied.";
+    } catch {
+      getSelection().selectAllChildren(shown);
+      note.textContent = "Selected; copy it with your browser.";
+    }
+  };
+  const shown = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Text of the document" }, text);
+  return h("div", {}, h("div", { class: "actions" }, button("Copy", copy), note), shown);
+}

@@ -1,0 +1,270 @@
+// The document as JSON text, and beside it what would be sent: the patch that the edit comes to, or
+// the whole document, and on which condition.
+
+import { newIdempotencyKey } from "../api.js";
+import { ABSENT, edits } from "../differences.js";
+import { JsonError, equal, parse, stringify } from "../json.js";
+import { button, field, fill, h, newId, problemNote, settled } from "../page.js";
+import { pointerOf } from "../pointers.js";
+import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
+import { changeList, summaryOf } from "./changes.js";
+
+export class EditorView {
+  #keys = new IdempotencyKeys(newIdempotencyKey);
+  #sending = false;
+
+  /** `sent(text)`, `refused(problem)` and `changed()` are called when these things happened. */
+  constructor(model, { sent, refused, changed }) {
+    Object.assign(this, { model, sent, refused, changed, tested: new Set(), kind: "patch" });
+    this.base = model.shown;
+    this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: "22" });
+    this.fault = h("p", { class: "fault", role: "status", id: newId("fault") });
+    this.preview = h("div", {});
+    this.guard = h("select", { onchange: () => this.#draw() });
+    this.message = h("input", { maxlength: "1000", autocomplete: "off" });
+    this.kinds = h("fieldset", { class: "choice" }, h("legend", {}, "Send"), this.#kind("patch", "the patch"), this.#kind("put", "the whole document"));
+    this.trouble = h("div", {});
+    this.submit = h("button", { type: "submit", class: "primary" }, "Send");
+    this.discard = button("Discard my edit", () => this.#discard());
+    this.#setText(model.shown.value);
+    this.#assemble();
+    this.#draw();
+  }
+
+  #assemble() {
+    const settle = settled(() => this.#read(), 120);
+    this.text.addEventListener("input", () => {
+      this.parsed = undefined;
+      settle();
+    });
+    const submit = (event) => {
+      event.preventDefault();
+      this.#send();
+    };
+    this.element = h("form", { class: "editor", onsubmit: submit, onkeydown: (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+    } },
+    h("div", { class: "field" }, this.#labelled("Content, as JSON"), this.text, this.fault),
+    h("section", { class: "outgoing", "aria-label": "What will be sent" },
+      h("h2", {}, "What will be sent"), this.kinds, this.preview,
+      field("Only if", this.guard), field("Message", this.message, "For the history; optional."), this.trouble,
+      h("div", { class: "actions" }, this.discard, this.submit)));
+    this.text.setAttribute("aria-describedby", this.fault.id);
+  }
+
+  #labelled(text) {
+    this.text.id = newId("source");
+    return h("label", { for: this.text.id }, text);
+  }
+
+  #kind(kind, text) {
+    return h("label", {}, h("input", {
+      type: "radio", name: "kind", value: kind, checked: kind === this.kind,
+      onchange: () => {
+        this.kind = kind;
+        this.#draw();
+      },
+    }), text);
+  }
+
+  /** Whether the text says something else than the document it was made from. */
+  isDirty() {
+    const mine = this.mine();
+    if (mine === undefined) return this.text.value !== this.original;
+    return !(this.base.value !== ABSENT && mine !== ABSENT ? equal(mine, this.base.value) : mine === this.base.value);
+  }
+
+  /** The value that the text says, ABSENT where it is empty, undefined where it is no JSON. */
+  mine() {
+    if (this.parsed === undefined) this.#parse();
+    return this.parsed;
+  }
+
+  /** Another state is shown: without an edit, edit that. */
+  update() {
+    const { shown } = this.model;
+    if (shown === this.base) return;
+    const dirty = this.isDirty();
+    this.base = shown;
+    if (!dirty) this.#setText(shown.value);
+    this.#draw();
+  }
+
+  /** Make `value` the edit, on top of the state that the model shows. */
+  rebase(value) {
+    this.base = this.model.shown;
+    this.#setText(value);
+    this.original = textOf(this.base.value);
+    this.#draw();
+  }
+
+  /** Give the edit up. */
+  reset() {
+    this.base = this.model.shown;
+    this.#setText(this.base.value);
+    fill(this.trouble);
+    this.#draw();
+  }
+
+  #discard() {
+    this.reset();
+    this.changed();
+    this.text.focus();
+  }
+
+  #setText(value) {
+    this.original = this.text.value = textOf(value);
+    this.parsed = undefined;
+    this.tested.clear();
+  }
+
+  #parse() {
+    this.error = null;
+    try {
+      this.parsed = this.text.value.trim() === "" ? ABSENT : parse(this.text.value);
+    } catch (error) {
+      if (!(error instanceof JsonError)) throw error;
+      this.error = error;
+      this.parsed = undefined;
+    }
+  }
+
+  #read() {
+    this.#draw();
+    this.changed();
+  }
+
+  #draw() {
+    const mine = this.mine();
+    fill(this.fault, this.error && `This is no JSON: ${this.error.message}`);
+    this.text.toggleAttribute("aria-invalid", Boolean(this.error));
+    this.#drawGuards();
+    if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text is no JSON."));
+    else fill(this.preview, mine === ABSENT ? null : this.#outgoing(mine));
+    if (mine === ABSENT) fill(this.preview, h("p", { class: "muted" }, this.model.isThere ? "Nothing: to delete the document, use Delete." : "Nothing yet."));
+    this.discard.hidden = !this.isDirty();
+  }
+
+  #drawGuards() {
+    const create = this.base.token === null;
+    if (create) this.kind = "put";
+    for (const input of this.kinds.querySelectorAll("input")) {
+      input.checked = input.value === this.kind;
+      input.disabled = create;
+    }
+    const guards = create ? { unchanged: "there still is no such document" } : GUARDS[this.kind];
+    const chosen = Object.hasOwn(guards, this.guard.value) ? this.guard.value : "unchanged";
+    fill(this.guard, Object.entries(guards).map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+  }
+
+  #outgoing(mine) {
+    const found = edits(this.base.value, mine);
+    if (!found.length) return h("p", { class: "muted" }, "Nothing: the text says what the document says.");
+    this.#keepTests(found);
+    const operations = operationsOf(this.base.value, mine, this.tested);
+    const json = this.kind === "put" ? stringify(mine, 2) : patchText(operations);
+    const title = this.kind === "put" ? "The document" : `The patch: ${operations.length} ${operations.length === 1 ? "operation" : "operations"}`;
+    const folded = h("details", { class: "wire", open: this.wireOpen ?? this.kind === "patch", ontoggle: () => {
+      this.wireOpen = folded.open;
+    } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, json));
+    return [h("p", { class: "muted" }, summaryOf(found)), this.#all(found),
+      changeList(found, { more: (edit) => this.#test(edit) }), folded];
+  }
+
+  /** An edit goes on being tested while its place is. */
+  #keepTests(found) {
+    const pointers = new Set([...this.tested].map((edit) => pointerOf(edit.from)));
+    this.tested = new Set(found.filter((edit) => edit.before !== ABSENT && pointers.has(pointerOf(edit.from))));
+  }
+
+  #all(found) {
+    const testable = found.filter((edit) => edit.before !== ABSENT);
+    if (this.kind === "put" || testable.length < 2) return null;
+    const every = testable.every((edit) => this.tested.has(edit));
+    return checkbox("Test all old values first", every, (on) => {
+      this.tested = new Set(on ? testable : []);
+      this.#redraw("Test all old values first");
+    });
+  }
+
+  #test(edit) {
+    if (this.kind === "put" || edit.before === ABSENT) return null;
+    const place = pointerOf(edit.from) || "the whole document";
+    return checkbox("test first", this.tested.has(edit), (on) => {
+      if (on) this.tested.add(edit);
+      else this.tested.delete(edit);
+      this.#redraw(`Test the old value of ${place} first`);
+    }, `Test the old value of ${place} first`);
+  }
+
+  /** Draw again, and leave the focus on the checkbox that was used. */
+  #redraw(label) {
+    this.#draw();
+    [...this.preview.querySelectorAll("input")].find((each) => each.dataset.label === label)?.focus();
+  }
+
+  async #send() {
+    const mine = this.mine();
+    if (this.#sending) return;
+    if (mine === undefined) return this.text.focus();
+    if (mine === ABSENT || !this.isDirty()) {
+      return fill(this.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
+    }
+    this.#sending = true;
+    this.submit.textContent = "Sending …";
+    fill(this.trouble);
+    try {
+      const answer = await this.model.write(() => this.#request(mine));
+      this.reset();
+      this.message.value = "";
+      this.sent(outcome(answer));
+    } catch (error) {
+      this.#failed(error);
+    } finally {
+      this.#sending = false;
+      this.submit.textContent = "Send";
+    }
+    return undefined;
+  }
+
+  #request(mine) {
+    const { catalog, key, api, seenRevision } = this.model;
+    const { conditions, query } = requirementsOf(this.guard.value, this.base, seenRevision);
+    const text = this.text.value;
+    const message = this.message.value;
+    const idempotencyKey = this.#keys.for(this.kind, text, conditions, query, message, [...this.tested].map((each) => pointerOf(each.from)));
+    const more = { conditions, query, message, idempotencyKey };
+    return this.kind === "put"
+      ? api.put(catalog, key, text, more)
+      : api.patch(catalog, key, operationsOf(this.base.value, mine, this.tested), more);
+  }
+
+  #failed(error) {
+    const isState = [404, 409, 412].includes(error.status);
+    if (isState && this.refused(error)) return;
+    const unsure = error.code === "unreachable" || error.members?.applied === "unknown";
+    fill(this.trouble, problemNote(error,
+      unsure && h("p", {}, "Whether it was applied isn't known. Sent again unchanged, it is applied once at most.")));
+  }
+}
+
+function outcome({ changed, catalogRevision, rebasedFrom }) {
+  if (!changed) return "Nothing was changed: the document said so already.";
+  const onTop = rebasedFrom ? " Your patch was applied on top of what others had changed elsewhere in the document." : "";
+  return `Applied, as revision ${catalogRevision}.${onTop}`;
+}
+
+function checkbox(text, checked, onchange, label = text) {
+  return h("label", { class: "check" },
+    h("input", { type: "checkbox", checked, "aria-label": label === text ? null : label, "data-label": label,
+      onchange: (event) => onchange(event.target.checked) }), text);
+}
+
+function textOf(value) {
+  return value === ABSENT ? "" : stringify(value, 2);
+}
+
+/** One operation to a line. */
+function patchText(operations) {
+  return `[\n${operations.map((each) => `  ${stringify(each)}`).join(",\n")}\n]`;
+}

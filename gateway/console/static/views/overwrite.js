@@ -1,0 +1,53 @@
+// Overwriting knowingly: what others did and would be lost is shown, and confirmed once more.
+
+import { newIdempotencyKey } from "../api.js";
+import { authorsOf } from "../concerns.js";
+import { ABSENT, edits, overlapping } from "../differences.js";
+import { button, fill, h, openDialog, plural, problemNote } from "../page.js";
+import { requirementsOf } from "../sending.js";
+import { changeList } from "./changes.js";
+
+/** The answer to the write; null where it was given up. Throws the Problem where it is stale again. */
+export async function overwriteKnowingly(model, mine, editor) {
+  await model.refresh();
+  const { shown, current } = model;
+  const theirs = edits(shown.value, current.value);
+  const lost = overlapping(theirs, edits(current.value, mine));
+  const send = (message) => model.write(() => model.api.put(model.catalog, model.key, editor.text.value, {
+    // Only what was shown here is overwritten; whatever comes after that makes it stale again.
+    ...requirementsOf("unchanged", current, 0), message, idempotencyKey: newIdempotencyKey(),
+  }));
+  const title = current.value === ABSENT ? "Make the document again?" : `Overwrite revision ${current.revision}?`;
+  const answer = await openDialog(title, (close) => content(model, lost, editor, send, close), { wide: true });
+  if (answer instanceof Error) throw answer;
+  return answer;
+}
+
+function content(model, lost, editor, send, close) {
+  const who = authorsOf(model.commits);
+  const gone = model.current.value === ABSENT;
+  const seen = h("input", { type: "checkbox", required: true });
+  const trouble = h("div", {});
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      close(await send(editor.message.value));
+    } catch (error) {
+      if (error.status === 412) close(error);
+      else fill(trouble, problemNote(error));
+    }
+  };
+  const warning = gone
+    ? `${who} removed this document on purpose or by mistake. It would be there again, with your content and without its attributes.`
+    : lost.length
+      ? `This is what ${who} did and your document would undo (from what is there now to yours):`
+      : `Your document would replace what is there now; nothing that ${who} did would be lost.`;
+  return h("form", { onsubmit: submit }, h("p", {}, warning),
+    !gone && lost.length > 0 && changeList(lost),
+    h("label", { class: "check" }, seen, gone
+      ? `I know that ${who} removed it.`
+      : lost.length ? `I have seen what would be lost (${plural(lost.length, "change")}).` : "I have seen what would be replaced."),
+    trouble,
+    h("div", { class: "actions" }, button("Cancel", () => close(null), { class: "primary", autofocus: true }),
+      h("button", { type: "submit", class: "danger" }, gone ? "Make it again" : "Overwrite")));
+}

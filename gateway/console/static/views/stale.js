@@ -1,0 +1,212 @@
+// What the page says, at once, when the document it shows is not what it was: who changed what, and
+// what one can do about it.
+
+import { authorsOf, verbOf, changeOf, whatItDid } from "../concerns.js";
+import { ABSENT, edits, overlapping } from "../differences.js";
+import { button, fill, h, plural, problemNote, say, time } from "../page.js";
+import { hrefOf } from "../routes.js";
+import { changeList, summaryOf } from "./changes.js";
+import { overwriteKnowingly } from "./overwrite.js";
+import { reapply } from "./rebase.js";
+
+export class StalePanel {
+  #told = null;
+  #refusal = null;
+
+  constructor(model, editor, { goTo }) {
+    Object.assign(this, { model, editor, goTo });
+    // There from the beginning, so that what comes into it is told.
+    this.alert = h("div", { role: "alert" });
+    this.details = h("div", {});
+    this.notes = h("div", { role: "status" });
+    this.panel = h("section", { class: "note stale", "aria-label": "What changed", hidden: true }, this.alert, this.details);
+    this.element = h("div", { class: "news" }, this.notes, this.panel);
+  }
+
+  /** Shown until something else is. */
+  note(text) {
+    fill(this.notes, h("p", { class: "note good" }, text));
+  }
+
+  /** The gateway refused a write. Whether that was for the state it met, which is shown then. */
+  refused(problem) {
+    const { model } = this;
+    const ofCatalog = problem.members?.resource_version !== undefined;
+    if (!model.isStale && !ofCatalog) return false;
+    this.#refusal = { problem, ofCatalog };
+    this.update();
+    this.alert.querySelector("h2")?.focus();
+    return true;
+  }
+
+  update() {
+    const { model } = this;
+    if (!model.isStale && !model.elsewhere.length && !this.#refusal?.ofCatalog) {
+      this.#refusal = null;
+      this.#told = null;
+      this.panel.hidden = true;
+      fill(this.alert);
+      fill(this.details);
+      return;
+    }
+    fill(this.notes);
+    this.panel.hidden = false;
+    const title = model.isStale ? this.#title() : this.#titleElsewhere();
+    // Told again only where there is something new to tell.
+    const latest = [...model.commits, ...model.elsewhere.map(({ commit }) => commit)].at(-1);
+    const news = `${title} ${latest?.revision} ${this.#refusal?.problem.detail}`;
+    if (news !== this.#told) fill(this.alert, h("h2", { tabindex: "-1" }, title), this.#refusalNote());
+    this.#told = news;
+    fill(this.details, model.isStale && this.#whatChanged(), this.#elsewhere());
+  }
+
+  #title() {
+    const { commits, current, shown } = this.model;
+    const doing = this.editor.isDirty() ? "while you were editing it" : "since you opened it";
+    const who = authorsOf(commits);
+    if (current.value === ABSENT && shown.value !== ABSENT) return `${who} removed this document ${doing}`;
+    if (shown.value === ABSENT) return `${who} made this document ${doing}`;
+    if (current.createRevision !== shown.createRevision) return `${who} removed this document and made it again ${doing}`;
+    return `${who} changed this document ${doing}`;
+  }
+
+  #titleElsewhere() {
+    const { elsewhere } = this.model;
+    if (!elsewhere.length) return "Other documents of the catalog changed since you read this one";
+    const commits = elsewhere.map(({ commit }) => commit);
+    return `${authorsOf(commits)} ${whatItDid(commits.at(-1))}, which now speaks of this document`;
+  }
+
+  #refusalNote() {
+    if (!this.#refusal) return null;
+    return h("p", {}, h("strong", {}, "Nothing was applied: "), this.#refusal.problem.detail);
+  }
+
+  #whatChanged() {
+    const { model, editor } = this;
+    const isRead = model.current !== model.shown;
+    const theirs = isRead ? model.theirEdits() : [];
+    const dirty = editor.isDirty();
+    const mine = dirty ? editor.mine() : undefined;
+    const both = new Set(mine === undefined ? [] : overlapping(edits(model.shown.value, mine), theirs));
+    const attributes = edits(model.shown.attributes, model.current.attributes);
+    return [
+      h("ul", { class: "plain" }, model.commits.map((commit) => commitLine(commit, model.key))),
+      theirs.length > 0 && h("p", { class: "muted" }, summaryOf(theirs),
+        both.size > 0 && h("strong", { class: "clash" }, ` ${both.size} where you made changes too`)),
+      theirs.length > 0 && changeList(theirs, { more: (edit) => both.has(edit) && h("span", { class: "clash mark" }, "you changed this too") }),
+      isRead && !theirs.length && !attributes.length && h("p", { class: "muted" }, "Its content is what you see, under another token."),
+      attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })],
+      h("div", { class: "actions" }, dirty ? this.#waysOn(mine) : button("Reload", () => this.#reload(), { class: "primary" })),
+    ];
+  }
+
+  #waysOn(mine) {
+    const gone = this.model.current.value === ABSENT;
+    return [
+      button("Re-apply my edit on top …", () => this.#reapply(mine), { class: "primary", disabled: mine === undefined }),
+      button("Discard my edit and reload", () => this.#reload()),
+      button(gone ? "Make it again with mine …" : "Overwrite with mine …", () => this.#overwrite(mine), { class: "danger", disabled: mine === undefined }),
+      mine === undefined && h("p", { class: "muted small" }, "Your text is no JSON yet; once it is, it can be re-applied."),
+    ];
+  }
+
+  #elsewhere() {
+    const { model } = this;
+    const missed = this.#refusal?.ofCatalog ? model.missed() : [];
+    if (!model.elsewhere.length && !this.#refusal?.ofCatalog) return null;
+    const all = [...new Set([...model.elsewhere.map(({ commit }) => commit), ...missed])];
+    const spoken = new Set(model.elsewhere.flatMap(({ keys }) => keys));
+    return [
+      model.isStale && h("h3", {}, "Elsewhere in the catalog"),
+      elsewhereList(model, all, spoken),
+      h("div", { class: "actions" }, button("I have seen this", () => this.#acknowledge())),
+    ];
+  }
+
+  #acknowledge() {
+    const { resource_version: revision = 0 } = this.#refusal?.problem.members ?? {};
+    this.#refusal = null;
+    this.#told = null;
+    this.model.acknowledge(Math.max(revision, this.model.live.recent.at(-1)?.revision ?? 0));
+    say("Noted. What you send now goes by the state that you have seen.");
+    (this.editor.isDirty() ? this.editor.text : document.querySelector("h1"))?.focus();
+  }
+
+  async #reload() {
+    await this.#trying(async () => {
+      await this.model.adopt();
+      this.editor.reset();
+      this.#done(`Reloaded: revision ${this.model.shown.revision ?? this.model.shown.catalogRevision}.`);
+      document.querySelector("h1")?.focus();
+    });
+  }
+
+  async #reapply(mine) {
+    await this.#trying(async () => {
+      const found = await reapply(this.model, mine);
+      if (!found) return;
+      await this.model.adopt();
+      this.editor.rebase(found.value);
+      this.#done("Your edit is on top of what is there now. Look at what will be sent, and send it.");
+      this.goTo("edit");
+      this.editor.text.focus();
+    });
+  }
+
+  async #overwrite(mine) {
+    await this.#trying(async () => {
+      const answer = await overwriteKnowingly(this.model, mine, this.editor);
+      if (!answer) return;
+      this.editor.reset();
+      this.#done(`Overwritten, as revision ${answer.catalogRevision}.`);
+      this.goTo(null);
+    });
+  }
+
+  async #trying(act) {
+    try {
+      await act();
+    } catch (error) {
+      if (error.status === 412 && this.refused(error)) return;
+      fill(this.notes, problemNote(error));
+    }
+  }
+
+  #done(text) {
+    this.#refusal = null;
+    this.update();
+    this.note(text);
+  }
+}
+
+function commitLine(commit, key) {
+  const change = changeOf(commit, key);
+  return h("li", {}, h("strong", {}, commit.author), ` ${change ? verbOf(change, commit.revision) : "changed"} it, revision ${commit.revision}, `,
+    time(commit.time), commit.message && h("span", { class: "message" }, ` ${commit.message}`));
+}
+
+/** Commits to other documents, with what they did to those in `spoken`, or to all they changed. */
+export function elsewhereList(model, commits, spoken) {
+  return h("ul", { class: "plain" }, commits.slice(-20).map((commit) => h("li", {},
+    h("p", {}, h("strong", {}, commit.author), ` ${whatItDid(commit)}, revision ${commit.revision}, `, time(commit.time),
+      commit.message && h("span", { class: "message" }, ` ${commit.message}`)),
+    commit.changes.filter(({ key }) => key !== null && (!spoken.size || spoken.has(key))).slice(0, 5).map((change) =>
+      h("div", {}, h("p", { class: "place" }, h("a", { class: "mono", href: hrefOf({ catalog: model.catalog, key: change.key }) }, change.key),
+        spoken.has(change.key) && h("span", { class: "clash mark" }, "speaks of this document")),
+      change.patch?.length > 0 && changeList(change.patch.map(editOf)))))),
+  commits.length > 20 && h("li", { class: "muted" }, `and ${plural(commits.length - 20, "earlier commit")}`));
+}
+
+/** An operation of a commit's patch, as far as it is told without the document, as an edit. */
+function editOf(operation) {
+  const kinds = { add: "added", remove: "removed", replace: "changed", move: "changed", copy: "added" };
+  const path = operation.get("path");
+  return {
+    kind: kinds[operation.get("op")] ?? "changed",
+    from: path.split("/").slice(1).map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~")),
+    before: ABSENT,
+    after: operation.has("value") ? operation.get("value") : ABSENT,
+    array: null,
+  };
+}
