@@ -6,10 +6,12 @@ changed follow from the commit, all else is read as the commit's revision had it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gateway.access import Principal
+from gateway.commits.acls import Life, life_of
 from gateway.commits.conditions import Composite, written
 from gateway.commits.drafts import named_keys
 from gateway.commits.errors import CommitError, RevisionCompacted
@@ -52,6 +54,7 @@ _ACTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    by: Principal
     catalog: str
     transaction: Transaction
     prefer: Preferences
@@ -103,7 +106,11 @@ def transaction_answer(gateway: Gateway, asked: Asked, done: Written) -> Answer:
     if asked.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):
-            content["changes"] = [change_shape(each, revision + 1) for each in outcome.changes]
+            content["changes"] = [
+                change_shape(each, revision + 1)
+                for each in outcome.changes
+                if each.key not in states or states[each.key].untold is None
+            ]
     headers += [("Catalog-Revision", str(revision)), ("Attempts", str(attempts))]
     tag = _composite(edits, states)
     if tag and len(tag) <= _ETAG_BYTES_MAX:
@@ -129,17 +136,24 @@ def _states(
     keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
     if isinstance(outcome, Applied) and outcome.replayed:
         return _replayed(gateway, asked, outcome.commit, edits, keys)
-    states = {key: _state(outcome.documents.get(key)) for key in keys}
+    sight = gateway.acls.sight(asked.by, asked.catalog)
+    states = {}
+    for key in keys:
+        document = outcome.documents.get(key)
+        seen = sight is None or document is None or sight.sees(document)
+        states[key] = _state(document, seen=seen)
     if isinstance(outcome, Unchanged):
         for change in outcome.changes:  # of a dry run
-            state = states[change.key]
-            states[change.key] = _State(None, None, state.exists, state.document)
+            states[change.key] = replace(states[change.key], etag=None, revision=None)
     return states
 
 
-def _state(document: Document | None) -> _State:
+def _state(document: Document | None, *, seen: bool) -> _State:
+    """``seen``: whether who asks may read it."""
     if document is None or not document.exists:
         return _State(None, None, False)
+    if not seen:
+        return _State(document.token, document.revision, True, untold="forbidden")
     return _State(document.token, document.revision, True, document)
 
 
@@ -151,18 +165,24 @@ def _replayed(
     got = {each.key for each in edits if isinstance(each.edit, Get)}
     to_read = [key for key in keys if shown or key in got or key not in changes]
     documents: Mapping[str, Document | None] = {}
+    hidden: Collection[Life] = ()
     untold = None
     try:
         if to_read:
             _, documents = gateway.listing.several(asked.catalog, to_read, revision=commit.revision)
+            sight = gateway.acls.sight(asked.by, asked.catalog)
+            if sight is not None:
+                hidden = sight.hidden({life_of(each) for each in documents.values() if each})
     except RevisionCompacted:
         untold = "compacted"
     except CommitError:  # what was committed stays so, whatever can be read of it
-        untold = "unavailable"
+        documents, untold = {}, "unavailable"
     states = {}
     for key in keys:
         if key in documents:
-            states[key] = _state(documents[key])
+            document = documents[key]
+            seen = document is None or life_of(document) not in hidden
+            states[key] = _state(document, seen=seen)
         elif key in changes:
             states[key] = _told_by(changes[key], commit, untold)
         else:

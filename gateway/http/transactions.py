@@ -21,6 +21,8 @@ from gateway.commits.requests import Refused, Request, Unknown, Written
 from gateway.commits.service import Gateway
 from gateway.http import media_types, names
 from gateway.http.answers import Answer
+from gateway.http.audit import decided
+from gateway.http.authors import author_of, header_author
 from gateway.http.bodies import read_body
 from gateway.http.changes_since import what_helps
 from gateway.http.conditions import refuse_all_but_several, write_conditions
@@ -61,7 +63,7 @@ class TransactionRoutes:
             if isinstance(error, _ACTION_ERRORS) and error.action is None:
                 error.action = 0  # a single one isn't counted
             key = request.idempotency.key if request.idempotency else None
-            more = what_helps(self._gateway, catalog, error, key)
+            more = what_helps(self._gateway, request.by, catalog, error, key)
             return problem_answer(error, environ, more)
         return transaction_answer(self._gateway, asked, done)
 
@@ -73,16 +75,19 @@ class TransactionRoutes:
         prefer = preferences(environ)
         key = idempotency_key(environ)
         header_message = commit_message(environ)
+        named = header_author(environ)
         media_types.require_json(environ)
         raw = read_body(environ, self._limits)
         transaction = read_transaction(raw, self._limits, self._gateway.limits.patch)
         message = _message(header_message, transaction)
+        author = author_of(_author(named, transaction), by, catalog)
         idempotency = None
         if key is not None:
             version = query["resource_version"]
-            fingerprint = _fingerprint(catalog, conditions, version, message, transaction)
+            other = author if author != by.name else None
+            fingerprint = _fingerprint(catalog, conditions, version, message, other, transaction)
             idempotency = Idempotency(by.name, key, fingerprint)
-        asked = Asked(catalog, transaction, prefer, query["dry_run"] or transaction.dry_run)
+        asked = Asked(by, catalog, transaction, prefer, query["dry_run"] or transaction.dry_run)
         return asked, self._gateway.request(
             catalog,
             transaction.then,
@@ -93,7 +98,7 @@ class TransactionRoutes:
             resource_version=query["resource_version"],
             size_bytes=len(raw),
             by=by,
-            author=by.name,
+            author=author,
             message=message,
             idempotency=idempotency,
             dry_run=asked.dry_run,
@@ -103,6 +108,7 @@ class TransactionRoutes:
 def _committed(gateway: Gateway, request: Request) -> Written:
     """Raises the CommitError of a transaction that was not applied."""
     done = gateway.commit(request)
+    decided(request.author, request.dry_run, done)
     if isinstance(done.outcome, Unknown):
         raise OutcomeUnknown(done.outcome.commit_id)
     if isinstance(done.outcome, Refused):
@@ -117,14 +123,27 @@ def _message(header: str | None, transaction: Transaction) -> str | None:
     return transaction.message or header
 
 
+def _author(header: str | None, transaction: Transaction) -> str | None:
+    if header is not None and transaction.author is not None and header != transaction.author:
+        detail = "Commit-Author: the body has another 'author'"
+        raise RequestRefused("invalid_header", detail, header="Commit-Author")
+    return transaction.author or header
+
+
 def _fingerprint(
     catalog: str,
     conditions: Conditions,
     resource_version: int | None,
     message: str | None,
+    author: str | None,
     transaction: Transaction,
 ) -> str:
-    """A digest of what was asked, as that of a single write (``gateway.http.writes``)."""
+    """A digest of what was asked, as that of a single write (``gateway.http.writes``).
+
+    ``author`` where the commit names another than who asks.
+    """
     tags = sorted(map(written, conditions.if_match or ()))
     asked = ["transaction", catalog, tags, resource_version, message, transaction.body]
+    if author is not None:
+        asked.append({"author": author})
     return hashlib.sha256(_canonical(asked)).hexdigest()

@@ -1,0 +1,323 @@
+"""Who sees a document that has an acl: listed, not listed, admin, on every route that reads.
+
+What lists leaves out what can't be seen; what is asked for by name is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.access.people import People, Person, people_on
+from tests.http.conftest import problem
+
+ANN_ALONE = {"acl": {"read": ["ann"]}}
+
+
+@pytest.fixture(scope="module")
+def whole(mongodb_uri: str) -> Iterator[People]:
+    with people_on(mongodb_uri) as people:
+        yield people
+
+
+@pytest.fixture
+def people(whole: People) -> People:
+    """1: `k`; 2: `k` is ann's alone; 3: `open`; 4: both at once; 5: `k` alone."""
+    whole.begin()
+    ann = whole("ann")
+    ann.put("k", {"n": 1})
+    ann.put_attributes("k", ANN_ALONE)
+    ann.put("open", {"n": 1})
+    both = [
+        {"action": "patch", "key": key, "patch": [{"op": "replace", "path": "/n", "value": 2}]}
+        for key in ("k", "open")
+    ]
+    ann.transaction(then=both, message="both")
+    ann.put("k", {"n": 3}, Commit_Message="of k", Idempotency_Key="of-k")
+    return whole
+
+
+BY_NAME = [
+    "/documents/k",
+    "/attributes/k",
+    "/documents/k?revision=1",
+    "/documents/k?revision=2",
+    "/attributes/k?revision=4",
+    "/documents/k?at=2999-01-01T00:00:00Z",
+    "/documents?key=k",
+    "/documents?key=open&key=k",
+    "/documents?key=k&revision=1",
+    "/commits?key=k",
+    "/changes?after=0&timeout=1&key=k",
+    "/changes?after=0&timeout=1&key=open&key=k",
+]
+
+
+@pytest.mark.parametrize("path", BY_NAME)
+def test_what_is_asked_for_by_name_is_refused(path: str, people: People) -> None:
+    # A time that is still to come isn't read at: the last commit's is.
+    last = people("root").commits("?after=4")[0]["time"]
+    path = path.replace("2999-01-01T00:00:00Z", last)
+    for name in ("bob", "eve"):
+        refused = problem(people(name).get(path), 403, "forbidden")
+        assert (refused["key"], refused["right"]) == ("k", "read")
+        assert not people(name).send("HEAD", path).get_data()
+    for name in ("ann", "root"):
+        assert people(name).get(path).status_code == 200
+        if "/changes" not in path:
+            assert people(name).send("HEAD", path).status_code == 200
+
+
+def test_a_condition_tells_no_more(people: People) -> None:
+    token = people("ann").get("/documents/k").headers["ETag"]
+    for headers in ({"If_None_Match": token}, {"If_Match": token}, {"If_Match": '"1-00000000"'}):
+        problem(people("bob").get("/documents/k", **headers), 403, "forbidden")
+    assert people("ann").get("/documents/k", If_None_Match=token).status_code == 304
+
+
+def listed(person: Person, query: str = "") -> list[str]:
+    return [each["key"] for each in person.get(f"/documents{query}").get_json()["documents"]]
+
+
+def exported(person: Person, query: str = "") -> list[str]:
+    return list(person.get(f"/export{query}").get_json()["metadata"])
+
+
+@pytest.mark.parametrize("read", [listed, exported])
+def test_lists_leave_out_what_cannot_be_seen(
+    read: Callable[..., list[str]], people: People
+) -> None:
+    for query in ("", "?revision=4", "?prefix=k"):
+        for name in ("ann", "root"):
+            seen = read(people(name), query)
+            assert "k" in seen, (name, query)
+        expected = [] if "prefix" in query else ["open"]
+        assert read(people("eve"), query) == expected
+    assert read(people("eve"), "?revision=1") == [], "the acl as it is now decides"
+    assert read(people("ann"), "?revision=1") == ["k"]
+
+
+def test_a_page_goes_on_behind_what_cannot_be_seen(people: People) -> None:
+    ann, eve = people("ann"), people("eve")
+    for number in range(6):
+        ann.put(f"k{number}", number)
+        if number != 3:
+            ann.put_attributes(f"k{number}", ANN_ALONE)
+    keys: list[str] = []
+    query, pages = "?limit=2", 0
+    while query:
+        page = eve.get(f"/documents{query}").get_json()
+        keys += [each["key"] for each in page["documents"]]
+        more = page["next"]
+        query = f"?limit=2&after={more['after']}&revision={more['revision']}" if more else ""
+        pages += 1
+        assert pages < 10
+    assert keys == ["k3", "open"]
+    assert exported(eve) == ["k3", "open"]
+
+
+def changed(commits: list[Any]) -> list[tuple[int, list[str]]]:
+    return [(c["revision"], [each["key"] for each in c["changes"]]) for c in commits]
+
+
+ALL = [(1, ["k"]), (2, ["k"]), (3, ["open"]), (4, ["k", "open"]), (5, ["k"])]
+SEEN = [(1, []), (2, []), (3, ["open"]), (4, ["open"]), (5, [])]
+
+
+def polled(person: Person, query: str = "") -> list[Any]:
+    answer = person.get(f"/changes?after=0&timeout=1{query}").get_json()
+    assert answer["revision"] >= 4
+    return list(answer["commits"])
+
+
+def streamed(person: Person, query: str = "") -> list[Any]:
+    """What an event stream begins with, up to the last revision that it tells at once."""
+    last = "4" if "key=open" in query else "5"
+    answer = person.get(f"/changes?after=0{query}", Accept="text/event-stream")
+    commits: list[Any] = []
+    try:
+        buffer = ""
+        for piece in answer.response:
+            buffer += piece.decode() if isinstance(piece, bytes) else piece
+            *whole, buffer = buffer.split("\n\n")
+            for event in whole:
+                fields = dict(line.split(": ", 1) for line in event.splitlines())
+                if fields.get("event") == "commit":
+                    commits.append(json.loads(fields["data"]))
+                if fields.get("id") == last:
+                    return commits
+    finally:
+        answer.close()
+    raise AssertionError("the stream ended")
+
+
+@pytest.mark.parametrize("read", [Person.commits, polled, streamed])
+def test_changes_that_cannot_be_seen_are_left_out_of_commits(
+    read: Callable[..., list[Any]], people: People
+) -> None:
+    """Every revision is told: one of which nothing can be seen as one that changes nothing."""
+    for name in ("ann", "root"):
+        assert changed(read(people(name))) == ALL
+    commits = read(people("eve"))
+    assert changed(commits) == SEEN
+    assert [c["author"] for c in commits] == ["ann"] * 5
+    for commit in commits:
+        if commit["revision"] != 3:
+            assert (commit["message"], commit["idempotency_key"]) == (None, None)
+    everything = read(people("root"))
+    assert (everything[4]["message"], everything[4]["idempotency_key"]) == ("of k", "of-k")
+    assert commits[2] == everything[2]
+
+
+@pytest.mark.parametrize("read", [polled, streamed])
+def test_a_selection_is_of_what_can_be_seen(read: Callable[..., list[Any]], people: People) -> None:
+    assert changed(read(people("eve"), "&key=open")) == [(3, ["open"]), (4, ["open"])]
+    assert changed(read(people("eve"), "&prefix=k")) == [], "a bookmark tells how far it came"
+    assert changed(read(people("ann"), "&prefix=k")) == [each for each in ALL if "k" in each[1]]
+
+
+def test_one_commit_is_told_as_a_list_tells_it(people: People) -> None:
+    for revision in range(1, 6):
+        (of_list,) = people("eve").commits(f"?after={revision - 1}&limit=1")
+        assert people("eve").get(f"/commits/{revision}").get_json() == of_list
+
+
+def test_what_became_of_a_request_is_told_to_who_made_it(people: People) -> None:
+    bob = people("bob")
+    people("ann").put_attributes("open", {"acl": {"read": ["ann"]}})
+    assert bob.put("open", {"n": 9}, Idempotency_Key="mine").status_code == 200
+    told = bob.get("/outcomes/mine").get_json()
+    assert (told["applied"], told["changes"], told["idempotency_key"]) == (True, [], "mine")
+    replayed = bob.put("open", {"n": 9}, Idempotency_Key="mine", Prefer="return=representation")
+    assert replayed.headers["Idempotency-Replayed"] == "true"
+    assert "n" not in replayed.get_json()
+    problem(bob.get("/outcomes/of-k"), 404, "outcome_not_found")
+
+
+def test_a_transaction_shows_what_its_author_may_read(people: People) -> None:
+    people("ann").put_attributes("open", {"acl": {"read": ["ann"]}})
+    bob = people("bob")
+    put = {"action": "put", "key": "open", "value": {"n": 9}}
+    shown = {"Prefer": "return=representation", "Idempotency-Key": "t"}
+    for replayed in (None, "true"):
+        answer = bob.send("POST", "/transactions", {"then": [put]}, headers=shown)
+        assert answer.headers.get("Idempotency-Replayed") == replayed
+        (result,) = answer.get_json()["results"]
+        assert result["forbidden"] is True
+        assert "value" not in result
+        assert "attributes" not in result
+    dry = {"action": "put", "key": "open", "value": {"n": 10}}
+    asked = bob.send("POST", "/transactions", {"then": [dry], "dry_run": True})
+    assert asked.get_json()["changed"] is True
+    assert asked.get_json()["changes"] == []
+    own = people("ann").send("POST", "/transactions", {"then": [dry], "dry_run": True})
+    assert [each["key"] for each in own.get_json()["changes"]] == ["open"]
+
+
+def test_a_refusal_tells_of_commits_what_can_be_seen(people: People) -> None:
+    """412: what happened since the client's token, as far as it may know."""
+    stale = people("bob").put("new", 1, If_Match='"@1"')
+    since = problem(stale, 412, "precondition_failed")["changes_since"]
+    assert [[each["key"] for each in c["changes"]] for c in since] == [[], ["open"], ["open"], []]
+    assert {c["message"] for c in since} == {None}
+    people("ann").put_attributes("open", {"acl": {"read": ["ann"]}})
+    of_one = problem(
+        people("bob").put("open", 1, If_Match='"3-00000000"'), 412, "precondition_failed"
+    )
+    assert of_one["changes_since"] == []
+
+
+def test_the_acl_as_it_is_now_decides_about_the_past(people: People) -> None:
+    ann, eve = people("ann"), people("eve")
+    ann.put_attributes("k", {"acl": {"read": ["ann", "e*"]}})
+    assert eve.get("/documents/k?revision=2").get_json() == {"n": 1}
+    assert changed(eve.commits())[:5] == ALL
+    ann.put_attributes("k", ANN_ALONE)
+    problem(eve.get("/documents/k?revision=6"), 403, "forbidden")
+    assert changed(eve.commits())[:5] == SEEN
+
+
+def test_of_a_document_that_is_gone_the_last_acl_decides(people: People) -> None:
+    ann, eve = people("ann"), people("eve")
+    ann.delete("k")
+    problem(eve.get("/documents/k"), 404, "document_not_found")
+    problem(eve.get("/documents/k?revision=1"), 403, "forbidden")
+    problem(eve.get("/commits?key=k"), 403, "forbidden")
+    assert exported(eve, "?revision=5") == ["open"]
+    assert changed(eve.commits()) == [*SEEN, (6, [])]
+    assert ann.get("/documents/k?revision=1").get_json() == {"n": 1}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_who_makes_a_document_anew_does_not_decide_about_the_one_before(
+    at_once: bool, people: People
+) -> None:
+    """Under one key there can be several documents; the acl of each is its own."""
+    ann, bob, eve = people("ann"), people("bob"), people("eve")
+    again = {"action": "put", "key": "k", "value": {"n": 100}}
+    if at_once:
+        assert ann.transaction(then=[{"action": "delete", "key": "k"}, again]).status_code == 200
+    else:
+        ann.delete("k")
+        assert bob.transaction(then=[again]).status_code == 200
+    made = people("root").get("").get_json()["revision"]
+    for person in (bob, eve):
+        assert person.get("/documents/k").get_json() == {"n": 100}
+        assert person.get(f"/documents/k?revision={made}").get_json() == {"n": 100}
+        for revision in range(1, 6):
+            problem(person.get(f"/documents/k?revision={revision}"), 403, "forbidden")
+            assert "k" not in exported(person, f"?revision={revision}")
+            problem(person.get(f"/documents?key=k&revision={revision}"), 403, "forbidden")
+        assert changed(person.commits())[:5] == SEEN
+        assert changed(person.commits())[-1] == (made, ["k"])
+        assert changed(person.commits("?key=k"))[-1] == (made, ["k"])
+    assert ann.get("/documents/k?revision=1").get_json() == {"n": 1}
+    # A third one, closed again, doesn't close the second's successor's past, and so on.
+    bob.delete("k")
+    bob.put("k", {"n": 200})
+    assert eve.get(f"/documents/k?revision={made}").get_json() == {"n": 100}
+    problem(eve.get("/documents/k?revision=5"), 403, "forbidden")
+
+
+def test_compaction_opens_nothing(people: People) -> None:
+    ann, eve, root = people("ann"), people("eve"), people("root")
+    ann.delete("k")
+    people("bob").put("k", {"n": 100})
+    ann.put("open", {"n": 3})
+    assert root.send("POST", "/compactions", {"revision": 5}).status_code == 200
+    problem(eve.get("/documents/k?revision=5"), 403, "forbidden")
+    assert exported(eve, "?revision=5") == ["open"]
+    assert changed(eve.commits("?after=5")) == [(6, []), (7, ["k"]), (8, ["open"])]
+    assert ann.get("/documents/k?revision=5").get_json() == {"n": 3}
+    outcome = ann.get("/outcomes/of-k").get_json()
+    assert outcome["revision"] == 5, "below the floor by now"
+
+
+def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: People) -> None:
+    """As data that is older than acls."""
+    store: Any = people.gateway._store
+    name = f"{people.catalog}\0open"
+    store._on.documents.update_one({"_id": name}, {"$set": {"state.attributes": {"acl": ["ann"]}}})
+    with people_of_another_process(people) as others:
+        problem(others("ann").get("/documents/open"), 403, "forbidden")
+        problem(others("ann").put("open", 1), 403, "forbidden")
+        assert others("root").get("/documents/open").status_code == 200
+        assert others("root").put_attributes("open", {}).status_code == 200
+        assert others("ann").get("/documents/open").status_code == 200
+
+
+def people_of_another_process(people: People) -> Any:
+    from contextlib import nullcontext
+
+    from gateway.commits.runtime import ThreadRuntime
+    from gateway.commits.service import Gateway, ServiceLimits
+    from gateway.http import create_app
+    from tests.access.people import _authenticate
+
+    gateway = Gateway(people.gateway._store, ThreadRuntime(), ServiceLimits())
+    others = People(create_app(gateway, authenticate=_authenticate), gateway)
+    others.catalog = people.catalog
+    return nullcontext(others)

@@ -1,0 +1,289 @@
+"""Who may write a document that has an acl: listed, not listed, admin, on every route that writes.
+
+An acl is checked on the state that is written, so a change of it and a write are in one order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from gateway.access import Grant, Principal, Role
+from gateway.commits.decide import decide
+from gateway.commits.decision import Bounds, View
+from gateway.commits.errors import DocumentForbidden
+from gateway.commits.requests import Applied, EditAttributes, Refused
+from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person, people_on
+from tests.access.test_acl import MALFORMED
+from tests.commits.conftest import Ask, ask, bounds, patch, put  # noqa: F401 - fixtures
+from tests.http.conftest import problem
+
+ANN_ALONE = {"acl": {"read": ["ann"], "write": ["ann"]}, "team": "x"}
+
+
+@pytest.fixture(scope="module")
+def whole(mongodb_uri: str) -> Iterator[People]:
+    with people_on(mongodb_uri) as people:
+        yield people
+
+
+@pytest.fixture
+def people(whole: People) -> People:
+    """`k` is ann's alone; everybody who may write the catalog may write `open`."""
+    whole.begin()
+    ann = whole("ann")
+    ann.put("k", {"n": 1})
+    ann.put_attributes("k", ANN_ALONE)
+    ann.put("open", {"n": 1})
+    return whole
+
+
+def upload(person: Person, **terms: Any) -> TestResponse:
+    """Opens one on `k` and commits it."""
+    opened = person.send("POST", "/uploads", {"key": "k", **terms})
+    if opened.status_code != 201:
+        return opened
+    place = f"/uploads/{opened.get_json()['upload']}"
+    person.send("PUT", f"{place}/parts/1", b'{"n":2}', "application/octet-stream")
+    return person.send("POST", f"{place}/commit")
+
+
+def then(*actions: dict[str, Any], **more: Any) -> Callable[[Person], TestResponse]:
+    return lambda person: person.transaction(then=list(actions), **more)
+
+
+REPLACE = {"op": "replace", "path": "/n", "value": 2}
+WRITES: dict[str, Callable[[Person], TestResponse]] = {
+    "put": lambda p: p.put("k", {"n": 2}),
+    "put_if_match": lambda p: p.put("k", {"n": 2}, If_Match="*"),
+    "patch": lambda p: p.patch("k", REPLACE),
+    "merge": lambda p: p.send("PATCH", "/documents/k", {"n": 2}, MERGE_PATCH),
+    "extended": lambda p: p.send(
+        "PATCH", "/documents/k", {"patch": [{"op": "increment", "path": "/n"}]}, EXTENDED_PATCH
+    ),
+    "delete": lambda p: p.delete("k"),
+    "remove": lambda p: p.patch("k", {"op": "remove", "path": ""}),
+    "put_attributes": lambda p: p.put_attributes("k", {}),
+    "patch_attributes": lambda p: p.send("PATCH", "/attributes/k", {"team": "y"}, MERGE_PATCH),
+    "delete_attributes": lambda p: p.send("DELETE", "/attributes/k"),
+    "dry_run": lambda p: p.send("PUT", "/documents/k?dry_run=true", {"n": 2}),
+    "no_op": lambda p: p.put("k", {"n": 1}),
+    "upload": upload,
+    "upload_if_match": lambda p: upload(p, if_match="*"),
+    "upload_clear": lambda p: upload(p, attributes={"mode": "clear"}),
+    "upload_replace": lambda p: upload(p, attributes={"mode": "replace", "value": {"a": 1}}),
+    "then_put": then({"action": "put", "key": "k", "value": 2}),
+    "then_put_clear": then(
+        {"action": "put", "key": "k", "value": 2, "attributes": {"mode": "clear"}}
+    ),
+    "then_patch": then({"action": "patch", "key": "k", "patch": [REPLACE]}),
+    "then_merge": then({"action": "merge", "key": "k", "value": {"n": 2}}),
+    "then_delete": then({"action": "delete", "key": "k"}),
+    "then_attributes": then({"action": "attributes", "key": "k", "value": {}}),
+    "then_get": then({"action": "get", "key": "k"}),
+    "move_from": then({"action": "move", "from": "k", "to": "moved"}),
+    "second_action": then({"action": "touch"}, {"action": "put", "key": "k", "value": 2}),
+    "after_a_move": then(
+        {"action": "put", "key": "k", "value": 2}, {"action": "move", "from": "k", "to": "moved"}
+    ),
+    "compare_etag": then(compare=[{"key": "k", "etag": "1-00000000"}], **{"else": []}),
+    "compare_absent": then(compare=[{"key": "k", "absent": True}], **{"else": []}),
+    "compare_equals": then(compare=[{"key": "k", "equals": {"n": 1}}]),
+    "compare_test": then(
+        compare=[{"key": "k", "test": [{"op": "test", "path": "/n", "value": 1}]}]
+    ),
+    "else_get": then(
+        compare=[{"key": "open", "absent": True}], **{"else": [{"action": "get", "key": "k"}]}
+    ),
+    "composite": lambda p: p.put("open", 2, If_Match='"k=1-00000000"'),
+}
+
+
+def kept(people: People) -> Any:
+    return people("root").get("/documents?key=k&key=open&key=moved").get_json()
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_who_is_not_listed_writes_nothing_and_who_is_may(name: str, people: People) -> None:
+    before = kept(people)
+    refused = problem(WRITES[name](people("bob")), 403, "forbidden")
+    assert refused["key"] == "k"
+    assert refused["right"] in ("read", "write")
+    assert kept(people) == before
+    for allowed in ("ann", "root"):
+        people.begin()
+        people("ann").put("k", {"n": 1})
+        people("ann").put_attributes("k", ANN_ALONE)
+        people("ann").put("open", {"n": 1})
+        answer = WRITES[name](people(allowed))
+        # The composite's token is stale.
+        assert answer.status_code in ((412,) if name == "composite" else (200, 204)), name
+
+
+def test_the_action_at_fault_is_told(people: People) -> None:
+    bob = people("bob")
+    refused = problem(WRITES["second_action"](bob), 403, "forbidden")
+    assert (refused["action"], refused["right"]) == (1, "write")
+    else_get = problem(WRITES["else_get"](bob), 403, "forbidden")
+    assert (else_get["action"], else_get["branch"], else_get["right"]) == (0, "else", "read")
+
+
+def test_each_line_of_a_bulk_request_is_checked_by_itself(people: People) -> None:
+    lines: list[dict[str, Any]] = [
+        {"op": "put", "key": "k", "value": 2},
+        {"op": "put", "key": "open", "value": 2},
+        {"op": "patch", "key": "k", "patch": [REPLACE]},
+        {"op": "merge", "key": "k", "value": {"n": 2}},
+        {"op": "delete", "key": "k"},
+        {"op": "touch", "key": "k", "if_match": "1-00000000"},
+        {"op": "touch"},
+    ]
+    answers = people("bob").bulk(*({"catalog": people.catalog, **line} for line in lines))
+    assert [answer["status"] for answer in answers] == [403, 200, 403, 403, 403, 403, 200]
+    assert answers[0]["problem"]["key"] == "k"
+    own = people("ann").bulk({"catalog": people.catalog, "op": "put", "key": "k", "value": 2})
+    assert own[0]["status"] == 200
+
+
+def test_to_write_is_not_to_read(people: People) -> None:
+    """Whole values can be written unread; what depends on what is there can't be asked for."""
+    people("ann").put_attributes("k", {"acl": {"read": ["ann"]}})
+    bob = people("bob")
+    assert bob.put("k", {"n": 3}).status_code == 200
+    assert upload(bob, if_match="*").status_code == 200
+    for blind in ("patch", "merge", "extended", "patch_attributes", "then_get", "move_from"):
+        assert problem(WRITES[blind](bob), 403, "forbidden")["right"] == "read", blind
+    shown = bob.put("k", {"n": 4}, Prefer="return=representation")
+    assert shown.get_json()["revision"], "the write's answer, not the document"
+    assert "Preference-Applied" not in shown.headers
+    assert bob.delete("k").status_code == 204
+
+
+def test_to_read_is_not_to_write(people: People) -> None:
+    people("ann").put_attributes("k", {"acl": {"write": ["ann"]}})
+    bob = people("bob")
+    for name, write in WRITES.items():
+        if name == "composite" or name.startswith(("compare", "then_get", "else_get")):
+            assert write(bob).status_code != 403, name
+        else:
+            assert problem(write(bob), 403, "forbidden")["right"] == "write", name
+
+
+def test_an_acl_survives_replaces(people: People) -> None:
+    """Row O3: whatever replaces the content keeps the attributes, and the acl with them."""
+    ann = people("ann")
+    for write in ("put", "merge", "upload", "upload_if_match", "then_put", "then_merge"):
+        assert WRITES[write](ann).status_code == 200, write
+        assert ann.get("/attributes/k").get_json() == ANN_ALONE
+        problem(people("bob").get("/documents/k"), 403, "forbidden")
+    assert WRITES["move_from"](ann).status_code == 200
+    problem(people("bob").get("/documents/moved"), 403, "forbidden")
+    problem(people("bob").put("moved", 1), 403, "forbidden")
+    ann.delete("moved")
+    assert people("bob").put("moved", 1).status_code == 201, "what is made anew has none"
+
+
+def test_a_move_needs_both_ends(people: People) -> None:
+    ann, bob = people("ann"), people("bob")
+    move = {"action": "move", "from": "open", "to": "k"}
+    assert problem(bob.transaction(then=[move]), 403, "forbidden")["key"] == "k"
+    problem(ann.transaction(then=[move]), 409, "target_exists")
+    # Behind a move the acl that came along holds.
+    both: list[dict[str, Any]] = [
+        {"action": "move", "from": "k", "to": "moved"},
+        {"action": "attributes", "key": "moved", "value": {"acl": {"write": ["bob"]}}},
+        {"action": "put", "key": "moved", "value": 1},
+    ]
+    refused = problem(ann.transaction(then=both), 403, "forbidden")
+    assert (refused["key"], refused["action"]) == ("moved", 2)
+
+
+def test_an_acl_is_changed_by_whom_the_old_one_lets_write(people: People) -> None:
+    ann, bob = people("ann"), people("bob")
+    problem(bob.put_attributes("k", {"acl": {"write": ["bob"]}}), 403, "forbidden")
+    assert ann.put_attributes("k", {"acl": {"write": ["bob"]}}).status_code == 200
+    problem(ann.put_attributes("k", {}), 403, "forbidden")
+    assert bob.put("k", 2).status_code == 200
+    assert people("root").put_attributes("k", {}).status_code == 200
+    assert ann.put("k", 3).status_code == 200
+
+
+@pytest.mark.parametrize(("acl", "pointer"), MALFORMED)
+def test_what_is_no_acl_is_refused_wherever_it_is_written(
+    acl: Any, pointer: str, people: People
+) -> None:
+    ann, malformed = people("ann"), {"acl": acl}
+    attributes = {"mode": "replace", "value": malformed}
+    patched = {"patch": [{"op": "add", "path": "/acl", "value": acl}]}
+    for answer in (
+        ann.put_attributes("open", malformed),
+        ann.send("PATCH", "/attributes/open", patched, EXTENDED_PATCH),
+        ann.send("POST", "/uploads", {"key": "open", "attributes": attributes}),
+        ann.transaction(then=[{"action": "attributes", "key": "open", "value": malformed}]),
+        ann.transaction(
+            then=[{"action": "put", "key": "new", "value": 1, "attributes": attributes}]
+        ),
+    ):
+        refused = problem(answer, 422, "invalid_attributes")
+        assert refused["pointer"] == pointer
+    assert ann.get("/attributes/open").get_json() == {}
+
+
+ANN = Principal("ann", (Grant(Role.WRITE, "c"),))
+BOB = Principal("bob", (Grant(Role.WRITE, "c"),))
+
+
+def test_a_batch_has_one_order_of_acl_and_write(ask: Ask, bounds: Bounds) -> None:  # noqa: F811
+    """In one batch, what comes behind a change of the acl is decided by the new one."""
+    requests = [
+        ask(put({"n": 1}), by=ANN),
+        ask(put({"n": 2}), by=BOB),
+        ask(EditAttributes(put({"acl": {"write": ["ann"]}})), by=ANN),
+        ask(put({"n": 3}), by=BOB),
+        ask(patch({"op": "replace", "path": "/n", "value": 4}), by=ANN),
+        ask(EditAttributes(put({"acl": {}})), by=ANN),
+        ask(put({"n": 5}), by=BOB),
+    ]
+    view = View("c", 0, 0, {"k": None, "": None})
+    decision = decide(view, requests, [1] * len(requests), now_us=1, bounds=bounds)
+    assert [isinstance(outcome, Applied) for outcome in decision.outcomes] == [
+        True, True, True, False, True, True, True,
+    ]  # fmt: skip
+    refused = decision.outcomes[3]
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, DocumentForbidden)
+
+
+def test_no_write_slips_through_beside_a_change_of_the_acl(people: People) -> None:
+    """Raced over HTTP: the history has none of bob's writes behind the change that shut him out."""
+    writers = 4
+    ready = threading.Barrier(writers + 1)
+    statuses: list[int] = []
+
+    def write(number: int) -> None:
+        bob = people("bob")
+        ready.wait()
+        for each in range(10):
+            statuses.append(bob.put("open", {"n": 10 * number + each + 100}).status_code)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    ann = people("ann")
+    for n in range(3):
+        ann.patch("open", {"op": "test", "path": "", "value": n})  # a little later
+    assert ann.put_attributes("open", {"acl": {"write": ["ann"]}}).status_code == 200
+    for thread in threads:
+        thread.join(30)
+    assert len(statuses) == 10 * writers
+    assert set(statuses) <= {200, 403}
+    log = people("root").commits("?key=open")
+    shut = next(c["revision"] for c in log if c["changes"][0]["action"] == "attributes")
+    bobs = [commit["revision"] for commit in log if commit["author"] == "bob"]
+    assert len(bobs) == statuses.count(200)
+    assert all(revision < shut for revision in bobs)
