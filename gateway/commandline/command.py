@@ -17,7 +17,7 @@ from .connecting import TokenSource, connection_options, gateway_url, token_sour
 from .output import Output, ReaderGone, error_line
 from .refusals import as_problem, explained
 
-_COMMON: Final = ("url", "token", "token_file", "timeout", "output", "quiet")
+_COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
 # Somebody waits: a gateway that isn't there is told within seconds.
 _RETRY: Final = Retry(sends_max=6, longest_s=2.0)
 
@@ -34,6 +34,7 @@ class Session:
     output: Output
     url: str
     token: TokenSource
+    ca_file: str | None
     timeout_s: float
     json_asked: bool
 
@@ -87,8 +88,12 @@ class ClientCommand(click.Command):
         json_asked = given["output"] == "json"
         timeout_s = given["timeout"]
         try:
-            with Gateway(url, token=token, timeout_s=timeout_s, retry=_RETRY) as gateway:
-                ctx.obj = Session(gateway, output, url, token, timeout_s, json_asked)
+            with Gateway(
+                url, token=token, timeout_s=timeout_s, retry=_RETRY, ca_file=given["ca_file"]
+            ) as gateway:
+                ctx.obj = Session(
+                    gateway, output, url, token, given["ca_file"], timeout_s, json_asked
+                )
                 code = super().invoke(ctx)
         except ReaderGone:
             return exit_codes.DONE

@@ -42,6 +42,12 @@ def _names(ctx: click.Context, ask: Callable[[Gateway], Iterable[str]]) -> list[
     with suppress(ClientError, click.ClickException):
         token = token_source(given, by_flag=True, file_by_flag=True)
         url = gateway_url(ctx.params.get("url") or DEFAULT_URL)
-        with Gateway(url, token=token, timeout_s=_TIMEOUT_S, retry=Retry(sends_max=1)) as gateway:
+        with Gateway(
+            url,
+            token=token,
+            timeout_s=_TIMEOUT_S,
+            retry=Retry(sends_max=1),
+            ca_file=ctx.params.get("ca_file"),
+        ) as gateway:
             return list(islice(ask(gateway), _NAMES_MAX))
     return []

@@ -39,6 +39,13 @@ def connection_options() -> list[click.Parameter]:
             metavar="FILE",
             help="A file that holds the token, read for each request; or GATEWAY_TOKEN_FILE.",
         ),
+        click.Option(
+            ["--ca-file"],
+            envvar="GATEWAY_CA_FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Certificates to trust, where the gateway has TLS; or GATEWAY_CA_FILE.",
+        ),
     ]
 
 

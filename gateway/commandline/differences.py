@@ -50,11 +50,11 @@ def diff(
     of = Subject(session, catalog, key, attributes)
     before, after = _sides(of, first, second)
     if before.value is ABSENT and after.value is ABSENT:
-        raise Missing(f"there is no document {key!r} at {before.name} nor at {after.name}")
+        raise Missing(f"there is no document {key!r} ({before.name}, {after.name})")
     if as_patch:
         session.output.value(operations(before.value, after.value))
         return
-    names = (f"{catalog}/{key} at {before.name}", f"{catalog}/{key} at {after.name}")
+    names = (f"{catalog}/{key} ({before.name})", f"{catalog}/{key} ({after.name})")
     color = session.output.pretty and sys.stdout.isatty()
     session.output.text(readable(before.value, after.value, names, color=color))
 

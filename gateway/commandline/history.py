@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
 
 import click
 
@@ -14,9 +13,6 @@ from patching.client import Catalog, Commit, Gone, NotFound
 from .command import ClientCommand, Session
 from .commit_lines import commit_line
 from .names import CATALOG, KEY, REVISION
-
-# How late a feed that has nothing to tell learns that nobody reads what it tells.
-_POLL_S: Final = 10
 
 
 @click.command("log", cls=ClientCommand)
@@ -91,8 +87,11 @@ def _follow(
     prefix: str,
     limit: int | None,
 ) -> None:
+    # A feed outlives an outage; what is wrong from the beginning is told at once.
+    next(iter(of.commits(after=after, page_size=1)), None)
     session.output.message(f"following {of.name!r} after revision {after}")
-    with of.changes(after, keys=keys, prefix=prefix, poll_s=_POLL_S) as feed:
+    with of.changes(after, keys=keys, prefix=prefix) as feed:
+        session.output.when_reader_goes(feed.close)
         _tell(session, islice(feed, limit))
 
 

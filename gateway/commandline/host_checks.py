@@ -125,7 +125,9 @@ def _diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
 
 
 def _without(uri: str, text: str) -> str:
-    """The driver quotes hosts alone; should it ever quote the whole, that holds a password."""
+    """What the driver says, in short. It quotes hosts alone; should it ever quote the whole, that
+    holds a password."""
+    text = text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
     authority = uri.partition("://")[2]
     secret = authority.rpartition("@")[0]
     return text.replace(secret, "***") if secret else text

@@ -63,7 +63,7 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[Entry]:
         with Path(path).open("rb") as file:
             yield from _entries(file, path, format_, prefix)
     except OSError as error:
-        raise ImportFileError(f"can't read {path!r}: {error.strerror}") from error
+        raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
 
 
 def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterator[Entry]:

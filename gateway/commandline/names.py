@@ -13,7 +13,7 @@ from .values import Kind
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 
-REVISION: Final = click.IntRange(0, 2**63 - 1)
+REVISION: Final = click.IntRange(0)
 
 
 class NameType(Kind):

@@ -6,7 +6,8 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import click
@@ -67,17 +68,21 @@ class Output:
             _close_quietly()
             raise ReaderGone from None
 
-    def require_reader(self) -> None:
-        """ReaderGone where there is a pipe that nobody reads: one needn't write to learn it."""
+    def when_reader_goes(self, act: Callable[[], None]) -> None:
+        """Call ``act``, in a thread, when the other end of the standard output is closed: who has
+        nothing to write wouldn't learn it."""
         try:
-            poller = select.poll()
-            poller.register(sys.stdout.fileno(), 0)  # errors alone, which are always told
-            gone = any(event & select.POLLERR for _, event in poller.poll(0))
-        except (OSError, ValueError):  # not a file of the system's
+            descriptor = sys.stdout.fileno()
+        except (OSError, ValueError):  # nothing of the system's
             return
-        if gone:
-            _close_quietly()
-            raise ReaderGone
+
+        def wait() -> None:
+            poller = select.poll()
+            poller.register(descriptor, 0)  # for errors and hanging up, which are always told
+            poller.poll()
+            act()
+
+        threading.Thread(target=wait, name="reader", daemon=True).start()
 
     def message(self, text: str) -> None:
         """One line on stderr."""

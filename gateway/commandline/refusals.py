@@ -18,7 +18,9 @@ _OBJECT: Final = re.compile(
 def explained(error: ClientError) -> str:
     if isinstance(error, Problem):
         head = f"{error.status} {error.code}: {error.detail}"
-        return "; ".join([head, *_hints(error)])
+        # What the gateway said in its own words already needn't be said again.
+        news = [text for said, text in _hints(error) if not said or said not in error.detail]
+        return "; ".join([head, *news])
     if isinstance(error, RequestError):
         said = _OBJECT.sub("", error.detail)
         unknown = "; it is unknown whether it was applied" if error.applied == "unknown" else ""
@@ -45,73 +47,62 @@ def as_problem(error: ClientError) -> dict[str, Any]:
     }
 
 
-def _hints(error: Problem) -> Iterator[str]:
+def _hints(error: Problem) -> Iterator[tuple[str, str]]:
+    """What helps, each with the part of it that makes it superfluous where it was said; "": none
+    does."""
     problem = error.problem
     if "operation" in problem:
-        yield f"operation {problem['operation']}"
+        yield "", f"operation {problem['operation']}"
     if "action" in problem:
-        branch = " of else" if problem.get("branch") else ""
-        yield f"action {problem['action']}{branch}"
+        yield "", f"action {problem['action']}{' of else' if problem.get('branch') else ''}"
     if "pointer" in problem:
-        yield f"pointer {problem['pointer']!r}"
+        yield "", f"pointer {problem['pointer']!r}"
     yield from _state_hints(problem)
     for name, what in (("errors", _schema_error), ("failed_compares", _compare), ("stale", _stale)):
-        if problem.get(name):
-            yield _listed(map(what, problem[name]), len(problem[name]))
+        for item in problem.get(name, ())[:_LISTED_MAX]:
+            yield what(item)
     if problem.get("overlap"):
-        yield "overlapping pointers " + _listed(
-            map(repr, problem["overlap"]), len(problem["overlap"])
-        )
+        pointers = ", ".join(repr(each) for each in problem["overlap"][:_LISTED_MAX])
+        yield "", f"overlapping pointers {pointers}"
     if "limit" in problem and "maximum" in problem:
-        yield f"the limit {problem['limit']} is {problem['maximum']}"
+        yield "", f"the limit {problem['limit']} is {problem['maximum']}"
     if error.retry_after_s is not None:
-        yield f"try again in {error.retry_after_s:.0f} s"
+        yield "", f"try again in {error.retry_after_s:.0f} s"
     if isinstance(error, NotAuthorized) and error.status == 401:
-        yield "give a token by GATEWAY_TOKEN, GATEWAY_TOKEN_FILE or --token"
+        yield "", "give a token by GATEWAY_TOKEN, GATEWAY_TOKEN_FILE or --token"
 
 
-def _state_hints(problem: Mapping[str, Any]) -> Iterator[str]:
+def _state_hints(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     current = problem.get("current")
     if isinstance(current, Mapping) and "etag" in current:
-        yield f"the current token is {current['etag']}"
-    elif problem.get("code") == "precondition_failed" and "current" in problem:
-        yield "there is no such document"
-    if "resource_version" in problem:
-        yield f"the catalog is at revision {problem['resource_version']}"
+        yield str(current["etag"]), f"the current token is {current['etag']}"
     since = problem.get("changes_since")
     if since:
         last = since[-1]
-        yield (
-            f"{len(since)} commits since, revision {last.get('revision')}"
-            f" by {last.get('author')} the last of them"
-        )
+        commits = "1 commit" if len(since) == 1 else f"{len(since)} commits"
+        author, revision = last.get("author"), last.get("revision")
+        yield "", f"{commits} since, the last by {author} at revision {revision}"
     for name, what in (
+        ("resource_version", "the catalog is at revision"),
         ("oldest_revision", "the oldest revision is"),
         ("head_revision", "the last revision is"),
         ("pinned_revision", "a pin holds revision"),
     ):
         if name in problem:
-            yield f"{what} {problem[name]}"
+            yield f" {problem[name]}", f"{what} {problem[name]}"
 
 
-def _schema_error(item: Mapping[str, Any]) -> str:
-    return f"{item.get('pointer')!r}: {item.get('message')}"
+def _schema_error(item: Mapping[str, Any]) -> tuple[str, str]:
+    return str(item.get("message")), f"{item.get('pointer')!r}: {item.get('message')}"
 
 
-def _compare(item: Mapping[str, Any]) -> str:
+def _compare(item: Mapping[str, Any]) -> tuple[str, str]:
     about = "the catalog" if item.get("key") is None else repr(item["key"])
-    current = item.get("current")
-    token = f" (the current token is {current['etag']})" if isinstance(current, Mapping) else ""
-    return f"compare {item.get('index')} on {about}: {item.get('detail')}{token}"
+    detail = str(item.get("detail"))
+    return detail, f"compare {item.get('index')} on {about}: {detail}"
 
 
-def _stale(item: Mapping[str, Any]) -> str:
+def _stale(item: Mapping[str, Any]) -> tuple[str, str]:
     current = item.get("current")
     there = current.get("etag") if isinstance(current, Mapping) else "absent"
-    return f"{item.get('key')!r} is {there}, not {item.get('expected') or 'absent'}"
-
-
-def _listed(items: Iterator[str], count: int) -> str:
-    shown = [item for _, item in zip(range(_LISTED_MAX), items, strict=False)]
-    more = [f"and {count - _LISTED_MAX} more"] if count > _LISTED_MAX else []
-    return ", ".join([*shown, *more])
+    return str(there), f"{item.get('key')!r} is {there}, not {item.get('expected') or 'absent'}"

@@ -32,7 +32,7 @@ _VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
 
 
 def check_service(session: Session, catalog: str | None) -> Iterator[Finding]:
-    with Transport(session.url, token=session.token) as transport:
+    with Transport(session.url, token=session.token, ca_file=session.ca_file) as transport:
         yield from _url(session)
         begun = time.time()
         try:

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from patching import ABSENT
+from patching.client import ActionResult
+
 from .command import ClientCommand, Session
 from .names import CATALOG
 from .values import JSON
@@ -34,4 +37,13 @@ def transaction(
         del write["message"]  # its own counts then
     with writing(write):
         result = session.gateway.catalog(catalog).transact(transaction, if_match=if_match, **write)
-    session.output.answer({"catalog": catalog, **asdict(result)})
+    results = [_told(each) for each in result.results]
+    session.output.answer({"catalog": catalog, **asdict(result), "results": results})
+
+
+def _told(result: ActionResult) -> dict[str, Any]:
+    """Without a value where it has none, which isn't the value null."""
+    shape = asdict(result)
+    if result.value is ABSENT:
+        del shape["value"], shape["attributes"]
+    return shape

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from environs import FileAwareEnv
-
 from gateway.settings.table import PREFIX, SETTINGS, SettingError, Settings
 
 __all__ = ["DEFAULT", "Resolved", "SettingError", "resolve", "unknown_variables"]
@@ -36,6 +34,9 @@ def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
 
     Raises `SettingError` for the first wrong value, or for values that contradict each other.
     """
+    # Here, since commands that only speak HTTP have these settings in sight and never read them.
+    from environs import FileAwareEnv
+
     environment = FileAwareEnv(prefix=PREFIX, strip_whitespace=True)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
