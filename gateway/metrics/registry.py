@@ -11,6 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway.metrics.shared import Place
 from gateway.metrics.table import METRICS
+from gateway.metrics.values import value_class
 
 _TRIES = 5
 
@@ -21,11 +22,9 @@ class Registry:
     def __init__(self, place: Place | None) -> None:
         self._place = place
         if place is not None:
-            number = place.number
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
             # By place, not by process id: see ``shared``.
-            shared = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
-            values.ValueClass = shared
+            values.ValueClass = value_class(place.number)
         self._own = CollectorRegistry()
         self.counters: Mapping[str, Counter] = {
             each.name: Counter(each.name, each.help, each.labels, registry=self._own)

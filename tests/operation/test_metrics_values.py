@@ -1,0 +1,105 @@
+"""Values are in the file as soon as they are counted, whoever counts and however large it grows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import values
+
+from gateway.commits.meters import WriteEnded
+from gateway.metrics.meters import PrometheusMeters
+from gateway.metrics.registry import Registry
+from gateway.metrics.shared import Place, forget_gauges, shared_directory
+from tests.operation.conftest import samples, value
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # put back in the end
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
+    with shared_directory(tmp_path) as made:
+        yield made
+
+
+def exposed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return samples(registry.exposition().decode())
+
+
+def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Path) -> None:
+    registry = Registry(Place(directory, 0))
+    meters = PrometheusMeters(registry)
+    for number in range(100):
+        meters.request_ended("/first", "GET", 200, 0.001, None)
+        meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
+    assert (directory / "histogram_0.db").stat().st_size > 65536
+    found = exposed(registry)
+    assert value(found, "gateway_request_seconds_count", route="/first") == 100
+    assert value(found, "gateway_request_seconds_count") == 200
+
+
+def test_threads_lose_nothing(directory: Path) -> None:
+    registry = Registry(Place(directory, 0))
+    meters = PrometheusMeters(registry)
+
+    def count() -> None:
+        for _ in range(5000):
+            meters.write_ended(WriteEnded("applied", 1, 1.0, 1.5, None))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = exposed(registry)
+    assert value(found, "gateway_writes_total", outcome="applied") == 20_000
+    assert value(found, "gateway_queue_wait_seconds_sum") == 10_000
+
+
+def _count_and_die(directory: Path) -> None:
+    PrometheusMeters(Registry(Place(directory, 0))).commits_swept(7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
+    directory: Path,
+) -> None:
+    for _ in range(2):
+        worker = multiprocessing.get_context("spawn").Process(
+            target=_count_and_die, args=(directory,)
+        )
+        worker.start()
+        worker.join(60)
+        assert worker.exitcode == -signal.SIGKILL
+    found = exposed(Registry(Place(directory, 1)))
+    assert value(found, "gateway_compaction_commits_total") == 14
+
+
+def test_the_gauges_of_one_that_ended_are_gone_and_its_counters_are_not(directory: Path) -> None:
+    first = Registry(Place(directory, 0))
+    first.gauges["gateway_watchers"].set(5)
+    first.counters["gateway_races_lost_total"].inc()
+    second = Registry(Place(directory, 1))
+    second.gauges["gateway_watchers"].set(2)
+    assert value(exposed(second), "gateway_watchers") == 7
+    forget_gauges(Place(directory, 0))
+    assert value(exposed(second), "gateway_watchers") == 2
+    assert value(exposed(second), "gateway_races_lost_total") == 1
+
+
+def test_directories_of_masters_that_were_killed_are_removed(tmp_path: Path) -> None:
+    abandoned = tmp_path / "gateway-metrics-abandoned"
+    abandoned.mkdir()
+    (abandoned / "owner").touch()
+    being_made = tmp_path / "gateway-metrics-begun"
+    being_made.mkdir()
+    elsewhere = tmp_path / "something-else"
+    elsewhere.mkdir()
+    with shared_directory(tmp_path) as first, shared_directory(tmp_path) as second:
+        assert {*tmp_path.iterdir()} == {first, second, being_made, elsewhere}
+    assert {*tmp_path.iterdir()} == {being_made, elsewhere}
