@@ -21,11 +21,12 @@ from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
 from gateway.store.mongodb import connect
 
-# The last two have an acl's help at the most; nobody lists `bob`.
+# Tests list ann, and wes to write alone; nobody lists bob and eve.
 PEOPLE: Final = {
     "root": Role.ADMIN,
     "ann": Role.WRITE,
     "bob": Role.WRITE,
+    "wes": Role.WRITE,
     "eve": Role.READ,
 }
 JSON_PATCH: Final = "application/json-patch+json"

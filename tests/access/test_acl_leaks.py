@@ -1,0 +1,263 @@
+"""A secret in a protected document appears in nothing that the service tells anybody else.
+
+It is planted wherever a document can hold something, in what it was and is; then everybody else
+asks every route there is, in every way that answers or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.access.people import EXTENDED_PATCH, JSON_PATCH, MERGE_PATCH, People, Person, people_on
+
+SECRET: Final = "Zq7Secret"
+# By endpoint, where to look; what has no catalog in its path is asked as it is.
+READS: Final[dict[str, list[str]]] = {
+    "read_document": [
+        "/documents/k",
+        "/documents/k?revision=1",
+        "/documents/k?revision=4",
+        "/documents/moved",
+        "/documents/gone",
+        "/documents/gone?revision=6",
+        "/documents/reused?revision=8",
+        "/documents/reused",
+    ],
+    "read_attributes": [
+        "/attributes/k",
+        "/attributes/k?revision=3",
+        "/attributes/gone?revision=6",
+        "/attributes/reused?revision=8",
+    ],
+    "read_catalog": [""],
+    "list_documents": [
+        "/documents",
+        "/documents?revision=4",
+        "/documents?revision=8",
+        "/documents?prefix=k",
+        "/documents?key=k",
+        "/documents?key=k&key=open",
+        "/documents?key=gone&revision=6",
+        "/documents?key=reused&revision=8",
+    ],
+    "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
+    "list_commits": ["/commits", "/commits?key=k", "/commits?key=gone", "/commits?key=reused"],
+    "read_commit": [f"/commits/{revision}" for revision in range(1, 14)],
+    "outcome": [f"/outcomes/{SECRET[:-1]}", "/outcomes/mine"],
+    "changes": [
+        "/changes?after=0&timeout=1",
+        "/changes?after=0&timeout=1&key=k",
+        "/changes?after=0&timeout=1&key=reused",
+        "/changes?after=0&timeout=1&prefix=k",
+    ],
+    "read_upload": ["/uploads/{upload}"],
+    "list_pins": ["/pins"],
+    "read_pin": ["/pins/{pin}"],
+    "document_options": [],
+    "attributes_options": [],
+}
+CLOSED: Final = {"acl": {"read": ["ann"], "write": ["ann", "wes"]}, "note": f"{SECRET}-note"}
+
+
+@pytest.fixture(scope="module")
+def people(mongodb_uri: str) -> Iterator[People]:
+    with people_on(mongodb_uri) as people:
+        ann = people("ann")
+        _plant(ann)
+        assert people("bob").put("reused", {"mine": True}).status_code == 201
+        people("ann").put("open", {"n": 1})
+        key = {"Idempotency_Key": "mine"}
+        assert people("wes").put("k", {SECRET: SECRET, "n": 2}, **key).status_code == 200
+        people("root").send(
+            "PUT", "", {"schemas": {"typed/*": {"type": "number"}, "e/*": {"enum": [1]}}}
+        )
+        yield people
+
+
+def _plant(ann: Person) -> None:
+    """Revisions 1 to 10: in `k`, in a document that is gone, and in one that is another's now."""
+    told = {"Commit_Message": f"{SECRET} is in it"}
+    ann.put("k", {SECRET: f"{SECRET}-old"}, **told)
+    ann.put_attributes("k", CLOSED)
+    ann.put("k", {SECRET: SECRET}, Idempotency_Key=f"{SECRET}-key", **told)
+    ann.patch("k", {"op": "add", "path": f"/{SECRET}", "value": [SECRET]}, **told)
+    ann.put("gone", {"n": SECRET})
+    ann.put_attributes("gone", CLOSED)
+    ann.put("reused", SECRET)
+    ann.put_attributes("reused", CLOSED)
+    for key in ("gone", "reused"):
+        assert ann.delete(key).status_code == 204
+
+
+def paths(people: People, endpoint: str, rule: str) -> list[str]:
+    if "catalog>" not in rule:
+        return [rule.replace("<rest:path>", "index.html").replace("<path:path>", "index.html")]
+    assert endpoint in READS, f"nobody looks for secrets at {endpoint}"
+    ann = people("ann")
+    upload = ann.send("POST", "/uploads", {"key": "k"}).get_json()["upload"]
+    raw = f'"{SECRET}"'.encode()
+    ann.send("PUT", f"/uploads/{upload}/parts/1", raw, "application/octet-stream")
+    pin = ann.send("POST", "/pins", {"seconds": 60}).get_json()["pin"]
+    return [path.format(upload=upload, pin=pin) for path in READS[endpoint]]
+
+
+def told(answer: TestResponse) -> str:
+    headers = "".join(f"{name}: {value}\n" for name, value in answer.headers)
+    return f"{answer.status}\n{headers}\n{answer.get_data(as_text=True)}"
+
+
+@pytest.mark.parametrize("name", ["bob", "wes", "eve"])
+def test_no_route_that_reads_tells_the_secret(name: str, people: People) -> None:
+    person = people(name)
+    asked = 0
+    for rule in people.app.url_map.iter_rules():
+        if "GET" not in (rule.methods or ()):
+            continue
+        for path in paths(people, rule.endpoint, rule.rule):
+            answer = person.get(path)
+            assert SECRET not in told(answer), path
+            assert answer.status_code < 500, path
+            asked += 1
+    assert asked > 40
+    assert SECRET in told(people("ann").get("/documents/k")), "it is there"
+
+
+def test_the_event_stream_does_not_tell_it(people: People) -> None:
+    answer = people("eve").get("/changes?after=0", Accept="text/event-stream")
+    pieces = ""
+    try:
+        for piece in answer.response:
+            pieces += piece.decode() if isinstance(piece, bytes) else piece
+            if "\nid: 13\n" in pieces:
+                break
+    finally:
+        answer.close()
+    assert "event: commit" in pieces
+    assert SECRET not in pieces
+
+
+def attempts(guess: str) -> Iterator[tuple[str, str, Any, str]]:
+    """Writes whose answer might depend on the secret: method, path, body, media type."""
+    test = {"op": "test", "path": f"/{guess}", "value": guess}
+    for dry in ("", "?dry_run=true"):
+        for key in ("k", "gone"):
+            for operation in (
+                {"op": "test", "path": f"/{guess}", "value": 0},
+                {"op": "test", "path": "", "value": guess},
+                {"op": "remove", "path": f"/{guess}/9"},
+                {"op": "replace", "path": f"/{guess}", "value": guess},
+            ):
+                yield "PATCH", f"/documents/{key}{dry}", [operation], JSON_PATCH
+            yield "PATCH", f"/documents/{key}{dry}", {guess: guess}, MERGE_PATCH
+            yield "PATCH", f"/attributes/{key}{dry}", {"note": f"{guess}-note"}, MERGE_PATCH
+            yield "PATCH", f"/attributes/{key}{dry}", [{**test, "path": "/note"}], JSON_PATCH
+        for predicate in ("contains", "starts", "ends", "matches"):
+            extended = {"patch": [{"op": predicate, "path": f"/{guess}", "value": guess}]}
+            yield "PATCH", f"/documents/k{dry}", extended, EXTENDED_PATCH
+        for compare in (
+            {"key": "k", "equals": {guess: guess}},
+            {"key": "k", "test": [test]},
+            {"key": "k", "absent": True},
+            {"key": "k", "etag": "1-00000000"},
+        ):
+            yield "POST", f"/transactions{dry}", {"compare": [compare]}, "application/json"
+            asked = {"compare": [compare], "then": [{"action": "touch"}], "else": []}
+            yield "POST", f"/transactions{dry}", asked, "application/json"
+        for action in (
+            {"action": "get", "key": "k"},
+            {"action": "move", "from": "k", "to": "typed/k"},
+            {"action": "move", "from": "k", "to": "e/k"},
+            {"action": "move", "from": "k", "to": "open"},
+            {"action": "patch", "key": "k", "patch": [test]},
+            {"action": "merge", "key": "k", "value": {guess: guess}},
+            {"action": "attributes", "key": "k", "patch": [{**test, "path": "/note"}]},
+        ):
+            asked = {"then": [{"action": "touch"}, action]}
+            yield "POST", f"/transactions{dry}", asked, "application/json"
+
+
+@pytest.mark.parametrize("name", ["bob", "wes"])
+def test_no_write_tells_the_secret_or_whether_it_was_guessed(name: str, people: People) -> None:
+    """`wes` may write it, unread."""
+    person = people(name)
+    wrong = "Zq7Guesse"
+    for right, other in zip(attempts(SECRET), attempts(wrong), strict=True):
+        answers = [_asked(person, *each) for each in (right, other)]
+        statuses = [answer.status_code for answer in answers]
+        said = [
+            _content(answer, guess) for answer, guess in zip(answers, (SECRET, wrong), strict=True)
+        ]
+        assert said[0] == said[1], (right, statuses)
+        assert SECRET not in str(said[0]), right
+        expected = 404 if "/gone" in right[1] else 403
+        assert statuses == [expected, expected], right
+    assert people("ann").get("/documents/k").get_json() == {SECRET: SECRET, "n": 2}
+
+
+@pytest.mark.parametrize("path", ["documents", "attributes"])
+def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: People) -> None:
+    wes = people("wes")
+    value: Any = {"x": 1} if path == "documents" else CLOSED
+    for headers in (
+        {"If-Match": '"1-00000000"'},
+        {"If-None-Match": "*"},
+        {"If-Match": '"1-00000000"', "Prefer": "return=representation"},
+        {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+    ):
+        answer = wes.send("PUT", f"/{path}/k", value, headers=headers)
+        assert answer.status_code == 412
+        assert SECRET not in told(answer)
+        assert "changes_since" not in answer.get_json() or not answer.get_json()["changes_since"]
+    dry = wes.send(
+        "PUT", f"/{path}/k?dry_run=true", value, headers={"Prefer": "return=representation"}
+    )
+    assert dry.status_code == 200
+    assert SECRET not in told(dry)
+    for body in (
+        {"then": [{"action": "put", "key": "k", "value": 1}]},
+        {"then": [{"action": "attributes", "key": "k", "value": CLOSED}]},
+    ):
+        answer = wes.send(
+            "POST",
+            "/transactions?dry_run=true",
+            body,
+            headers={"Prefer": "return=representation"},
+        )
+        assert answer.status_code == 200
+        assert SECRET not in told(answer)
+
+
+def test_bulk_lines_tell_it_neither(people: People) -> None:
+    lines: list[dict[str, Any]] = [
+        {"op": "patch", "patch": [{"op": "test", "path": f"/{SECRET[:-1]}", "value": 0}]},
+        {"op": "patch", "patch": [{"op": "test", "path": "", "value": 0}]},
+        {"op": "merge", "value": {"n": 2}},
+        {"op": "put", "value": 1, "if_match": "1-00000000"},
+        {"op": "touch", "if_match": "1-00000000"},
+    ]
+    whole = [{"catalog": people.catalog, "key": "k", **line} for line in lines]
+    for name in ("bob", "wes"):
+        answers = people(name).bulk(*whole)
+        assert SECRET not in str(answers)
+        expected = [403, 403, 403, 412 if name == "wes" else 403, 403]
+        assert [each["status"] for each in answers] == expected
+
+
+def _asked(person: Person, method: str, path: str, body: Any, media_type: str) -> TestResponse:
+    return person.send(method, path, body, media_type, {"Prefer": "return=representation"})
+
+
+def _content(answer: TestResponse, guess: str) -> Any:
+    """What differs with what is told, and nothing else: not with the guess itself."""
+    content = answer.get_json(silent=True)
+    if isinstance(content, dict):
+        content = {
+            name: value
+            for name, value in content.items()
+            if name not in ("request_id", "commit_id", "revision", "etag", "create_revision")
+        }
+    return answer.status_code, str(content).replace(guess, "GUESS")
