@@ -1,0 +1,82 @@
+"""The examples in the documentation do what the pages say they do."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.examples import check, examples, matches, run
+from tests.docs.pages import Page, pages
+from tests.service import RunningGateway
+
+_SYSTEMS = ("datahub", "hasura", "ozone", "greptimedb", "ignite")
+WITH_EXAMPLES = [page for page in pages() if any("run" in each.marks for each in page.blocks())]
+
+
+@pytest.fixture(scope="module")
+def mongodb_database(mongodb_uri: str) -> Iterator[str]:
+    from pymongo import MongoClient
+
+    name = f"test_{uuid.uuid4().hex}"
+    yield name
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def gateway(mongodb_uri: str, mongodb_database: str) -> Iterator[RunningGateway]:
+    with RunningGateway(mongodb_uri, mongodb_database) as running:
+        yield running
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[page.name for page in WITH_EXAMPLES])
+def test_the_examples_of_a_page(page: Page, gateway: RunningGateway, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("the examples are told with curl, which isn't installed")
+    printed = run(page, gateway.url, tmp_path)
+    for example, said in zip(examples(page), printed, strict=True):
+        check(page, example, said)
+
+
+def test_the_tutorial_and_every_how_to_have_examples() -> None:
+    names = {page.name for page in WITH_EXAMPLES}
+    assert {"docs/tutorial.md", *(f"docs/how-to/{each}.md" for each in _SYSTEMS)} <= names
+
+
+def test_examples_of_different_pages_use_different_catalogs() -> None:
+    """They share a gateway, and are run in any order."""
+    used: dict[str, str] = {}
+    for page in WITH_EXAMPLES:
+        text = "".join(each.block.content for each in examples(page))
+        for catalog in set(_catalogs(text)):
+            assert used.setdefault(catalog, page.name) == page.name, catalog
+
+
+def _catalogs(text: str) -> Iterator[str]:
+    for part in text.split("/v1/catalogs/")[1:]:
+        yield part.split("/")[0].split('"')[0].split()[0].rstrip("'")
+    for part in text.split('.catalog("')[1:]:
+        yield part.split('"')[0]
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "whether"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1, "…": "…"}, {"a": 1, "b": 2}, True),
+        ({"a": 1, "…": "…"}, {"b": 2}, False),
+        ({"a": "…"}, {"a": [1]}, True),
+        ({"a": "x…z"}, {"a": "xyz"}, True),
+        ({"a": "x…z"}, {"a": "xy"}, False),
+        ([1, "…"], [1], False),
+        (True, 1, False),
+    ],
+)
+def test_how_outputs_are_compared(expected: Any, found: Any, whether: bool) -> None:
+    assert matches(expected, found) is whether
