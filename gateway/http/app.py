@@ -13,11 +13,13 @@ from gateway.access.limits import PrincipalLimits
 from gateway.commits.service import Gateway
 from gateway.http.admission import Admission, AdmissionBounds
 from gateway.http.answers import Answer
+from gateway.http.audit import Audit
 from gateway.http.authorization import Authorization
 from gateway.http.bulk import BulkRoutes
 from gateway.http.catalogs import CatalogRoutes
 from gateway.http.changes import ChangesRoutes
 from gateway.http.compactions import CompactionRoutes
+from gateway.http.console import ConsoleRoutes
 from gateway.http.docs_page import DocsPageRoutes
 from gateway.http.documents import DocumentRoutes
 from gateway.http.history import HistoryRoutes
@@ -55,9 +57,11 @@ class _Application(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
     ``begin_stop`` is what the server calls when it stops: answers that wait for something end.
+    ``has_room_for`` it asks before it reads a request, of which it knows the first bytes.
     """
 
     begin_stop: Callable[[], None]
+    has_room_for: Callable[[bytes], bool]
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is None:
@@ -89,6 +93,7 @@ def create_app(
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     observe_routes(app)
     Authorization(authenticate, limits).register(app)
+    Audit().register(app)
     answering: WsgiApplication = app.wsgi_app
     if principal_limits is not None:
         rate_limits = RateLimits(principal_limits)
@@ -109,9 +114,12 @@ def create_app(
     app.begin_stop = changes.stop
     ServiceRoutes(gateway).register(app)
     DocsPageRoutes().register(app)
+    ConsoleRoutes().register(app)
     MetricsRoutes(exposition).register(app)
     app.register_error_handler(Exception, _answer_error)
-    numbered = RequestIds(RawPath(Admission(answering, admission)))
+    admitting = Admission(answering, admission)
+    app.has_room_for = admitting.has_room_for
+    numbered = RequestIds(RawPath(admitting))
     app.wsgi_app = Observation(numbered, observers)  # type: ignore[method-assign]
     return app
 

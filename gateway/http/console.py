@@ -66,6 +66,7 @@ class ConsoleRoutes:
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/console", "console_entry", self.entry, methods=["GET"])
+        app.add_url_rule("/console/", "console", self.file, methods=["GET"])
         app.add_url_rule("/console/<rest:name>", "console", self.file, methods=["GET"])
 
     def entry(self) -> Answer:
@@ -73,11 +74,11 @@ class ConsoleRoutes:
         parameters(flask.request.environ, _NO_PARAMETERS)
         return empty_answer([("Location", "console/"), ("Content-Length", "0")], 308)
 
-    def file(self, name: str) -> Answer:
+    def file(self, name: str = _INDEX) -> Answer:
         """Raises RequestRefused ``route_not_found`` for all but the names that there are."""
         environ = flask.request.environ
         parameters(environ, _NO_PARAMETERS)
-        found = self._files.get(name or _INDEX)
+        found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "the console has no such file")
         headers: HeaderList = [*_HEADERS, ("ETag", f'"{found.tag}"')]

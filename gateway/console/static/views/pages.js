@@ -56,7 +56,7 @@ export class Pages {
     const previous = () => this.#turn(this.#starts.slice(0, -1), this.#counts.slice(0, -1));
     const following = () => this.#turn([...this.#starts, next], [...this.#counts, rows.length]);
     if (this.isFirst && next === null && !this.error) {
-      return rows.length ? h("p", { class: "pages muted" }, `${rows.length} ${what}`) : null;
+      return rows.length ? h("p", { class: "pages muted" }, rows.length === 1 ? "That is all." : `${rows.length} ${what}`) : null;
     }
     return h("nav", { class: "pages", "aria-label": `Pages of ${what}` },
       button("Previous", previous, { disabled: this.isFirst }),
