@@ -208,6 +208,6 @@ class Catalog(Part):
             self._catalog_path + rest,
             terms,
             headers=condition_headers(if_match, False),
-            final=is_final(if_match),
+            final=is_final(if_match, terms.resource_version),
         )
         return parse_catalog_written(self.name, self._calls.send(call, terms.timeout_s))

@@ -192,7 +192,7 @@ class Part:
             body=body,
             headers=headers,
             prefer=("rebase",) if rebase else (),
-            final=is_final(if_match) and not rebase,
+            final=not rebase and is_final(if_match, terms.resource_version, if_absent=if_absent),
         )
         return parse_written(key, self._calls.send(call, terms.timeout_s))
 

@@ -33,6 +33,8 @@ class ExportStream:
             yield from ijson.kvitems(self._response, "metadata", use_float=True)
         except (ijson.JSONError, HTTPError, OSError) as error:
             raise Unreachable(f"the export broke off: {error}", applied="no") from error
+        finally:
+            self.close()
 
     def close(self) -> None:
         self._response.close()

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 # A pin is renewed when a third of it has passed, so that two renewals may fail.
 _RENEWALS: Final = 3
+# Leaving a pin doesn't wait for longer: it expires by itself.
+_TIMEOUT_S: Final = 5.0
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -100,7 +102,7 @@ class Pin:
         self._thread.join()
         call = Call(method="DELETE", path=f"{self._path}/{segment(self.id)}", repeatable=True)
         try:
-            self._calls.send(call, self._seconds / _RENEWALS)
+            self._calls.send(call, min(_TIMEOUT_S, self._seconds))
         except RequestError as failure:
             if not isinstance(failure, NotFound):
                 _log.info("a pin of revision %s is left to expire: %s", self.revision, failure)
@@ -115,7 +117,7 @@ class Pin:
                     "PUT",
                     f"{self._path}/{segment(self.id)}",
                     {"seconds": self._seconds},
-                    timeout_s=pause_s,
+                    timeout_s=min(_TIMEOUT_S, pause_s),
                 )
                 self._renewed_at, self._error = asked_at, None
             except RequestError as error:

@@ -45,7 +45,7 @@ class Settings:
             asked,
             body=encoded(value),
             headers=headers,
-            final=is_final(if_match),
+            final=is_final(if_match, asked.resource_version, if_absent=if_absent),
         )
         return parse_catalog_written(self._catalog, self._calls.send(call, asked.timeout_s))
 

@@ -129,12 +129,14 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
     return {"If-Match": ", ".join(text if text == "*" else f'"{text}"' for text in texts)}
 
 
-def is_final(if_match: Tokens | None) -> bool:
-    """Whether these conditions, once false, are false for good: a token never comes back, but a
-    document that is missing may be made."""
-    if if_match is None:
-        return False
-    return not any(text == "*" or "=" in text for text in token_texts(if_match))
+def is_final(
+    if_match: Tokens | None, resource_version: int | None, *, if_absent: bool = False
+) -> bool:
+    """Whether these conditions, once false, are false for good: a token and a revision never come
+    back, but a document may be made, or deleted."""
+    texts = [] if if_match is None else token_texts(if_match)
+    may_return = if_absent or "*" in texts or any("=absent" in text for text in texts)
+    return not may_return and bool(texts or resource_version is not None)
 
 
 def encoded(value: Any) -> bytes:

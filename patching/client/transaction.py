@@ -184,15 +184,22 @@ def run_transaction(
         terms,
         body=encoded(asked),
         headers={"Content-Type": "application/json", **condition_headers(if_match, False)},
-        final=_is_final(asked, if_match),
+        final=_is_final(asked, if_match, terms.resource_version),
     )
     return parse_transaction(calls.send(call, terms.timeout_s))
 
 
-def _is_final(body: Mapping[str, Any], if_match: Tokens | None) -> bool:
+def _is_final(
+    body: Mapping[str, Any], if_match: Tokens | None, resource_version: int | None
+) -> bool:
+    """See ``is_final``; compares count as conditions."""
     compares = body.get("compare", [])
-    by_token = isinstance(compares, list) and all(
-        isinstance(each, Mapping) and ("etag" in each or "resource_version" in each)
-        for each in compares
-    )
-    return by_token and (if_match is None or is_final(if_match))
+    if not isinstance(compares, list) or not all(map(_names_version, compares)):
+        return False
+    if if_match is None and resource_version is None:
+        return bool(compares)
+    return is_final(if_match, resource_version)
+
+
+def _names_version(compare: object) -> bool:
+    return isinstance(compare, Mapping) and ("etag" in compare or "resource_version" in compare)

@@ -35,7 +35,7 @@ class Update:
     terms: WriteTerms
 
     def run(self, calls: Calls) -> Updated:
-        if "idempotency_key" in self.terms:
+        if self.terms.get("idempotency_key") is not None:
             raise TypeError("an update takes no idempotency_key: it is several requests")
         if self.tries_max < 1:
             raise ValueError("tries_max is at least 1")
@@ -53,7 +53,8 @@ class Update:
                 left_s = max(deadline - retry.clock(), 0.1)
                 return self._result(before, after, self._write(before, after, left_s), tries)
             except PreconditionFailed as error:
-                if error.applied != "no" or not self._is_lost_race(before, error):
+                # The catalog has left that revision for good.
+                if error.applied != "no" or self.terms.get("resource_version") is not None:
                     raise
                 longest_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(tries - 1, 60))
                 pause_s = longest_s * retry.luck()
@@ -90,13 +91,6 @@ class Update:
         if len(operations) > DEFAULT_LIMITS.operations_max:
             operations = diff(before.value, after)
         return self.part.patch(self.key, operations, if_match=before, rebase=self.rebase, **terms)
-
-    def _is_lost_race(self, before: Document | None, error: PreconditionFailed) -> bool:
-        """Whether reading again can help: the document isn't what was read, not that the catalog
-        isn't at the ``resource_version`` that the caller demands."""
-        if self.terms.get("resource_version") is None:
-            return True
-        return error.current_etag != (None if before is None else before.etag)
 
     def _result(
         self,

@@ -1,14 +1,17 @@
-"""A fake gateway, and followers of it that are stopped in the end."""
+"""A fake gateway with followers that are stopped in the end, and a real one with a client."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
-from patching.client import Backoff, Follower
+from patching.client import Backoff, Catalog, Follower, Gateway
 from tests.client.fake_gateway import FakeGateway
+from tests.service import RunningGateway
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 
@@ -34,3 +37,25 @@ def follow(gateway: FakeGateway) -> Iterator[Follow]:
     yield start
     for follower in started:
         follower.stop()
+
+
+@pytest.fixture(scope="module")
+def service(mongodb_uri: str) -> Iterator[RunningGateway]:
+    """A real gateway that the tests of a module share, each with a catalog of its own."""
+    database = f"test_{uuid.uuid4().hex}"
+    with RunningGateway(mongodb_uri, database, workers=1) as running:
+        yield running
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
+
+
+@pytest.fixture
+def connected(service: RunningGateway) -> Iterator[Gateway]:
+    with Gateway(service.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def catalog(connected: Gateway) -> Catalog:
+    """Of a name that has everything that names can have."""
+    return connected.catalog(f"urn:li:(ü,{uuid.uuid4().hex})/%2F ;=")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -17,9 +19,21 @@ EPOCH = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
 
 class Refused(Exception):
-    def __init__(self, status: int, code: str, **members: Any) -> None:
+    def __init__(
+        self, status: int, code: str, retry_after_s: int | None = None, **members: Any
+    ) -> None:
         self.status = status
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
         self.problem = {"status": status, "code": code, "detail": code, "applied": "no", **members}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer with all that it has; ``content`` as bytes goes out as it is."""
+
+    status: int
+    content: Any
+    headers: dict[str, str]
 
 
 class FakeGateway:
@@ -137,7 +151,8 @@ class FakeGateway:
     ) -> None:
         self.stop()
 
-    def answer(self, method: str, url: str, key: str | None, body: Any) -> Any:
+    def answer(self, method: str, url: str, headers: Message, body: Any) -> Any:
+        """What is sent as JSON with 200, or a Reply."""
         parts = urlsplit(url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         route = parts.path.removeprefix("/v1/catalogs/c").strip("/")
@@ -145,7 +160,7 @@ class FakeGateway:
             self.requests.append(f"{method} {route}?{parts.query}")
         self.before(method, route)
         if method == "POST":
-            answer = self._transact(key, body)
+            answer = self._transact(headers.get("Idempotency-Key"), body)
             self.before_answer()
             return answer
         routes = {"": self._read, "export": self._export, "changes": self._changes}
@@ -245,23 +260,32 @@ def _handler(gateway: FakeGateway) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length)) if length else None
-            key = self.headers.get("Idempotency-Key")
             try:
-                answer = gateway.answer(self.command, self.path, key, body)
-                self._send(200, "application/json", answer)
+                answer = gateway.answer(self.command, self.path, self.headers, body)
+                if not isinstance(answer, Reply):
+                    answer = Reply(200, answer, {})
+                self._send(answer, "application/json")
             except Refused as refused:
-                self._send(refused.status, "application/problem+json", refused.problem)
+                reply = Reply(refused.status, refused.problem, refused.headers)
+                self._send(reply, "application/problem+json")
             except ConnectionError:
                 self.close_connection = True  # without an answer
 
-        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+        # the names that http.server calls
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
-        def _send(self, status: int, media_type: str, content: Any) -> None:
-            raw = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", media_type)
-            self.send_header("Content-Length", str(len(raw)))
-            self.send_header("Catalog-Revision", str(gateway.head))
+        def _send(self, reply: Reply, media_type: str) -> None:
+            content = reply.content
+            raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+            headers = {
+                "Content-Type": media_type,
+                "Content-Length": str(len(raw)),
+                "Catalog-Revision": str(gateway.head),
+                **reply.headers,
+            }
+            self.send_response(reply.status)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(raw)
 

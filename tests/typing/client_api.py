@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 from patching import Json
 from patching.client import (
     Appended,
     AppendFailed,
     Backoff,
+    BulkAnswer,
+    Catalog,
+    CatalogHead,
     CatalogRoutes,
+    CatalogState,
+    CatalogWritten,
     Change,
     Commit,
+    CommitSummary,
+    Compaction,
+    Document,
+    Feed,
     Follower,
+    Gateway,
     History,
+    PinState,
     Problem,
     Reload,
     RequestError,
+    Retry,
     RevisionTooOld,
+    Several,
     Snapshot,
     Subscription,
     TransactionResult,
     Transport,
+    Updated,
+    Written,
     append,
 )
 
@@ -77,3 +92,80 @@ def fields(error: Exception) -> object:
 
 def reloaded(reload: Reload) -> int:
     return reload.missed_after + reload.snapshot.revision
+
+
+def documents(catalog: Catalog) -> None:
+    document = catalog.get("k", revision=1, timeout_s=1)
+    assert_type(document, Document)
+    assert_type(document.value, Json)
+    assert_type(catalog.get("k", at=datetime.now(UTC), if_none_match=document), Document)
+    written = catalog.put("k", {"a": [1, None]}, if_match=document, message="m", wait_s=2)
+    assert_type(written, Written)
+    assert_type(written.etag, str | None)
+    catalog.put("k", None, if_absent=True, author="a", idempotency_key="i", dry_run=True)
+    catalog.put("k", 1, if_match=[written, "*", document.etag], resource_version=3)
+    catalog.put("k", 1, if_macth="*")  # type: ignore[call-arg]
+    catalog.put("k", 1, if_match=1)  # type: ignore[arg-type]
+    operations = [{"op": "add", "path": "/a", "value": 1}]
+    assert_type(catalog.patch("k", operations, if_match=written, rebase=True), Written)
+    assert_type(catalog.merge("k", {"a": None}), Written)
+    assert_type(catalog.delete("k", if_match="*", timeout_s=3.5), Written)
+    assert_type(catalog.update("k", lambda now: {**now, "a": 1}, create=True), Updated)
+    assert_type(catalog.attributes.get("k"), Document)
+    assert_type(catalog.documents(prefix="a"), Iterator[Document])
+    several = catalog.several(["a", "b"])
+    assert_type(several, Several)
+    assert_type(several.documents["a"], Document | None)
+    with catalog.export(at="2026-11-21T10:00:00Z") as export:
+        assert_type(export.revision, int)
+        for key, value in export:
+            assert_type((key, value), tuple[str, Any])
+
+
+def together(catalog: Catalog) -> None:
+    transaction = catalog.transaction()
+    transaction.compare("a", etag="1-0").compare("b", absent=True).compare_revision(3)
+    transaction.then.put("a", 1, attributes={}).delete("b").move("c", "d").get("a")
+    transaction.otherwise.nothing()
+    result = transaction.run(if_match=catalog.several(["a"]), message="m")
+    assert_type(result, TransactionResult)
+    assert_type(result.results[0].exists, bool | None)
+
+
+def history(catalog: Catalog) -> None:
+    assert_type(catalog.commits(after=1, key="k"), Iterator[Commit])
+    assert_type(catalog.commit(3), Commit)
+    assert_type(catalog.outcome("key"), Commit | None)
+    with catalog.changes(3, keys=["a"], follow=False) as feed:
+        assert_type(feed, Feed)
+        for commit in feed:
+            assert_type(commit, Commit)
+        assert_type(feed.position, int)
+
+
+def whole(catalog: Catalog) -> None:
+    assert_type(catalog.read(), CatalogState)
+    assert_type(catalog.settings.put({}, if_match=catalog.settings.get()), CatalogWritten)
+    assert_type(catalog.touch(message="m"), CatalogWritten)
+    assert_type(catalog.delete_catalog(resource_version=4), CatalogWritten)
+    with catalog.pin(4, seconds=60, owner="me") as pin:
+        assert_type(pin.revision, int)
+    assert_type(catalog.pins(), list[PinState])
+    assert_type(catalog.compact(3), Compaction)
+    assert_type(catalog.uploads.replace("k", [b"1"], if_absent=True, attributes="clear"), Written)
+
+
+with Gateway(
+    "http://localhost:8080", token="secret", timeout_s=5, retry=Retry(sends_max=3, make_keys=False)
+) as gateway:
+    assert_type(gateway.catalog("c"), Catalog)
+    assert_type(gateway.catalogs(prefix="a"), Iterator[CatalogHead])
+    assert_type(gateway.bulk([{"catalog": "c", "op": "touch"}]), Iterator[BulkAnswer])
+    assert_type(gateway.follower("c", poll_s=3), Follower)
+    assert_type(gateway.is_ready(), bool)
+
+
+def helps(error: Problem) -> None:
+    assert_type(error.current_etag, str | None)
+    assert_type(error.current_revision, int | None)
+    assert_type(error.changes_since, tuple[CommitSummary, ...] | None)
