@@ -1,0 +1,70 @@
+"""Looks that come at the same time share a call, and none is older than who asked for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.shared_looks import SharedLooks
+from gateway.store.contract import Unreachable
+
+
+class Shelf:
+    """What is looked at; the first call waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[set[str]] = []
+        self.value = 0
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.reachable = True
+
+    def look_at(self, names: Collection[str]) -> dict[str, int]:
+        self.calls.append(set(names))
+        value = self.value  # as it is when the call begins
+        if len(self.calls) == 1:
+            self.begun.set()
+            assert self.go_on.wait(30)
+        if not self.reachable:
+            raise Unreachable("x")
+        return {name: value for name in names if name != "missing"}
+
+
+def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
+    eventually: Callable[..., Any],
+) -> None:
+    shelf = Shelf()
+    looks = SharedLooks(shelf.look_at, ThreadRuntime())
+    found: dict[str, dict[str, int]] = {}
+
+    def ask(*names: str) -> threading.Thread:
+        thread = threading.Thread(target=lambda: found.update({names[0]: looks.look(names)}))
+        thread.start()
+        return thread
+
+    threads = [ask("first")]
+    assert shelf.begun.wait(30)
+    shelf.value = 1
+    threads += [ask("a", "missing"), ask("b", "a"), ask("c")]
+    waiting = {"a", "missing", "b", "c"}
+    eventually(lambda: looks._gathering is not None and looks._gathering.names == waiting)
+    shelf.go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert shelf.calls == [{"first"}, waiting]
+    assert found == {"first": {"first": 0}, "a": {"a": 1}, "b": {"b": 1, "a": 1}, "c": {"c": 1}}
+
+
+def test_an_error_is_for_all_who_shared_the_look_and_for_no_one_else() -> None:
+    shelf = Shelf()
+    shelf.go_on.set()
+    shelf.reachable = False
+    looks = SharedLooks(shelf.look_at, ThreadRuntime())
+    with pytest.raises(Unreachable):
+        looks.look(["a"])
+    shelf.reachable = True
+    assert looks.look(["a"]) == {"a": 0}
