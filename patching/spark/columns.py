@@ -14,7 +14,7 @@ from .options import Options
 from .values import Converter, NoJson, converter, encode, raw_json
 
 DELTAS: Final = ("patch", "document", "merge_patch", "delete")
-_TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "message")
+_TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message")
 COLUMNS: Final = ("key", *DELTAS, *(name for name in _TEXTS if name != "key"))
 _OPERATION: Final = ("op", "path", "from", "value")
 _EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
@@ -66,8 +66,6 @@ class Columns:
 
     def _require_known(self, kinds: Mapping[str, types.DataType]) -> None:
         for name in self.names:
-            if name == "author":
-                raise ColumnRefused(name, "the gateway names the author itself; leave it out")
             if name not in COLUMNS:
                 near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"known: {', '.join(COLUMNS)}"
@@ -97,8 +95,9 @@ class Columns:
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
         members = {"catalog": catalog, "key": key, **self._delta(row)}
-        if row.get("if_match") is not None:
-            members["if_match"] = row["if_match"]
+        for name in ("if_match", "author"):
+            if row.get(name) is not None:
+                members[name] = row[name]
         message = _first(row.get("message"), self._options.message)
         if message:
             members["message"] = message

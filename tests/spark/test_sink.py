@@ -140,18 +140,21 @@ def test_structs_and_maps_become_documents(
     }
 
 
-def test_rows_name_catalog_condition_key_and_message(
+def test_rows_name_catalog_condition_key_author_and_message(
     frame: Frame, write: Write, gateway: RunningGateway, catalog: str, routes: CatalogRoutes
 ) -> None:
-    rows = [("k", "1", f"{catalog}-2", "mine", "because"), ("k", "2", None, None, None)]
-    schema = "key string, document string, catalog string, idempotency_key string, message string"
-    write(frame(rows, schema), message="in general")
+    rows = [
+        ("k", "1", f"{catalog}-2", "mine", "ann", "because"),
+        ("k", "2", None, None, None, None),
+    ]
+    texts = ("key", "document", "catalog", "idempotency_key", "author", "message")
+    write(frame(rows, ", ".join(f"{name} string" for name in texts)), message="in general")
     assert documents(routes) == {"k": 2}
     (own,) = routes.commits(after=0).commits
-    assert own.message == "in general"
+    assert (own.author, own.message) == ("anonymous", "in general")
     with Transport(gateway.url) as transport:
         (other,) = CatalogRoutes(transport, f"{catalog}-2").commits(after=0).commits
-    assert (other.message, other.idempotency_key) == ("because", "mine")
+    assert (other.author, other.message, other.idempotency_key) == ("ann", "because", "mine")
 
 
 def test_wrong_columns_are_refused_before_anything_is_sent(

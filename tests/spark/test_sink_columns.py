@@ -40,7 +40,7 @@ def document(**kinds: t.DataType) -> dict[str, t.DataType]:
         ({"document": STRING}, "column 'key': it is missing"),
         ({"key": t.IntegerType(), "document": STRING}, "column 'key': it must be a string"),
         ({"key": STRING, "documnet": STRING}, "column 'documnet': .* nearest is 'document'"),
-        ({"key": STRING, "document": STRING, "author": STRING}, "column 'author'"),
+        ({"key": STRING, "document": STRING, "author": t.LongType()}, "column 'author'"),
         ({"key": STRING, "document": t.LongType()}, "column 'document': .* not bigint"),
         ({"key": STRING, "delete": STRING}, "column 'delete': it must be a boolean"),
         ({"key": STRING, "patch": t.ArrayType(STRING)}, "column 'patch': .* not array<string>"),
