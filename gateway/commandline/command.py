@@ -10,7 +10,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from patching.client import ClientError, Gateway, Part, Retry
+from patching.client import ClientError, Gateway, Part, RequestError, Retry
 
 from . import exit_codes
 from .connecting import TokenSource, connection_options, gateway_url, token_source
@@ -71,6 +71,8 @@ def _options() -> list[click.Parameter]:
 class ClientCommand(click.Command):
     """A command whose callback gets a `Session` first. Its exit code is in `exit_codes`."""
 
+    writes = True
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_options())
@@ -98,11 +100,19 @@ class ClientCommand(click.Command):
         except ReaderGone:
             return exit_codes.DONE
         except ClientError as error:
+            if isinstance(error, RequestError) and not self.writes:
+                error.applied = "no"  # of a request that reads it says nothing
             show_error(error, as_json=json_asked)
             return exit_codes.exit_code(error)
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
         return code if isinstance(code, int) else exit_codes.DONE
+
+
+class ReadCommand(ClientCommand):
+    """One that changes nothing, so that there is no outcome to be unknown."""
+
+    writes = False
 
 
 class Missing(click.ClickException):

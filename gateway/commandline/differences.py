@@ -11,7 +11,7 @@ import click
 from patching import ABSENT, Document
 from patching.client import NotFound
 
-from .command import ClientCommand, Missing, Session
+from .command import Missing, ReadCommand, Session
 from .names import CATALOG, KEY, REVISION
 from .readable_diff import operations, readable
 from .values import JSON
@@ -23,7 +23,7 @@ class Side:
     value: Document
 
 
-@click.command("diff", cls=ClientCommand)
+@click.command("diff", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
 @click.argument("key", type=KEY)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)

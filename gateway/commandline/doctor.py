@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import exit_codes
-from .command import ClientCommand, Session
+from .command import ReadCommand, Session
 from .findings import COLORS, Finding
 from .host_checks import check_host
 from .names import CATALOG
@@ -16,7 +16,7 @@ from .output import printable
 from .service_checks import check_service
 
 
-@click.command("doctor", cls=ClientCommand)
+@click.command("doctor", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG, required=False)
 @click.option("--mongodb-uri", metavar="URI", help="Look at this MongoDB, too. A setting.")
 @click.option("--database", metavar="NAME", help="Its database. A setting.")

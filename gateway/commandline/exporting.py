@@ -14,14 +14,14 @@ import msgspec
 
 from patching.client import Catalog
 
-from .command import ClientCommand, Session
+from .command import ReadCommand, Session
 from .names import CATALOG, require_one_time, time_options
 from .progress import Advance, progress
 
 Write = Callable[[bytes], object]
 
 
-@click.command("export", cls=ClientCommand)
+@click.command("export", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
 @click.option(
     "-o",

@@ -10,12 +10,12 @@ import click
 
 from patching.client import Catalog, Commit, Gone, NotFound
 
-from .command import ClientCommand, Session
+from .command import ReadCommand, Session
 from .commit_lines import commit_line
 from .names import CATALOG, KEY, REVISION
 
 
-@click.command("log", cls=ClientCommand)
+@click.command("log", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
 @click.argument("key", type=KEY, required=False)
 @click.option(
@@ -51,7 +51,7 @@ def log(
     _tell(session, commits)
 
 
-@click.command("watch", cls=ClientCommand)
+@click.command("watch", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
 @click.option("--key", "keys", type=KEY, multiple=True, help="Of this document. Repeatable.")
 @click.option("--prefix", default="", help="Of documents whose keys begin with this.")

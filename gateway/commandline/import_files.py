@@ -75,8 +75,11 @@ def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterat
         if entry.key in seen:
             raise ImportFileError(f"{place}: the key {entry.key!r} came before")
         seen.add(entry.key)
-        if entry.key.startswith(prefix):
-            yield entry
+        if not entry.key.startswith(prefix):
+            continue
+        with _readable(f"{place}, key {entry.key!r}"):
+            msgspec.json.decode(entry.value)  # what is kept as text was only skipped over so far
+        yield entry
 
 
 def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, Entry]]:

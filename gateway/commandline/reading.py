@@ -8,11 +8,11 @@ import click
 
 from patching.client import Document
 
-from .command import ClientCommand, Session
+from .command import ReadCommand, Session
 from .names import CATALOG, KEY, require_one_time, time_options
 
 
-@click.command("get", cls=ClientCommand)
+@click.command("get", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG, required=False)
 @click.argument("key", type=KEY, required=False)
 @time_options

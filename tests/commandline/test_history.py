@@ -1,0 +1,106 @@
+"""log and watch on a real gateway, and one that comes and goes."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.commandline.canned import Asked, Canned, Reply, problem
+from tests.commandline.conftest import Commands
+
+
+def revisions(ran: Any) -> list[int]:
+    return [each["revision"] for each in ran.lines()]
+
+
+def test_the_log_is_that_of_a_catalog_or_a_document(run: Commands, catalog: str) -> None:
+    for number in range(3):
+        run("put", "-q", catalog, "a", str(number), "-m", f"number {number}")
+        run("put", "-q", catalog, "b", str(number))
+    assert revisions(run("log", catalog)) == [1, 2, 3, 4, 5, 6]
+    assert revisions(run("log", catalog, "b")) == [2, 4, 6]
+    assert revisions(run("log", catalog, "--after", "4")) == [5, 6]
+    assert revisions(run("log", catalog, "a", "--after", "1", "--limit", "1")) == [3]
+    assert revisions(run("log", catalog, "--last", "2")) == [5, 6]
+    assert revisions(run("log", catalog + "none")) == []
+    first = run("log", catalog, "--limit", "1").lines()[0]
+    assert first["author"] == "anonymous"
+    assert first["changes"][0]["patch"] == [{"op": "add", "path": "", "value": 0}]
+    shown = run("log", catalog, "--limit", "1", "--output=pretty").stdout
+    assert shown.startswith("     1  ")
+    assert shown.endswith("Z  anonymous  put a  number 0\n")
+
+
+def test_what_is_followed_begins_with_what_was(run: Commands, catalog: str) -> None:
+    for number in range(4):
+        run("put", "-q", catalog, "ab"[number % 2], str(number))
+    assert revisions(run("log", catalog, "--follow", "--limit", "4")) == [1, 2, 3, 4]
+    assert revisions(run("log", catalog, "b", "-f", "--limit", "2", "-q")) == [2, 4]
+    assert revisions(run("watch", catalog, "--after", "2", "--limit", "2")) == [3, 4]
+    assert revisions(run("watch", catalog, "--after", "0", "--key", "b", "--limit", "2")) == [2, 4]
+    assert revisions(run("watch", catalog, "--after", "0", "--prefix", "a", "--limit", "1")) == [1]
+    run("compact", "-q", catalog, "2")
+    error = run("watch", catalog, "--after", "1", "--limit", "1", code=3).error()
+    assert "410 revision_compacted" in error
+
+
+def commit(revision: int) -> dict[str, Any]:
+    return {
+        "revision": revision,
+        "time": "2026-11-21T10:00:00.000000Z",
+        "commit_id": "x",
+        "author": "ana",
+        "message": None,
+        "idempotency_key": None,
+        "attempts": 1,
+        "changes": [],
+    }
+
+
+def test_a_watch_goes_on_where_it_was(catalog: str) -> None:
+    replies: list[Reply] = [
+        (200, {"commits": [commit(1)], "revision": 1}),
+        None,
+        problem(503, "store_unavailable"),
+        (200, {"commits": [], "revision": 4}),
+        (200, {"commits": [commit(5)], "revision": 5}),
+    ]
+    asked_after = []
+
+    def reply(asked: Asked) -> Reply:
+        parts = urlsplit(asked.path)
+        if not parts.path.endswith("/changes"):
+            return 200, {"commits": [], "next": None}
+        asked_after.append(parse_qs(parts.query)["after"][0])
+        return replies.pop(0)
+
+    with Canned(reply) as canned:
+        ran = Commands(canned.url)("watch", catalog, "--after=0", "--limit=2")
+    assert revisions(ran) == [1, 5]
+    assert asked_after == ["0", "1", "1", "1", "4"]
+
+
+def test_a_watch_ends_by_what_will_not_pass(catalog: str) -> None:
+    def reply(asked: Asked) -> Reply:
+        if "/commits" in asked.path:
+            return 200, {"commits": [], "next": None}
+        return problem(401, "unauthenticated")
+
+    with Canned(reply) as canned:
+        Commands(canned.url)("watch", catalog, "--after=0", code=5)
+    nowhere = Commands("http://127.0.0.1:1")
+    nowhere("watch", catalog, "--after=0", "--timeout=0.1", code=6)
+    nowhere("watch", catalog, "--timeout=0.1", code=6)
+
+
+def test_a_catalog_that_is_not_there_yet_can_be_watched(catalog: str) -> None:
+    def reply(asked: Asked) -> Reply:
+        if "/changes" in asked.path:
+            assert "after=0" in asked.path
+            return 200, {"commits": [commit(1)], "revision": 1}
+        if "/commits" in asked.path:
+            return 200, {"commits": [], "next": None}
+        return problem(404, "catalog_not_found")
+
+    with Canned(reply) as canned:
+        assert revisions(Commands(canned.url)("watch", catalog, "--limit=1")) == [1]
