@@ -1,0 +1,211 @@
+"""A token is known by its secret alone; what was read of it is remembered for three seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from gateway.access import Grant, Principal, Role
+from gateway.access.authenticate import BearerTokens
+from gateway.access.errors import Unauthenticated
+from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
+from gateway.store.contract import Unreachable
+from gateway.store.memory_tokens import MemoryTokens
+from gateway.store.tokens import StoredToken
+
+GRANTS = (Grant(Role.WRITE, "shop/*"),)
+HOUR_S = 3600
+
+
+class CountedStore(MemoryTokens):
+    """Counts looks, and can be out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks: Counter[str] = Counter()
+        self.reachable = True
+
+    def token(self, token_id: str) -> StoredToken | None:
+        self.looks[token_id] += 1
+        if not self.reachable:
+            raise Unreachable("x")
+        return super().token(token_id)
+
+
+class World:
+    """Tokens over a store, at a time that is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.store = CountedStore()
+        self.tokens = self.process()
+
+    def process(self) -> Tokens:
+        return Tokens(
+            self.store, now_us=lambda: int(self.now_s * 1e6), monotonic=lambda: self.now_s
+        )
+
+    def issue(self, lifetime_s: int | None = None) -> IssuedToken:
+        return self.tokens.issue("ann", GRANTS, lifetime_s)
+
+    def refused(self, text: str) -> str:
+        with pytest.raises(Unauthenticated) as refused:
+            self.tokens.principal(text)
+        assert refused.value.presented
+        return refused.value.detail
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_token_tells_whom_it_was_issued_to(world: World) -> None:
+    issued = world.issue()
+    assert world.tokens.is_one(issued.text)
+    assert world.tokens.principal(issued.text) == Principal("ann", GRANTS)
+    assert world.process().principal(issued.text) == Principal("ann", GRANTS)
+    assert world.issue().text != issued.text
+
+
+def test_the_secret_is_kept_nowhere(world: World) -> None:
+    issued = world.issue()
+    secret = issued.text.rsplit("_", 1)[1]
+    stored = world.store.tokens()[0]
+    assert stored.secret_sha256 == hashlib.sha256(bytes.fromhex(secret)).hexdigest()
+    world.tokens.principal(issued.text)
+    for shown in (stored, issued, vars(world.tokens), world.tokens.all()):
+        assert secret not in repr(shown)
+
+
+def test_every_other_secret_is_refused_and_no_word_tells_which_part_is_wrong(world: World) -> None:
+    issued = world.issue()
+    other = world.issue()
+    prefix, token_id, secret = issued.text.split("_")
+    wrong = [
+        f"{prefix}_{token_id}_{other.text.rsplit('_', 1)[1]}",
+        f"{prefix}_{other.stored.id}_{secret}",
+        f"{prefix}_{'0' * 16}_{secret}",
+        f"{prefix}_{token_id}_{secret[:-1]}",
+        f"{prefix}_{token_id}_{secret}0",
+        f"{prefix}_{token_id}_{secret[:-1]}{'0' if secret[-1] != '0' else '1'}",
+        f"{prefix}_{token_id}_{secret.upper()}",
+        f"{prefix}_{token_id.upper()}_{secret}",
+        f"{prefix}_{token_id}_{issued.stored.secret_sha256}",
+        f"{prefix}_{token_id}_",
+        f"{prefix}_$ne_{secret}",
+        f"{prefix}_{token_id}",
+        f"{prefix}_",
+        f"{issued.text}\n",
+    ]
+    assert {world.refused(text) for text in wrong} == {"the token is none that was issued here"}
+    assert world.tokens.principal(issued.text).name == "ann"
+
+
+def test_secrets_are_compared_in_constant_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by nothing else: where that says no, equal secrets are refused."""
+    compared = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return False
+
+    issued = world.issue()
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    world.refused(issued.text)
+    digest = issued.stored.secret_sha256
+    assert compared == [(digest, digest)]
+
+
+def test_an_expired_token_is_refused_also_while_it_is_remembered(world: World) -> None:
+    issued = world.issue(lifetime_s=HOUR_S)
+    world.now_s += HOUR_S - 0.5
+    assert world.tokens.principal(issued.text).name == "ann"
+    world.now_s += 0.5
+    assert world.refused(issued.text) == "the token expired"
+
+
+def test_a_revocation_holds_when_what_was_read_is_forgotten(world: World) -> None:
+    issued = world.issue()
+    elsewhere = world.process()
+    assert world.tokens.principal(issued.text).name == "ann"
+    revoked = elsewhere.revoke(issued.stored.id)
+    assert revoked is not None
+    assert revoked.revoked_us == int(world.now_s * 1e6)
+    world.now_s += REMEMBERED_S
+    assert world.refused(issued.text) == "the token was revoked"
+    assert elsewhere.revoke("0" * 16) is None
+
+
+def test_many_requests_cost_one_look_each_few_seconds(world: World) -> None:
+    issued = world.issue()
+    for _ in range(100):  # ten seconds
+        for _ in range(50):
+            world.tokens.principal(issued.text)
+        world.now_s += 0.1
+    assert world.store.looks[issued.stored.id] <= 7
+
+
+def test_wrong_tokens_are_remembered_too(world: World) -> None:
+    text = f"gwt_{'ab' * 8}_{'0' * 64}"
+    for _ in range(50):
+        world.refused(text)
+    assert world.store.looks.total() == 1
+
+
+def test_a_database_that_is_away_for_a_moment_is_not_noticed(world: World) -> None:
+    issued = world.issue()
+    world.tokens.principal(issued.text)
+    world.store.reachable = False
+    world.now_s += REMEMBERED_S - 0.1
+    for _ in range(3):
+        assert world.tokens.principal(issued.text).name == "ann"
+    world.now_s += 0.1
+    with pytest.raises(Unreachable):
+        world.tokens.principal(issued.text)
+    world.store.reachable = True
+    assert world.tokens.principal(issued.text).name == "ann"
+
+
+def test_records_that_say_nothing_sensible_give_no_rights(world: World) -> None:
+    issued = world.issue()
+    for changed in ({"grants": ("own:*",)}, {"name": ""}, {"name": "anonymous"}):
+        world.store._tokens[issued.stored.id] = replace(issued.stored, **changed)  # type: ignore[arg-type]
+        world.tokens = world.process()
+        assert world.refused(issued.text) == "the token is none that was issued here"
+
+
+class TestHeader:
+    def test_the_scheme_is_bearer_in_any_case(self, world: World) -> None:
+        authenticate = BearerTokens(world.tokens)
+        issued = world.issue()
+        for scheme in ("Bearer", "bearer", "BEARER  "):
+            assert authenticate(f"{scheme} {issued.text}").name == "ann"
+
+    @pytest.mark.parametrize(
+        ("header", "presented"),
+        [
+            (None, False),
+            ("", False),
+            ("Bearer", False),
+            ("Bearer ", False),
+            ("Basic YW5uOnNlY3JldA==", False),
+            ("Bearer a b", False),
+            ("Bearer a,Bearer b", False),
+            ("Bearer é", False),
+            ("Bearer gwt_x", True),
+            ("Bearer something", True),
+        ],
+    )
+    def test_anything_else_is_refused(
+        self, header: str | None, presented: bool, world: World
+    ) -> None:
+        with pytest.raises(Unauthenticated) as refused:
+            BearerTokens(world.tokens)(header)
+        assert refused.value.presented is presented

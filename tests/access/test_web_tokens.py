@@ -1,0 +1,314 @@
+"""A JWT is taken where its signature and every claim hold; nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import jwt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.access import Grant, Principal, Role
+from gateway.access.errors import KeysUnavailable, Unauthenticated
+from gateway.access.key_set import FRESH_S, PAUSE_S, USABLE_S, KeySet, fetch_from
+from gateway.access.web_tokens import Trust, WebTokens
+from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
+
+KEYS = {name: Key(f"key-{name}", name) for name in ("RS256", "ES256", "EdDSA")}
+KEY = KEYS["ES256"]
+STRANGER = Key(KEY.id)
+TRUST = Trust(ISSUER, AUDIENCE, ("RS256", "ES256", "EdDSA"), "grants")
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    with Issuer(*KEYS.values()).serving() as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def verifier(issuer: Issuer) -> WebTokens:
+    return WebTokens(KeySet(fetch_from(issuer.url)), TRUST)
+
+
+def part(value: Any) -> str:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def assembled(header: Any, payload: Any, signature: bytes = b"") -> str:
+    return f"{part(header)}.{part(payload)}.{part(signature)}"
+
+
+def hmac_signed(secret: bytes, algorithm: str, **header: Any) -> str:
+    """What a library made of it that takes a public key for a shared secret."""
+    digest = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sha512}[algorithm]
+    signed = f"{part({'alg': algorithm, 'typ': 'JWT', **header})}.{part(claims())}"
+    return f"{signed}.{part(hmac.new(secret, signed.encode(), digest).digest())}"
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_a_good_token_tells_its_subject_and_grants(algorithm: str, verifier: WebTokens) -> None:
+    text = token(KEYS[algorithm])
+    assert verifier.is_one(text)
+    assert verifier.principal(text) == Principal("ann", (Grant(Role.WRITE, "shop/*"),))
+
+
+def tampered() -> str:
+    header, _, signature = token(KEY).split(".")
+    return f"{header}.{part(claims(sub='root', grants=['admin:*']))}.{signature}"
+
+
+def with_own_key() -> str:
+    """The header brings the key along that it is to be verified with."""
+    brought = {"jwk": STRANGER.as_jwk(), "jku": "https://evil.example/keys", "x5u": "https://e.x/"}
+    return token(STRANGER, header=brought)
+
+
+# What is sent, and a word of the reason.
+BAD: dict[str, tuple[Callable[[], str], str]] = {
+    "expired": (lambda: token(KEY, exp=claims()["iat"] - 60), "expired"),
+    "not yet": (lambda: token(KEY, nbf=claims()["iat"] + 600), "isn't valid yet"),
+    "of another audience": (lambda: token(KEY, aud="other"), "somebody else"),
+    "of other audiences": (lambda: token(KEY, aud=["other", "metadata"]), "somebody else"),
+    "of another issuer": (lambda: token(KEY, iss=ISSUER + "/"), "issuer"),
+    "without exp": (lambda: token(KEY, exp=None), "lacks"),
+    "without aud": (lambda: token(KEY, aud=None), "lacks"),
+    "without iss": (lambda: token(KEY, iss=None), "lacks"),
+    "without sub": (lambda: token(KEY, sub=None), "lacks"),
+    "forged": (lambda: token(STRANGER), "signature"),
+    "tampered": (tampered, "signature"),
+    "with its own key": (with_own_key, "signature"),
+    "of another key": (lambda: token(Key("other")), "doesn't show"),
+    "without a key": (lambda: token(KEY, header={"kid": None}), "kid"),
+    "none": (lambda: assembled({"alg": "none", "kid": KEY.id}, claims()), "algorithm"),
+    "None": (lambda: assembled({"alg": "None", "kid": KEY.id}, claims()), "algorithm"),
+    "unsigned": (lambda: assembled({"alg": "ES256", "kid": KEY.id}, claims()), "signature"),
+    "no algorithm": (lambda: assembled({"kid": KEY.id}, claims(), b"x"), "algorithm"),
+    "another's algorithm": (
+        lambda: token(KEY, header={"kid": KEYS["RS256"].id}),
+        "algorithm|understood",
+    ),
+    "grants as a text": (lambda: token(KEY, grants="admin:*"), "grants"),
+    "grants as an object": (lambda: token(KEY, grants={"admin": "*"}), "grants"),
+    "a wrong grant": (lambda: token(KEY, grants=["admin:*", "own:*"]), "grant"),
+    "an object for a grant": (lambda: token(KEY, grants=[{"$gt": ""}]), "grant"),
+    "an object for a name": (lambda: token(KEY, sub={"$ne": "x"}), "understood"),
+    "a number for a name": (lambda: token(KEY, sub=7), "understood"),
+    "a name with NUL": (lambda: token(KEY, sub="a\0"), "name"),
+    "half a surrogate": (lambda: token(KEY, sub="\ud800"), "name|understood"),
+    "everybody's name": (lambda: token(KEY, sub="anonymous"), "name"),
+    "no JSON": (lambda: "a.b.c", "understood"),
+    "empty": (lambda: "..", "understood"),
+    "nested": (lambda: f"{part(b'[' * 20_000)}.{part(b'{}')}.x", "understood"),
+    "a list for a key": (
+        lambda: assembled({"alg": "ES256", "kid": [KEY.id]}, claims()),
+        "kid|understood",
+    ),
+    "critical": (
+        lambda: token(KEY, header={"crit": ["b64"], "b64": False}),
+        "understood|signature",
+    ),
+} | {
+    f"{algorithm} by the public key": (
+        lambda a=algorithm, k=key: hmac_signed(k.public_pem(), a, kid=k.id),
+        "algorithm",
+    )
+    for algorithm in ("HS256", "HS384", "HS512")
+    for key in (KEYS["RS256"], KEY)
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_token_is_refused_and_not_repeated(name: str, verifier: WebTokens) -> None:
+    make, reason = BAD[name]
+    text = make()
+    with pytest.raises(Unauthenticated, match=reason) as refused:
+        verifier.principal(text)
+    assert refused.value.presented
+    assert text not in refused.value.detail
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_a_key_s_own_algorithm_counts_whatever_is_allowed(issuer: Issuer) -> None:
+    """Even where HS256 were allowed, a public key is no secret."""
+    careless = replace(TRUST, algorithms=("HS256", "ES256"))
+    verifier = WebTokens(KeySet(fetch_from(issuer.url)), careless)
+    with pytest.raises(Unauthenticated):
+        verifier.principal(hmac_signed(KEY.public_pem(), "HS256", kid=KEY.id))
+
+
+def test_an_algorithm_that_is_not_allowed_is_refused(issuer: Issuer) -> None:
+    verifier = WebTokens(KeySet(fetch_from(issuer.url)), replace(TRUST, algorithms=("RS256",)))
+    assert verifier.principal(token(KEYS["RS256"])).name == "ann"
+    with pytest.raises(Unauthenticated, match="algorithm"):
+        verifier.principal(token(KEY))
+
+
+def test_without_grants_it_may_do_nothing(verifier: WebTokens) -> None:
+    assert verifier.principal(token(KEY, grants=None)) == Principal("ann", ())
+
+
+def test_the_claim_of_the_grants_can_have_any_name(issuer: Issuer) -> None:
+    named = replace(TRUST, grants_claim="https://example.org/grants")
+    verifier = WebTokens(KeySet(fetch_from(issuer.url)), named)
+    text = token(KEY, **{"https://example.org/grants": ["read:a"]})
+    assert verifier.principal(text).grants == (Grant(Role.READ, "a"),)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+HEADERS = st.dictionaries(
+    st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk"]),
+    JSON | st.sampled_from(["ES256", "none", "HS256", KEY.id, KEYS["RS256"].id]),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(header=HEADERS | JSON, payload=JSON, signature=st.binary(max_size=70))
+def test_whatever_is_sent_is_refused_as_no_token(
+    header: Any, payload: Any, signature: bytes, verifier: WebTokens
+) -> None:
+    with pytest.raises(Unauthenticated):
+        verifier.principal(assembled(header, payload, signature))
+
+
+@settings(max_examples=60, deadline=None)
+@given(changed=st.dictionaries(st.sampled_from(list(claims())), JSON, min_size=1))
+def test_whatever_an_issuer_claims_is_understood_or_refused(
+    changed: dict[str, Any], verifier: WebTokens
+) -> None:
+    """A signature vouches for who wrote it, not for its sense."""
+    signed = jwt.PyJWS().encode(
+        json.dumps({**claims(), **changed}).encode(), KEY.private, "ES256", {"kid": KEY.id}
+    )
+    with suppress(Unauthenticated):
+        assert verifier.principal(signed).name
+
+
+class TestKeys:
+    """How often they are fetched, at a time that is set."""
+
+    @pytest.fixture
+    def issuer(self) -> Iterator[Issuer]:
+        with Issuer(KEY).serving() as serving:
+            yield serving
+
+    @pytest.fixture
+    def clock(self) -> list[float]:
+        return [0.0]
+
+    @pytest.fixture
+    def keys(self, issuer: Issuer, clock: list[float]) -> KeySet:
+        return KeySet(fetch_from(issuer.url), lambda: clock[0])
+
+    def test_they_are_fetched_once_and_anew_when_they_are_old(
+        self, issuer: Issuer, keys: KeySet, clock: list[float]
+    ) -> None:
+        assert issuer.fetches == 0
+        for _ in range(100):
+            assert keys.key(KEY.id).key_id == KEY.id
+        assert issuer.fetches == 1
+        clock[0] += FRESH_S
+        for _ in range(100):
+            keys.key(KEY.id)
+        assert issuer.fetches == 2
+
+    def test_tokens_of_unknown_keys_cause_few_fetches(
+        self, issuer: Issuer, keys: KeySet, clock: list[float]
+    ) -> None:
+        keys.key(KEY.id)
+        for index in range(1000):
+            clock[0] += PAUSE_S / 100
+            with pytest.raises(Unauthenticated):
+                keys.key(f"unknown {index}")
+        assert issuer.fetches <= 1 + 10
+
+    def test_a_key_that_is_new_is_found(
+        self, issuer: Issuer, keys: KeySet, clock: list[float]
+    ) -> None:
+        keys.key(KEY.id)
+        new = Key("new")
+        issuer.show(new)
+        clock[0] += PAUSE_S
+        assert keys.key("new").key_id == "new"
+        with pytest.raises(Unauthenticated):  # it isn't shown any more
+            keys.key(KEY.id)
+
+    @pytest.mark.parametrize(
+        "broken", ["refused", b"[]", b"{}", b"<html>", b'{"keys":[]}', b"[" * 100_000, 500, 302]
+    )
+    def test_keys_that_cannot_be_fetched_are_told_apart_from_a_bad_token(
+        self, broken: Any, issuer: Issuer, clock: list[float]
+    ) -> None:
+        url = issuer.url
+        if broken == "refused":
+            url = "http://127.0.0.1:1/keys"
+        elif isinstance(broken, int):
+            issuer.status = broken
+        else:
+            issuer.body = broken
+        keys = KeySet(fetch_from(url), lambda: clock[0])
+        for _ in range(5):
+            with pytest.raises(KeysUnavailable):
+                keys.key(KEY.id)
+        assert issuer.fetches <= 1
+        if broken != "refused":
+            issuer.status = 200
+            issuer.show(KEY)
+            clock[0] += PAUSE_S
+            assert keys.key(KEY.id).key_id == KEY.id
+
+    def test_keys_that_were_fetched_count_for_an_hour(
+        self, issuer: Issuer, keys: KeySet, clock: list[float]
+    ) -> None:
+        keys.key(KEY.id)
+        issuer.status = 503
+        clock[0] = USABLE_S - 0.1
+        assert keys.key(KEY.id).key_id == KEY.id
+        with pytest.raises(KeysUnavailable):  # it may be new
+            keys.key("unknown")
+        clock[0] = USABLE_S
+        with pytest.raises(KeysUnavailable):
+            keys.key(KEY.id)
+
+    def test_many_at_once_cause_one_fetch(self, issuer: Issuer, keys: KeySet) -> None:
+        found: list[str | None] = []
+        issuer.answers.clear()
+        asking = [
+            threading.Thread(target=lambda: found.append(keys.key(KEY.id).key_id))
+            for _ in range(20)
+        ]
+        for thread in asking:
+            thread.start()
+        issuer.answers.set()
+        for thread in asking:
+            thread.join(30)
+        assert found == [KEY.id] * 20
+        assert issuer.fetches == 1
+
+    def test_who_has_a_key_does_not_wait_for_a_fetch(
+        self, issuer: Issuer, keys: KeySet, clock: list[float], eventually: Callable[..., Any]
+    ) -> None:
+        keys.key(KEY.id)
+        clock[0] += FRESH_S
+        issuer.answers.clear()
+        first = threading.Thread(target=lambda: keys.key(KEY.id))
+        first.start()
+        eventually(lambda: issuer.fetches == 2)
+        assert keys.key(KEY.id).key_id == KEY.id  # while the first one still fetches
+        assert first.is_alive()
+        issuer.answers.set()
+        first.join(30)
