@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.docs.pages import ROOT, Page, pages
+from tests.docs.pages import DOCS, ROOT, Page, pages, table_rows
+from tests.simulation.mutations import MUTATIONS
 
 PAGES = pages()
 _test_name = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
@@ -57,3 +58,21 @@ def test_the_anchors_of_a_page_are_those_of_its_headings(tmp_path: Path) -> None
     page = tmp_path / "page.md"
     page.write_text('# Two words, `code`\n\n## Twice\n\n## Twice\n\n<a id="own"></a>\n')
     assert Page(page).anchors() == {"two-words-code", "twice", "twice-1", "own"}
+
+
+def test_rules_that_the_guarantees_name_are_broken_on_purpose() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = {
+        rule
+        for rules in re.findall(r"\brules? ((?:`[a-z-]+`(?:, )?)+)", text)
+        for rule in re.findall(r"`([a-z-]+)`", rules)
+    }
+    assert len(named) > 20
+    assert named <= MUTATIONS.keys()
+
+
+def test_every_guarantee_names_what_proves_it() -> None:
+    rows = [row for row in table_rows(Page(DOCS / "guarantees.md").text) if row[0] != "promise"]
+    assert len(rows) > 20
+    for row in rows:
+        assert _test_name.search(row[1]) or re.match(r"rules? `", row[1]), row[0]
