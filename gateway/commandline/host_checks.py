@@ -94,10 +94,10 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[Finding]:
             "is it running, is it reachable from here, are user and password right?",
         )
         return
-    yield from _diagnosed(diagnosis)
+    yield from diagnosed(diagnosis)
 
 
-def _diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
+def diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
     major, minor = (int(part) for part in diagnosis.version.split(".")[:2])
     said = f"{diagnosis.version}, {diagnosis.topology}"
     if (major, minor) < _MONGODB_OLDEST:

@@ -41,7 +41,7 @@ def check_service(session: Session, catalog: str | None) -> Iterator[Finding]:
             yield fail("livez", explained(error), "is it running, and is --url its address?")
             return
         yield ok("livez", f"answered in {(time.time() - begun) * 1000:.0f} ms")
-        yield _clock(alive, (begun + time.time()) / 2)
+        yield check_clock(alive, (begun + time.time()) / 2)
         yield _ready(transport)
         yield _contract(transport)
         yield from _access(session, transport, catalog)
@@ -56,7 +56,7 @@ def _url(session: Session) -> Iterator[Finding]:
         yield ok("url", session.url)
 
 
-def _clock(answer: Answer, now_s: float) -> Finding:
+def check_clock(answer: Answer, now_s: float) -> Finding:
     text = answer.headers.get("Date")
     try:
         there_s = parsedate_to_datetime(text or "").timestamp()

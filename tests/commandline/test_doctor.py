@@ -1,0 +1,158 @@
+"""`gateway doctor` finds what is wrong and says what to do, and finds nothing where nothing is."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from email.utils import formatdate
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+from gateway.commandline import host_checks, service_checks
+from gateway.store.mongodb.diagnosis import Diagnosis
+from tests.commandline.canned import Asked, Canned, Reply, problem
+from tests.commandline.conftest import Commands
+
+
+def states(ran: Any) -> dict[str, str]:
+    return {each["check"]: each["state"] for each in ran.lines()}
+
+
+def test_all_is_well_on_a_gateway_and_its_mongodb(
+    run: Commands, catalog: str, mongodb_uri: str, commandline_database: str
+) -> None:
+    run("put", "-q", catalog, "k", "1")
+    settings = ("--mongodb-uri", mongodb_uri, "--database", commandline_database)
+    ran = run("doctor", catalog, *settings, "--output=json")
+    checks = (
+        *("versions", "settings", "mongodb", "write concern", "url", "livez", "clock"),
+        *("readyz", "contract", "token", "access"),
+    )
+    assert states(ran) == dict.fromkeys(checks, "ok")
+    details = {each["check"]: each["detail"] for each in ran.lines()}
+    assert "replica set" in details["mongodb"]
+    assert details["access"] == f"read, write, admin on {catalog!r}"
+    assert run("log", catalog).stdout.count("\n") == 1, "nothing is changed by looking"
+    assert run("doctor", "--quiet").stdout == ""
+    shown = run("doctor").stdout.splitlines()
+    assert all(line.startswith("ok    ") for line in shown)
+
+
+def test_a_gateway_that_is_away_fails_with_what_to_do() -> None:
+    ran = Commands("http://127.0.0.1:1")("doctor", code=1)
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
+    assert line.startswith("FAIL  livez: unreachable")
+    assert "is it running" in line
+
+
+@pytest.mark.parametrize(
+    ("failing", "code", "check"),
+    [
+        ("/readyz", 503, "readyz"),
+        ("/v1/catalogs?", 401, "token"),
+        ("/v1/catalogs/c/documents", 403, "access"),
+    ],
+)
+def test_what_the_gateway_refuses_is_told(failing: str, code: int, check: str) -> None:
+    def reply(asked: Asked) -> Reply:
+        if asked.path.startswith(failing) or (code == 403 and "/catalogs/c/" in asked.path):
+            return problem(code, "refused")
+        return 200, {"catalogs": []}
+
+    with Canned(reply) as canned:
+        ran = Commands(canned.url)("doctor", "c", "--output=json", code=1)
+    found = states(ran)
+    assert found[check] == "FAIL"
+    assert [name for name, state in found.items() if state == "FAIL"] == [check]
+
+
+def test_the_roles_on_a_catalog_are_found_out() -> None:
+    def reply(asked: Asked) -> Reply:
+        if asked.path.endswith("/compactions") or "/compactions?" in asked.path:
+            return problem(403, "forbidden")
+        if "/touch" in asked.path:
+            assert "dry_run=true" in asked.path
+        return 200, {"catalogs": []}
+
+    with Canned(reply) as canned:
+        ran = Commands(canned.url)("doctor", "c")
+    assert "ok    access: read, write on 'c'" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "state"), [(0, "ok"), (10, "warn"), (-10, "warn"), (600, "FAIL"), (-600, "FAIL")]
+)
+def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
+    from patching.client import Answer
+
+    now_s = time()
+    answer = Answer(200, {"Date": formatdate(now_s + ahead_s, usegmt=True)}, b"")
+    assert service_checks.check_clock(answer, now_s).state == state
+    assert service_checks.check_clock(Answer(200, {}, b""), now_s).state == "warn"
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "expected"),
+    [
+        (Diagnosis("7.0.1", "replica set rs of 3", True, 5.0, None), ["ok", "ok"]),
+        (Diagnosis("8.2.0-rc1", "a sharded cluster", True, 900.0, None), ["ok", "warn"]),
+        (Diagnosis("5.0.9", "replica set rs of 1", True, 5.0, None), ["FAIL", "ok"]),
+        (Diagnosis("7.0.1", "a single server", False, 5.0, "no majority"), ["FAIL", "FAIL"]),
+    ],
+)
+def test_what_a_mongodb_must_be(diagnosis: Diagnosis, expected: list[str]) -> None:
+    found = list(host_checks.diagnosed(diagnosis))
+    assert [each.state for each in found] == expected
+    assert all(each.help for each in found if each.state != "ok")
+
+
+def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> None:
+    environment = {
+        "GATEWAY_MONGODB_URI": "mongodb://user:s3cret@127.0.0.1:1/?replicaSet=x",
+        "GATEWAY_STORE_TIMEOUT_MS": "200",
+    }
+    ran = run("doctor", environment=environment, code=1)
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
+    assert line.startswith("FAIL  mongodb: out of reach: 127.0.0.1:1")
+    assert "s3cret" not in ran.stdout + ran.stderr
+    wrong = {**environment, "GATEWAY_MONGODB_URI": "mongodb://user:s3cret@h:port/"}
+    ran = run("doctor", environment=wrong, code=1)
+    assert "s3cret" not in ran.stdout + ran.stderr
+
+
+def test_settings_that_are_wrong_or_misspelt_are_told(run: Commands) -> None:
+    ran = run("doctor", "-q", environment={"GATEWAY_WORKERS": "none"}, code=1)
+    assert ran.stdout.startswith("FAIL  settings: GATEWAY_WORKERS")
+    ran = run("doctor", "-q", environment={"GATEWAY_WORKRES": "2"})
+    assert ran.stdout.startswith("warn  settings: GATEWAY_WORKRES is no setting")
+    own = {"GATEWAY_TOKEN": "x", "GATEWAY_CA_FILE": __file__}
+    assert run("doctor", "-q", environment=own).stdout == ""
+
+
+@pytest.mark.parametrize(("free_mib", "state"), [(100_000, "ok"), (1000, "warn"), (100, "FAIL")])
+def test_the_disk_of_the_embedded_mongodb(
+    run: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free_mib: int,
+    state: str,
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(
+        host_checks.shutil, "disk_usage", lambda _: usage(1, 1, free_mib * 1024 * 1024)
+    )
+    data_dir = str(tmp_path / "not" / "there" / "yet")
+    code = 1 if state == "FAIL" else 0
+    ran = run("doctor", "--embedded", "--data-dir", data_dir, "--output=json", code=code)
+    assert states(ran)["disk"] == state
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_token_in_clear_is_warned_of() -> None:
+    environment = {"GATEWAY_TOKEN": "x"}
+    ran = Commands("http://gateway.invalid")(
+        "doctor", "-q", "--timeout=0.1", environment=environment, code=1
+    )
+    assert "warn  url: http://gateway.invalid: the token is sent in clear" in ran.stdout

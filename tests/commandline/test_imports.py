@@ -1,0 +1,107 @@
+"""Each command imports what it needs and no more, counted in modules: load makes no difference."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from gateway.cli import main
+from gateway.commandline.lazy import COMMANDS
+
+# The service's packages, which a client's installation lacks.
+OF_THE_SERVICE = (
+    "bson",
+    "dotenv",
+    "environs",
+    "flask",
+    "gevent",
+    "gunicorn",
+    "jsonschema_rs",
+    "jwt",
+    "marshmallow",
+    "prometheus_client",
+    "pymongo",
+    "structlog",
+    "werkzeug",
+    "yaml",
+)
+OF_THE_CLIENT = ("ijson", "rich", "urllib3")
+_RUN = """
+import json, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+from gateway.cli import main
+try:
+    main({arguments!r})
+except SystemExit as ended:
+    print(json.dumps([ended.code, sorted(sys.modules)]))
+"""
+
+
+def run_without(missing: tuple[str, ...], *arguments: str) -> tuple[int, list[str], str]:
+    """Exit code, modules and output of a process in which these packages aren't installed."""
+    code = _RUN.format(missing=set(missing), arguments=list(arguments))
+    done = subprocess.run(
+        (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout, done.stderr
+    *output, last = done.stdout.splitlines()
+    exit_code, modules = json.loads(last)
+    return exit_code, modules, "\n".join([*output, done.stderr])
+
+
+def test_help_imports_neither_the_service_nor_the_client() -> None:
+    code, modules, output = run_without((), "--help")
+    assert code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in output
+    tops = {module.split(".")[0] for module in modules}
+    assert not tops & {*OF_THE_SERVICE, *OF_THE_CLIENT}
+    assert len(modules) < 260, "what does the help need all this for?"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "--timeout=0.1"),
+        ("put", "c", "k", "1", "--timeout=0.1"),
+        ("export", "c", "--timeout=0.1"),
+        ("watch", "c", "--timeout=0.1"),
+    ],
+)
+def test_a_client_needs_no_package_of_the_service(arguments: tuple[str, ...]) -> None:
+    url = "--url=http://127.0.0.1:1"
+    code, _, output = run_without((*OF_THE_SERVICE, "rich"), *arguments, url)
+    assert code == 6, output
+
+
+def test_the_doctor_says_what_it_could_not_look_at() -> None:
+    url = "--url=http://127.0.0.1:1"
+    code, _, output = run_without(OF_THE_SERVICE, "doctor", url)
+    assert code == 1
+    assert "ok    settings: not looked at: environs isn't installed" in output
+    assert "FAIL  livez: " in output
+
+
+def test_without_the_client_a_command_says_what_to_install() -> None:
+    code, _, output = run_without(OF_THE_CLIENT, "get")
+    assert code == 1
+    assert "get needs the package urllib3" in output
+    assert "pip install" in output
+
+
+def test_the_lines_of_help_are_those_of_the_commands() -> None:
+    context = click.Context(main, info_name="gateway")
+    for name, entry in COMMANDS.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert (command.help or "").split("\n")[0] == entry.help
+    assert set(COMMANDS) <= set(main.list_commands(context))

@@ -1,0 +1,153 @@
+"""Commands as a shell runs them: signals, pipes, terminals and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.shell_completion import BashComplete
+
+from gateway.cli import main
+from tests.commandline.conftest import Commands
+
+ROOT = Path(__file__).parents[2]
+GATEWAY = (sys.executable, "-m", "gateway.cli")
+_TIMEOUT_S = 60
+
+
+@pytest.fixture
+def environment(run: Commands) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    return {**kept, "GATEWAY_URL": run.url, "PYTHONPATH": str(ROOT)}
+
+
+def started(environment: dict[str, str], *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        (*GATEWAY, *arguments),
+        env=environment,
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
+    )
+
+
+def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
+    run: Commands, catalog: str, environment: dict[str, str]
+) -> None:
+    with started(environment, "watch", catalog) as watch:
+        assert watch.stderr is not None
+        assert watch.stdout is not None
+        assert "following" in watch.stderr.readline()
+        run("put", "-q", catalog, "k", "1")
+        assert json.loads(watch.stdout.readline())["revision"] == 1
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(_TIMEOUT_S) == 130
+        assert (watch.stdout.read(), watch.stderr.read()) == ("", "")
+
+
+def test_a_watch_that_nobody_reads_ends_though_there_is_nothing_to_tell(
+    catalog: str, environment: dict[str, str]
+) -> None:
+    with started(environment, "watch", catalog) as watch:
+        assert watch.stderr is not None
+        assert watch.stdout is not None
+        assert "following" in watch.stderr.readline()
+        watch.stdout.close()
+        assert watch.wait(_TIMEOUT_S) == 0
+        assert watch.stderr.read() == ""
+
+
+def test_what_is_piped_into_head_ends_without_a_word(
+    run: Commands, catalog: str, environment: dict[str, str]
+) -> None:
+    lines = "".join(json.dumps({"key": f"k{n:05}", "value": "x" * 100}) + "\n" for n in range(2000))
+    run("import", "-q", catalog, "-", "--format=ndjson", stdin=lines)
+    for arguments in (("get", catalog), ("log", catalog), ("export", catalog)):
+        with started(environment, *arguments) as listing:
+            assert listing.stdout is not None
+            assert listing.stderr is not None
+            assert listing.stdout.read(10)
+            listing.stdout.close()
+            assert listing.wait(_TIMEOUT_S) == 0
+            assert listing.stderr.read() == ""
+
+
+def test_output_is_pretty_on_a_terminal_alone(
+    run: Commands, catalog: str, environment: dict[str, str]
+) -> None:
+    run("put", "-q", catalog, "k", '{"a": 1}')
+    ours, theirs = pty.openpty()
+    with started(environment, "get", catalog, "k", stdout=theirs) as shown:
+        assert shown.wait(_TIMEOUT_S) == 0
+    os.close(theirs)
+    assert os.read(ours, 1000).replace(b"\r", b"") == b'{\n  "a": 1\n}\n'
+    os.close(ours)
+    with started(environment, "get", catalog, "k") as piped:
+        assert piped.stdout is not None
+        assert piped.stdout.read() == '{"a":1}\n'
+
+
+def test_an_import_shows_its_progress_on_a_terminal_alone(
+    catalog: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "in.json"
+    file.write_text('{"metadata": {"a": 1, "b": 2}}')
+    ours, theirs = pty.openpty()
+    with started(environment, "import", catalog, str(file), stderr=theirs) as shown:
+        assert shown.wait(_TIMEOUT_S) == 0
+    os.close(theirs)
+    assert b"2/2" in os.read(ours, 10_000)
+    os.close(ours)
+    with started(environment, "import", catalog, str(file)) as logged:
+        assert logged.stderr is not None
+        assert logged.stderr.read() == ""
+
+
+def test_a_token_in_a_variable_is_in_no_command_line(
+    catalog: str, environment: dict[str, str]
+) -> None:
+    with started({**environment, "GATEWAY_TOKEN": "s3cret"}, "watch", catalog) as watch:
+        assert watch.stderr is not None
+        assert "following" in watch.stderr.readline()
+        assert "s3cret" not in " ".join(psutil.Process(watch.pid).cmdline())
+        watch.terminate()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(run: Commands, shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert f"_GATEWAY_COMPLETE={shell}_complete" in script
+    assert "--url" in run("get", "--help").stdout
+
+
+def test_completion_knows_commands_options_catalogs_and_keys(
+    run: Commands, catalog: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("put", "-q", catalog, "tables/a", "1")
+    run("put", "-q", catalog, "other", "1")
+    monkeypatch.setenv("GATEWAY_URL", run.url)
+
+    def completed(*words: str) -> list[str]:
+        *before, begun = words
+        shell = BashComplete(main, {}, "gateway", "_GATEWAY_COMPLETE")
+        return [item.value for item in shell.get_completions(before, begun)]
+
+    assert completed("trans") == ["transaction"]
+    assert completed("get", "--with") == ["--with-token"]
+    assert completed("get", catalog[:-3]) == [catalog]
+    assert completed("get", catalog, "tab") == ["tables/a"]
+    assert completed("get", "--url", "http://127.0.0.1:1", "x") == []
+    asked = {**environment, "_GATEWAY_COMPLETE": "bash_complete"}
+    asked |= {"COMP_WORDS": f"gateway get '{catalog}' ta", "COMP_CWORD": "3"}
+    installed = "from gateway.cli import main; main(prog_name='gateway')"
+    told = subprocess.run(
+        (sys.executable, "-c", installed), env=asked, capture_output=True, text=True, check=False
+    )
+    assert (told.stdout, told.stderr) == ("plain,tables/a\n", "")
