@@ -11,6 +11,7 @@ from gateway.commits.runtime import Runtime
 from gateway.commits.service import Gateway
 from gateway.http.observation import Observer
 from gateway.http.observers import AccessLog, RequestMetrics
+from gateway.http.problem_kinds import KINDS
 from gateway.metrics.meters import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
@@ -37,6 +38,7 @@ def operation(*, access_log: bool) -> Operation:
     """Called once in a worker, after the fork."""
     registry = Registry(place())
     prometheus = PrometheusMeters(registry)
+    prometheus.expect(KINDS)
     traces: Tracing | None = tracing(package_version())
     observers: list[Observer] = [RequestMetrics(prometheus)]
     if access_log:

@@ -6,8 +6,8 @@ Every label has few values, all of them ours: a cache of children can't grow by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar, get_args
 
 from prometheus_client import Counter, Histogram
 
@@ -15,6 +15,11 @@ from gateway.commits.meters import RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
 
 Child = TypeVar("Child", bound=Counter | Histogram)
+_OUTCOMES = (
+    *("applied", "replayed", "unchanged", "dry_run"),
+    *("precondition_failed", "test_failed"),
+    *("queue_full", "deadline_exceeded", "store_unavailable", "outcome_unknown"),
+)
 _METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"))
 
 
@@ -50,6 +55,18 @@ class PrometheusMeters:
         self._not_compacted = counters["gateway_compaction_failures_total"]
         self._store_calls = Children(histograms["gateway_store_seconds"].labels)
         self._unreachable = Children(counters["gateway_store_unreachable_total"].labels)
+
+    def expect(self, problems: Iterable[str]) -> None:
+        """Begin with 0 what may happen: the increase of a counter is seen from its second value.
+
+        ``problems`` are the codes that there are.
+        """
+        for code in problems:
+            self._problems[code,].inc(0)
+        for outcome in _OUTCOMES:
+            self._writes[outcome,].inc(0)
+        for outcome in get_args(RoundOutcome):
+            self._rounds[outcome,].inc(0)
 
     # Requests
 

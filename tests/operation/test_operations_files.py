@@ -1,0 +1,172 @@
+"""Dashboard, alerts and manifest speak of metrics, settings and routes that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.http.problem_kinds import KINDS
+from gateway.metrics.table import METRICS, markdown
+from gateway.settings import SETTINGS
+from gateway.settings.table import PREFIX
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FILES = DOCS / "operations"
+SERIES = {name: metric for metric in METRICS for name in metric.series}
+DEFAULTS = {row.variable: row for row in SETTINGS}
+# What Prometheus adds to every series.
+TARGET_LABELS = {"job", "instance"}
+
+
+def dashboard() -> Any:
+    return json.loads((FILES / "grafana-dashboard.json").read_text())
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def kubernetes() -> dict[str, Any]:
+    text = (FILES / "kubernetes.yaml").read_text()
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+def container() -> Any:
+    return kubernetes()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def expressions() -> Iterator[str]:
+    for panel in dashboard()["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+    yield from (rule["expr"] for rule in alerts())
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_every_expression_is_about_series_and_labels_that_there_are(expression: str) -> None:
+    names = re.findall(r"\bgateway_\w+", expression)
+    assert names
+    assert set(names) <= SERIES.keys()
+    assert expression.count("(") == expression.count(")")
+    for name, matchers in re.findall(r"\b(gateway_\w+)\{(.*?)\}(?=[\[),\s]|$)", expression):
+        labels = set(re.findall(r"(\w+)=~?\"", matchers))
+        assert labels <= {*SERIES[name].labels, *TARGET_LABELS}, name
+        for code in re.findall(r"code=~?\"([^\"]*)\"", matchers):
+            assert set(code.split("|")) <= KINDS.keys()
+    by = {
+        label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")
+    }
+    known = {label for name in names for label in SERIES[name].labels}
+    assert {label.strip() for label in by} <= known | TARGET_LABELS | {"le"}
+    # A quantile is of buckets, and rates are of what only grows.
+    for name in re.findall(r"histogram_quantile\([^g]*?(gateway_\w+)", expression):
+        assert name.endswith("_bucket"), name
+    for name in re.findall(r"(?:rate|increase)\((gateway_\w+)", expression):
+        assert SERIES[name].kind in ("counter", "histogram"), name
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = set(re.findall(r"\bgateway_\w+", json.dumps(dashboard())))
+    assert [metric.name for metric in METRICS if not shown.intersection(metric.series)] == []
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
+def test_every_alert_says_what_it_is_and_has_a_section_that_says_what_to_do() -> None:
+    headings = re.findall(r"^### (Gateway\w+)$", (DOCS / "operations.md").read_text(), re.M)
+    assert sorted(headings) == sorted(rule["alert"] for rule in alerts())
+    for rule in alerts():
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        anchor = f"docs/operations.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook"] == anchor
+        assert rule["annotations"]["summary"]
+
+
+def test_the_table_of_metrics_is_documented_as_it_is() -> None:
+    """Written by ``python -m gateway.metrics > docs/metrics.md``."""
+    assert (DOCS / "metrics.md").read_text() == markdown()
+
+
+def test_the_manifest_gives_settings_that_there_are_values_that_they_can_have() -> None:
+    for variable in container()["env"]:
+        name = variable["name"]
+        assert name.startswith(PREFIX)
+        row = DEFAULTS[name.removesuffix("_FILE")]
+        if not name.endswith("_FILE"):
+            row.parse(variable["value"], name)
+
+
+def test_the_manifest_takes_the_uri_from_a_secret() -> None:
+    spec = kubernetes()["Deployment"]["spec"]["template"]["spec"]
+    (secret,) = [each for each in spec["volumes"] if "secret" in each]
+    (mount,) = [each for each in container()["volumeMounts"] if each["name"] == secret["name"]]
+    (item,) = secret["secret"]["items"]
+    given = {each["name"]: each["value"] for each in container()["env"]}
+    assert given["GATEWAY_MONGODB_URI_FILE"] == f"{mount['mountPath']}/{item['path']}"
+    assert "mongodb://" not in json.dumps(kubernetes())
+
+
+def test_the_manifest_probes_the_routes_that_are_for_that() -> None:
+    assert container()["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container()["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    settings = {each["name"]: each["value"] for each in container()["env"]}
+    port = container()["ports"][0]
+    assert settings["GATEWAY_BIND"].endswith(f":{port['containerPort']}")
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        assert container()[probe]["httpGet"]["port"] == port["name"]
+    assert kubernetes()["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+
+
+def test_the_manifest_leaves_time_to_finish() -> None:
+    spec = kubernetes()["Deployment"]["spec"]["template"]["spec"]
+    (settle,) = container()["lifecycle"]["preStop"]["exec"]["command"][1:]
+    settings = {each["name"]: each["value"] for each in container()["env"]}
+    needed = int(settle) + int(settings["GATEWAY_GRACEFUL_TIMEOUT_S"])
+    assert spec["terminationGracePeriodSeconds"] > needed
+
+
+def test_the_manifest_runs_without_privileges() -> None:
+    spec = kubernetes()["Deployment"]["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 10001  # the image's
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    inner = container()["securityContext"]
+    assert inner["readOnlyRootFilesystem"] is True
+    assert inner["allowPrivilegeEscalation"] is False
+    assert inner["capabilities"] == {"drop": ["ALL"]}
+    writable = {
+        each["mountPath"] for each in container()["volumeMounts"] if not each.get("readOnly")
+    }
+    assert writable == {"/tmp", "/dev/shm"}
+    assert container()["resources"].keys() == {"requests", "limits"}
+
+
+def test_the_manifest_selects_its_own_pods() -> None:
+    found = kubernetes()
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    for selector in (
+        found["Service"]["spec"]["selector"],
+        found["Deployment"]["spec"]["selector"]["matchLabels"],
+        found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels

@@ -1,0 +1,55 @@
+"""docs/operations.md speaks of every problem code, and of nothing that there isn't."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gateway.http.problem_kinds import KINDS
+from gateway.server.requests import _REFUSALS
+from gateway.settings import SETTINGS
+from gateway.store.mongodb.indexes import INDEXES
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "operations.md").read_text()
+
+
+def test_every_problem_code_is_explained_with_its_status() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d{3}) \| (.+) \| (.+) \|$", GUIDE, re.M)
+    assert {code: int(status) for code, status, _, _ in rows} == {
+        code: kind.status for code, kind in KINDS.items()
+    }
+    assert all(means.strip() and todo.strip() for _, _, means, todo in rows)
+
+
+def test_the_codes_of_the_server_itself_are_named() -> None:
+    for status, code in _REFUSALS.values():
+        assert f"`{code}` ({status.value})" in GUIDE
+
+
+def test_every_link_leads_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", GUIDE, re.M)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", GUIDE):
+        path, _, anchor = target.partition("#")
+        if path:
+            assert (ROOT / "docs" / path).is_file(), target
+        else:
+            assert anchor in headings, target
+
+
+def test_what_is_sharded_is_what_the_store_finds_by_id() -> None:
+    sharded = dict(
+        re.findall(r'^sh\.shardCollection\("metadata\.(\w+)",\s+(\{.*\})\)$', GUIDE, re.M)
+    )
+    # `catalogs` has no index but that on _id; `leases` and `tokens` are a handful of records.
+    assert sharded == dict.fromkeys({"catalogs", *INDEXES}, "{_id: 1}")
+
+
+def test_settings_that_are_named_are_settings() -> None:
+    names = {row.name for row in SETTINGS}
+    shaped = re.findall(r"`(\w+_(?:max|s|ms|every|level|format|log|uri|url))\b[^`]*`", GUIDE)
+    assert len(shaped) > 20
+    assert set(shaped) <= names | {"duration_ms"}  # a field of access lines
