@@ -5,8 +5,8 @@ fall due at a fixed rate, whatever becomes of the ones before, and each goes out
 that waits for no answer. Where there is none, it is counted as not sent: all connections are busy
 then, and more load than that can't be offered over them. Nobody heeds Retry-After.
 
-Says `connected` on a line of its own when all connections are open, begins with a line of its
-input, and ends with one line of JSON: `Overloaded`.
+Says `connected` on a line of its own when all connections are open and were served once, begins
+with a line of its input, and ends with one line of JSON: `Overloaded`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ class _Client:
         self.prefix = b'[{"op":"replace","path":"%b","value":' % pointer.encode()
         self.buffer = b""
         self.begun_s = 0.0
+
+    def greet(self) -> None:
+        """One request: then the connection is known to be served, and has what memory it takes."""
+        self.socket.sendall(wire.get("/livez"))
+        while self.receive() is None:
+            pass
 
     def send(self, now: float) -> None:
         self.begun_s = now
@@ -145,6 +151,8 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     clients = [_Client(port, catalog, number, floor) for number in range(first, first + count)]
+    for client in clients:
+        client.greet()
     print("connected", flush=True)
     sys.stdin.readline()
     result = _Run(clients, rate).run(seconds)

@@ -143,7 +143,6 @@ def admission_bounds(settings: Settings) -> AdmissionBounds:
         writes_in_flight_bytes_max=settings.writes_in_flight_bytes_max,
         reads_in_flight_max=settings.reads_in_flight_max,
         bulk_requests_max=settings.bulk_requests_max,
-        puts_off=settings.worker_class == "gevent",
     )
 
 

@@ -51,8 +51,12 @@ def run(rig: Rig) -> Result:
     peaks = _peaks(rig, port, catalog, peak_s)
     best = max(each.per_second for each in peaks.values())
     rig.progress(f"{TIMES} times {best:,.0f} requests/s for {overload_s:g} s")
-    with _watching(port, overload_s) as seen:
-        results = _generate(port, catalog, CLIENTS, TIMES * best, overload_s, rig.serial())
+    offered = (CLIENTS, TIMES * best, overload_s, rig.serial())
+    with (
+        _generators(port, catalog, *offered) as generators,
+        _watching(port, overload_s) as seen,
+    ):
+        results = _generated(generators)
     _verify(port, catalog, results)
     under = _measurement(results, overload_s)
     rows = [row for n, peak in peaks.items() for row in load_rows(n, {"closed loop": [peak]})]
@@ -113,36 +117,44 @@ def _peaks(rig: Rig, port: int, catalog: str, seconds: float) -> dict[int, Measu
     peaks = {}
     for clients in PEAK_CLIENTS:
         rig.progress(f"peak with {clients} clients")
-        results = _generate(port, catalog, clients, 0, seconds, rig.serial(), generators=1)
+        with _generators(port, catalog, clients, 0, seconds, rig.serial(), 1) as generators:
+            results = _generated(generators)
         _verify(port, catalog, results)
         peaks[clients] = _measurement(results, seconds)
     return peaks
 
 
-def _generate(
+@contextmanager
+def _generators(
     port: int,
     catalog: str,
     clients: int,
     rate: float,
     seconds: float,
     serial: int,
-    generators: int = GENERATORS,
-) -> list[Overloaded]:
-    """What each generator found; all connections are open before the first begins."""
-    each = clients // generators
+    number: int = GENERATORS,
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """They have connected, and wait to be told to begin."""
+    each = clients // number
     with ExitStack() as stack:
         started = []
-        for number in range(generators):
-            arguments = (port, catalog, number * each, each, rate / generators, seconds)
+        for index in range(number):
+            arguments = (port, catalog, index * each, each, rate / number, seconds)
             command = [sys.executable, "-m", "benchmarks.overloading", *map(str, arguments)]
             started.append(stack.enter_context(_process([*command, str(serial * 1_000_000)])))
-            if _said(started[-1]) != "connected\n":
-                raise OverloadFailed("a generator couldn't connect")
         for process in started:
-            assert process.stdin is not None
-            process.stdin.write("begin\n")
-            process.stdin.flush()
-        results = [msgspec.json.decode(_said(process), type=Overloaded) for process in started]
+            if _said(process) != "connected\n":
+                raise OverloadFailed("a generator couldn't connect")
+        yield started
+
+
+def _generated(generators: Sequence[subprocess.Popen[str]]) -> list[Overloaded]:
+    """What each found. Raises OverloadFailed where a request was never answered."""
+    for process in generators:
+        assert process.stdin is not None
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+    results = [msgspec.json.decode(_said(process), type=Overloaded) for process in generators]
     if unanswered := sum(each.unanswered for each in results):
         raise OverloadFailed(f"{unanswered} requests were never answered")
     return results

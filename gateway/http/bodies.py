@@ -27,8 +27,11 @@ from werkzeug.wsgi import get_input_stream
 
 from gateway.commits import storable
 from gateway.commits.errors import OverLimit, Unstorable
+from gateway.http.admission import body_came
 from gateway.http.answers import encode
+from gateway.http.body_framing import declared_bytes
 from gateway.http.limits import RequestLimits
+from gateway.http.rate_limits import spend_body_bytes
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from patching import Json
@@ -44,16 +47,19 @@ _LONG_RUN = b"0" * 19
 def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     """The body, which isn't empty. Chunked bodies are read until the limit is passed, not further.
 
-    Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
+    Raises RequestRefused, also where there is too much under way to take the body on, and what
+    reading from the connection raises (werkzeug's BadRequest).
     """
     maximum = limits.body_bytes_max
     refuse_encoded(environ)
-    length = _declared_length(environ)
+    length = declared_bytes(environ)
     if length is not None and length > maximum:
         _refuse_large(maximum, length)
     raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
     if len(raw) > maximum:
         _refuse_large(maximum, len(raw))
+    body_came(environ, len(raw))
+    spend_body_bytes(environ, len(raw))
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw
@@ -68,14 +74,6 @@ def refuse_encoded(environ: Environ) -> None:
             "bodies are taken as they are: leave out Content-Encoding",
             headers=[("Accept-Encoding", "identity")],
         )
-
-
-def _declared_length(environ: Environ) -> int | None:
-    """None for a chunked body, whose length is known at its end."""
-    if "HTTP_TRANSFER_ENCODING" in environ:
-        return None
-    declared: str = environ.get("CONTENT_LENGTH") or "0"
-    return int(declared) if declared.isascii() and declared.isdigit() else None
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import flask
@@ -24,10 +24,14 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
+from gateway.access.errors import AccessError, Forbidden
+from gateway.commits.errors import CommitError
 from gateway.commits.requests import Request
 from gateway.commits.service import Gateway
 from gateway.http import media_types
 from gateway.http.answers import Answer, HeaderList
+from gateway.http.audit import LineOutcome, outcome_of_line, tell_lines
+from gateway.http.authorization import recheck_of
 from gateway.http.bodies import refuse_encoded
 from gateway.http.bulk_answers import problem_line, written_line
 from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
@@ -37,6 +41,7 @@ from gateway.http.limits import MIB, RequestLimits
 from gateway.http.parameters import DryRunParameters, parameters
 from gateway.http.preferences import preferences
 from gateway.http.principals import principal_of
+from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, operations_in, spending_of
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
@@ -97,6 +102,8 @@ class _Run:
         self._name = request_id(environ)
         self._body = get_input_stream(environ)
         self._connection = environ.get("gunicorn.socket")
+        self._recheck = recheck_of(environ)
+        self._spending = spending_of(environ)
         self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
         self._spool = Spool(terms.limits.bulk_answers_bytes_max)
         self._broken: Exception | None = None
@@ -126,6 +133,8 @@ class _Run:
             for piece in _pieces(self._body):
                 if not self._lines.put(splitter.feed(piece)):
                     return
+                # What is read after it comes as fast as its principal may send.
+                self._pace(BODY_BYTES, len(piece))
             self._lines.put(splitter.finish())
         except HTTPException as error:
             self._broken = error
@@ -143,6 +152,7 @@ class _Run:
         index = 0
         try:
             while lines := self._lines.take():
+                self._pace(OPERATIONS, len(lines))
                 if not self._spool.write(b"".join(self._window(index, lines))):
                     return
                 index += len(lines)
@@ -160,15 +170,43 @@ class _Run:
         """The answers to ``lines``, the first of which has the index ``first``."""
         answers: list[bytes] = [b""] * len(lines)
         requests: dict[int, Request] = {}
+        told: list[LineOutcome] = []
+        refusal = self._refusal()
         for place, line in enumerate(lines):
             try:
+                if refusal is not None:
+                    raise refusal
                 requests[place] = line_request(self._gateway, line, self._terms)
             except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
+                if isinstance(error, Forbidden):
+                    told.append(LineOutcome(error.catalog, "", "refused", None, error.code))
                 answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
+        self._spend_beyond_lines(requests.values())
         done = self._gateway.commit_each(list(requests.values()))
         for (place, request), written in zip(requests.items(), done, strict=True):
             answers[place] = written_line(first + place, request, written, self._name)
+            told.append(outcome_of_line(request, written))
+        tell_lines(self._terms.by, self._name, told)
         return answers
+
+    def _pace(self, name: str, amount: int) -> None:
+        """Where the principal is limited, wait until it may have this much; no line is refused."""
+        if self._spending is not None:
+            self._spending.pace(name, amount, self._lines.is_closed)
+
+    def _spend_beyond_lines(self, requests: Iterable[Request]) -> None:
+        """A line was paid for as one operation; a patch of many makes the next lines wait."""
+        if self._spending is not None:
+            edits = (edit.edit for request in requests for edit in request.edits)
+            self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
+
+    def _refusal(self) -> Exception | None:
+        """Why the sender would not be let in any more: its token may end before the lines do."""
+        try:
+            self._recheck()
+        except (AccessError, CommitError) as error:
+            return error
+        return None
 
 
 def _pieces(body: Any) -> Iterator[bytes]:

@@ -103,6 +103,9 @@ class LineQueue:
             self._changed.notify_all()
             return taken
 
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Nobody will take any more."""
         with self._changed:

@@ -8,6 +8,7 @@ from gateway.http import media_types
 from gateway.http.answers import encode
 from gateway.http.bodies import decode_extended_patch, decode_patch, decode_value, read_body
 from gateway.http.limits import RequestLimits
+from gateway.http.rate_limits import operations_in, spend_operations
 from gateway.http.raw_path import Environ
 from gateway.http.writes import Sent
 from patching import Json, Limits
@@ -18,7 +19,8 @@ def read_patch(
 ) -> tuple[ApplyPatch | Merge, Sent]:
     """The edit that the body asks for, and what was sent.
 
-    Raises RequestRefused, Unstorable, and PatchError where it is no patch.
+    Raises RequestRefused, also where its principal may not ask for as many operations now,
+    Unstorable, and PatchError where it is no patch.
     """
     media_type = media_types.patch_type(environ)
     raw = read_body(environ, limits)
@@ -33,4 +35,5 @@ def read_patch(
     else:
         body = decode_value(raw, limits)
         edit = Merge(body, len(encode(body)))
+    spend_operations(environ, operations_in(edit))
     return edit, Sent(body, media_type, len(raw))

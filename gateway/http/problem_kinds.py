@@ -66,6 +66,9 @@ KINDS: Final[dict[str, Kind]] = {
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service
     "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
+    # These two say themselves when to try again.
+    "overloaded": Kind(429, "Too much is under way"),
+    "rate_limited": Kind(429, "More than this principal may ask for"),
     "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
     "internal_error": Kind(500, "Internal error"),
     "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),

@@ -13,6 +13,8 @@ class RequestRefused(Exception):
     ``members`` go into the problem as they are, ``headers`` into the answer.
     """
 
+    retryable = False
+
     def __init__(
         self,
         code: str,
@@ -26,3 +28,15 @@ class RequestRefused(Exception):
         self.detail = detail
         self.headers = headers
         self.members = members
+
+
+class TryLater(RequestRefused):
+    """There is too much of it at the moment: nothing was done, and later the same may be sent.
+
+    ``after_s``: whole seconds, at least 1.
+    """
+
+    retryable = True
+
+    def __init__(self, code: str, detail: str, after_s: int, **members: Json) -> None:
+        super().__init__(code, detail, headers=[("Retry-After", str(after_s))], **members)

@@ -31,6 +31,7 @@ from gateway.http.parameters import WriteParameters, parameters
 from gateway.http.preferences import commit_message, idempotency_key, preferences
 from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
+from gateway.http.rate_limits import operations_in, spend_operations
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.transaction_answers import Asked, transaction_answer
@@ -79,6 +80,8 @@ class TransactionRoutes:
         media_types.require_json(environ)
         raw = read_body(environ, self._limits)
         transaction = read_transaction(raw, self._limits, self._gateway.limits.patch)
+        edits = (*transaction.then, *(transaction.otherwise or ()))
+        spend_operations(environ, sum(operations_in(each.edit) for each in edits))
         message = _message(header_message, transaction)
         author = author_of(_author(named, transaction), by, catalog)
         idempotency = None

@@ -44,20 +44,34 @@ def refusal(error: BaseException) -> bytes | None:
     if not isinstance(error, ParseException):
         return None
     status, code = _REFUSALS.get(type(error), (HTTPStatus.BAD_REQUEST, "malformed_request"))
+    return problem_bytes(status, code, str(error)[:500])
+
+
+def problem_bytes(
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    *,
+    retryable: bool = False,
+    retry_after_s: int | None = None,
+) -> bytes:
+    """The whole HTTP answer to a request that the application doesn't see."""
     problem = {
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
-        "detail": str(error)[:500],
+        "detail": detail,
         "code": code,
         "applied": "no",
-        "retryable": False,
+        "retryable": retryable,
     }
     body = json.dumps(problem).encode()
+    retry_after = "" if retry_after_s is None else f"Retry-After: {retry_after_s}\r\n"
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         "Connection: close\r\n"
         "Content-Type: application/problem+json\r\n"
+        f"{retry_after}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode("latin-1") + body
@@ -108,6 +122,11 @@ class CheckedBodies:
         begin_stop = getattr(self._application, "begin_stop", None)
         if begin_stop is not None:
             begin_stop()
+
+    def has_room_for(self, start: bytes) -> bool:
+        """Whether the application takes on a request that starts so, by what it has to do now."""
+        has_room_for = getattr(self._application, "has_room_for", None)
+        return has_room_for is None or bool(has_room_for(start))
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH")

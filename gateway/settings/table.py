@@ -292,9 +292,9 @@ class Settings:
     # What a worker takes on at a time
     writes_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
-        512,
-        "writes that a worker has under way, bulk requests aside; more are refused with 429 before"
-        " their bodies are read",
+        256,
+        "writes that a worker has under way, bulk requests aside; more are refused with 429, before"
+        " their bodies are read and after some seconds at most",
     )
     writes_in_flight_bytes_max: int = _setting(
         kinds.size(1024, 16 * 1024 * MIB),
