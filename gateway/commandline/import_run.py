@@ -28,6 +28,8 @@ from patching.client.terms import new_idempotency_key
 from .import_files import Entry
 from .progress import Advance
 
+# Of a million refusals, nobody reads more.
+TOLD_MAX: Final = 20
 Mode = Literal["create", "if-absent", "replace"]
 _WINDOW: Final = 1000
 _WINDOW_BYTES: Final = 8 * 1024 * 1024
@@ -35,22 +37,40 @@ _WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class Tally:
-    """``conflicts``: documents that are there with other contents, and were left so. ``kept``: the
-    same, as it was asked for. ``errors``: why others were refused, by key. ``stopped``: why the
-    rest wasn't sent."""
+    """``conflicts``: documents that are there with other contents, and were left so; the keys of
+    the first of them in ``conflicting``. ``kept``: the same, as it was asked for. ``refused``:
+    others, the first of them and why in ``errors``. ``stopped``: why the rest wasn't sent."""
 
     read: int = 0
     written: int = 0
     unchanged: int = 0
     kept: int = 0
     deleted: int = 0
-    conflicts: list[str] = field(default_factory=list)
+    conflicts: int = 0
+    refused: int = 0
+    conflicting: list[str] = field(default_factory=list)
     errors: list[tuple[str, RequestError]] = field(default_factory=list)
     stopped: RequestError | None = None
 
     @property
     def is_clean(self) -> bool:
-        return not (self.conflicts or self.errors or self.stopped)
+        return not (self.conflicts or self.refused or self.stopped)
+
+    def took(self, changed: bool) -> None:
+        if changed:
+            self.written += 1
+        else:
+            self.unchanged += 1
+
+    def met(self, key: str) -> None:
+        self.conflicts += 1
+        if len(self.conflicting) < TOLD_MAX:
+            self.conflicting.append(key)
+
+    def refuse(self, key: str, error: RequestError) -> None:
+        self.refused += 1
+        if len(self.errors) < TOLD_MAX:
+            self.errors.append((key, error))
 
 
 class Import:
@@ -96,9 +116,9 @@ class Import:
         ):
             key = answer.line.subject.key
             if isinstance(answer.error, PreconditionFailed):
-                self.tally.conflicts.append(key)
+                self.tally.met(key)
             elif answer.error is not None:
-                self._refused(key, answer)
+                self.tally.refuse(key, answer.error)
             else:
                 self.tally.deleted += answer.changed
 
@@ -113,9 +133,9 @@ class Import:
             if self._mode != "replace" and isinstance(answer.error, PreconditionFailed):
                 there.append(answer.line.subject)
             elif answer.error is not None:
-                self._refused(answer.line.subject.key, answer)
+                self.tally.refuse(answer.line.subject.key, answer.error)
             else:
-                self._took(answer.changed)
+                self.tally.took(answer.changed)
         return there
 
     def _transactions(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -142,9 +162,9 @@ class Import:
                 if error.applied == "unknown" or error.retryable:
                     self.tally.stopped = error
                 else:
-                    self.tally.errors.append((entry.key, error))
+                    self.tally.refuse(entry.key, error)
             else:
-                self._took(result.changed)
+                self.tally.took(result.changed)
         return there
 
     def _compare(self, entries: Sequence[Entry]) -> None:
@@ -160,7 +180,7 @@ class Import:
             if _is_same(entry, documents[entry.key]):
                 self.tally.unchanged += 1
             else:
-                self.tally.conflicts.append(entry.key)
+                self.tally.met(entry.key)
 
     def _condition(self) -> dict[str, Any]:
         return {} if self._mode == "replace" else {"if_none_match": "*"}
@@ -185,16 +205,6 @@ class Import:
                 assert answer.error is not None
                 answer.error.applied = answer.applied
                 self.tally.stopped = answer.error
-
-    def _refused(self, key: str, answer: BulkAnswer) -> None:
-        assert answer.error is not None
-        self.tally.errors.append((key, answer.error))
-
-    def _took(self, changed: bool) -> None:
-        if changed:
-            self.tally.written += 1
-        else:
-            self.tally.unchanged += 1
 
 
 def _is_same(entry: Entry, there: Document | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -16,8 +16,6 @@ from .names import CATALOG
 from .output import error_line
 from .progress import progress
 from .refusals import explained
-
-_TOLD_MAX: Final = 20
 
 
 @click.command("import", cls=ClientCommand)
@@ -96,21 +94,21 @@ def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool
 
 def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
     """Say what became of it; the exit code."""
-    for key in tally.conflicts[:_TOLD_MAX]:
+    for key in tally.conflicting:
         error_line(f"{key!r} has other contents by somebody else: left alone")
-    for key, error in tally.errors[:_TOLD_MAX]:
+    for key, error in tally.errors:
         error_line(f"{key!r}: {explained(error)}")
-    for told in (tally.conflicts, tally.errors):
-        if len(told) > _TOLD_MAX:
-            error_line(f"and {len(told) - _TOLD_MAX} more like these")
+    untold = tally.conflicts + tally.refused - len(tally.conflicting) - len(tally.errors)
+    if untold:
+        error_line(f"and {untold} more like these")
     report: dict[str, Any] = {
         "catalog": catalog,
         "read": tally.read,
         "written": tally.written,
         "unchanged": tally.unchanged,
         "kept": tally.kept,
-        "conflicts": len(tally.conflicts),
-        "refused": len(tally.errors),
+        "conflicts": tally.conflicts,
+        "refused": tally.refused,
         "deleted": tally.deleted,
         "complete": tally.stopped is None,
         "dry_run": dry_run,
