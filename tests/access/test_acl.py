@@ -59,7 +59,7 @@ def test_admins_of_the_catalog_are_never_narrowed() -> None:
     assert may_read(ANONYMOUS, "c", closed), "without access control everybody is one"
 
 
-MALFORMED = [
+MALFORMED: list[tuple[Any, str]] = [
     (None, "/acl"),
     ("ann", "/acl"),
     (["ann"], "/acl"),

@@ -321,3 +321,22 @@ def people_of_another_process(people: People) -> Any:
     others = People(create_app(gateway, authenticate=_authenticate), gateway)
     others.catalog = people.catalog
     return nullcontext(others)
+
+
+def test_what_has_no_acl_is_read_without_looking_for_one(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody pays for what others protect: an admin never, the others not for what is there now."""
+
+    def looked(*_: Any) -> Any:
+        raise AssertionError("an acl was looked up")
+
+    monkeypatch.setattr(people.gateway.acls, "now", looked)
+    bob, root = people("bob"), people("root")
+    for path in ("/documents/open", "/documents", "/export", "/documents?key=open"):
+        assert bob.get(path).status_code == 200, path
+    assert bob.put("open", 5, Prefer="return=representation").get_json() == 5
+    assert bob.transaction(then=[{"action": "get", "key": "open"}]).status_code == 200
+    problem(bob.get("/documents/k"), 403, "forbidden")
+    for path in ("/commits", "/changes?after=0&timeout=1", "/documents/k?revision=1", "/export"):
+        assert root.get(path).status_code == 200, path

@@ -103,6 +103,18 @@ WRITES: dict[str, Callable[[Person], TestResponse]] = {
 }
 
 
+ACTIONS: list[dict[str, Any]] = [
+    {"action": "put", "key": "k", "value": 2},
+    {"action": "patch", "key": "k", "patch": [REPLACE]},
+    {"action": "merge", "key": "k", "value": {"n": 2}},
+    {"action": "delete", "key": "k"},
+    {"action": "attributes", "key": "k", "value": {}},
+    {"action": "attributes", "key": "k", "patch": [{"op": "remove", "path": "/team"}]},
+    {"action": "move", "from": "k", "to": "moved"},
+    {"action": "get", "key": "k"},
+]
+
+
 def kept(people: People) -> Any:
     return people("root").get("/documents?key=k&key=open&key=moved").get_json()
 
@@ -122,6 +134,26 @@ def test_who_is_not_listed_writes_nothing_and_who_is_may(name: str, people: Peop
         answer = WRITES[name](people(allowed))
         # The composite's token is stale.
         assert answer.status_code in ((412,) if name == "composite" else (200, 204)), name
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action["action"])
+def test_behind_compares_actions_are_checked_too(action: Any, people: People) -> None:
+    """In the branch that is taken, and only in that one."""
+    holds, fails = {"key": "new", "absent": True}, {"key": "open", "absent": True}
+    before = kept(people)
+    bob, touch = people("bob"), [{"action": "touch"}]
+    for taken in (
+        {"compare": [holds], "then": [action]},
+        {"compare": [fails], "else": [action]},
+    ):
+        problem(bob.transaction(**taken), 403, "forbidden")
+    for other in (
+        {"compare": [fails], "then": [action], "else": touch},
+        {"compare": [holds], "then": touch, "else": [action]},
+    ):
+        assert bob.transaction(**other).status_code == 200
+    assert kept(people)["documents"] == before["documents"]
+    assert people("ann").transaction(compare=[holds], then=[action]).status_code == 200
 
 
 def test_the_action_at_fault_is_told(people: People) -> None:
