@@ -1,0 +1,362 @@
+"""The service as it runs: over TLS, with tokens of the command line and JWTs of an issuer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from gateway.cli import main
+from gateway.server import ServerError, run
+from gateway.settings import Settings
+from gateway.settings.kinds import Address
+from tests.access.certificates import Authority, Signed
+from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
+from tests.service import RunningGateway
+
+KEY = Key("served", "RS256")
+PATH = "/v1/catalogs/team%2Fa"
+# Told to nobody; looked for in all that was said and written.
+PASSWORD = "pa55word-of-the-database"
+
+
+class Served:
+    def __init__(self, gateway: RunningGateway, ca: Path, uri: str, database: str) -> None:
+        self.gateway = gateway
+        self._ca = ca
+        self._where = {"GATEWAY_MONGODB_URI": uri, "GATEWAY_DATABASE": database}
+        self.secrets: list[str] = []
+
+    def command(self, *arguments: str) -> Result:
+        """`gateway token …`."""
+        result = CliRunner().invoke(main, ["token", *arguments], env=self._where)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    def issue(self, name: str, *grants: str) -> str:
+        given = [part for grant in grants for part in ("--grant", grant)]
+        result = self.command("create", "--name", name, *given)
+        assert result.exit_code == 0, result.output
+        text = result.stdout.strip()
+        self.secrets.append(text.rsplit("_", 1)[1])
+        return text
+
+    def connection(self, client: Signed | None = None) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=self._ca)
+        if client is not None:
+            context.load_cert_chain(client.certificate, client.key)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.gateway.port, timeout=60, context=context
+        )
+
+    def send(
+        self, method: str, path: str, bearer: str | None = None, body: Any = None, **headers: str
+    ) -> tuple[int, Any]:
+        connection = self.connection()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if bearer is not None:
+            named["Authorization"] = f"Bearer {bearer}"
+        raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        named.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, raw, named)
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(text) if text.startswith(b"{") else text
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"), "authority")
+
+
+@pytest.fixture(scope="module")
+def served(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
+    database = f"test_{uuid.uuid4().hex}"
+    certificate = authority.sign("server")
+    with Issuer(KEY).serving() as issuer:
+        settings = {
+            "access": True,
+            "tls_certificate": certificate.certificate,
+            "tls_key": certificate.key,
+            "jwt_jwks_url": issuer.url,
+            "jwt_issuer": ISSUER,
+            "jwt_audience": AUDIENCE,
+            "watch_bookmark_s": 1,
+        }
+        with RunningGateway(mongodb_uri, database, workers=2, **settings) as gateway:
+            yield Served(gateway, authority.certificate, mongodb_uri, database)
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
+
+
+def test_a_token_of_the_command_line_is_let_in_where_it_may(served: Served) -> None:
+    ann = served.issue("ann", "write:team/*", "read:*")
+    assert served.send("PUT", f"{PATH}/documents/k", ann, {"a": 1})[0] == 201
+    assert served.send("GET", f"{PATH}/documents/k", ann) == (200, {"a": 1})
+    status, refused = served.send("PUT", "/v1/catalogs/other/documents/k", ann, 1)
+    assert (status, refused["code"], refused["role"]) == (403, "forbidden", "write")
+    status, refused = served.send("GET", f"{PATH}/documents/k")
+    assert (status, refused["code"]) == (401, "unauthenticated")
+    for path in ("/livez", "/readyz", "/openapi.yaml"):
+        assert served.send("GET", path)[0] == 200
+    _, commits = served.send("GET", f"{PATH}/commits", ann)
+    assert [each["author"] for each in commits["commits"]] == ["ann"]
+
+
+def test_a_jwt_of_the_issuer_is_let_in_where_it_may(served: Served) -> None:
+    good = token(KEY, sub="job", grants=["write:jwt"])
+    assert served.send("PUT", "/v1/catalogs/jwt/documents/k", good, 1)[0] == 201
+    assert served.send("PUT", f"{PATH}/documents/k", good, 1)[0] == 403
+    expired = token(KEY, exp=claims()["iat"] - 60, grants=["admin:*"])
+    status, refused = served.send("GET", "/v1/catalogs/jwt/documents/k", expired)
+    assert (status, refused["detail"]) == (401, "the token expired")
+    forged = token(Key("served", "RS256"), grants=["admin:*"])
+    assert served.send("GET", "/v1/catalogs/jwt/documents/k", forged)[0] == 401
+
+
+def test_a_revocation_holds_within_five_seconds(
+    served: Served, eventually: Callable[..., Any]
+) -> None:
+    """In both workers, also for a feed and a bulk request that run already."""
+    bob = served.issue("bob", "write:team/*")
+    root = served.issue("root", "admin:*")
+    (line,) = [each for each in served.command("list").stdout.splitlines() if " bob " in each]
+    feed = served.connection()
+    feed.request(
+        "GET",
+        f"{PATH}/changes",
+        headers={"Authorization": f"Bearer {bob}", "Accept": "text/event-stream"},
+    )
+    events = feed.getresponse()
+    assert events.status == 200
+
+    lines: list[bytes] = []
+    begun = threading.Event()
+    revoked = threading.Event()
+
+    def in_bulk() -> None:
+        def body() -> Iterator[bytes]:
+            for key in ("before", "after"):
+                put = {"catalog": "team/a", "op": "put", "key": key, "value": 1}
+                yield json.dumps(put).encode() + b"\n"
+                begun.set()
+                revoked.wait(60)
+
+        bulk = served.connection()
+        bulk.request(
+            "POST",
+            "/v1/bulk",
+            body(),
+            {"Authorization": f"Bearer {bob}", "Content-Type": "application/x-ndjson"},
+            encode_chunked=True,
+        )
+        lines.extend(bulk.getresponse().read().splitlines())
+        bulk.close()
+
+    running = threading.Thread(target=in_bulk)
+    running.start()
+    assert begun.wait(60)
+    eventually(lambda: served.send("GET", f"{PATH}/documents/before", root)[0] == 200, 60)
+    assert served.send("GET", PATH, bob)[0] == 200
+
+    assert served.command("revoke", line.split()[0]).exit_code == 0
+    since = time.monotonic()
+    refusals = 0
+    while refusals < 8:  # of both workers
+        begun_s = time.monotonic()
+        status, problem = served.send("GET", PATH, bob)
+        if status == 200:
+            refusals = 0
+            assert begun_s - since < 5
+        else:
+            refusals += 1
+            assert (status, problem["detail"]) == (401, "the token was revoked")
+    revoked.set()
+    running.join(60)
+    assert [json.loads(each)["status"] for each in lines] == [201, 401]
+    assert served.send("GET", f"{PATH}/documents/after", root)[0] == 404
+    # Whatever is committed now, the feed doesn't tell it.
+    served.send("PUT", f"{PATH}/documents/unseen", root, 1)
+    told = events.read().decode()
+    feed.close()
+    assert "unseen" not in told
+    assert '"code":"unauthenticated"' in told.rpartition("event: end")[2]
+
+
+def test_an_authenticated_request_costs_no_look_into_the_database(
+    served: Served, mongodb_uri: str
+) -> None:
+    """Of the commands that the server counts, at most one look for each worker and 1.5 seconds."""
+    ann = served.issue("ann", "admin:*")
+    served.send("PUT", f"{PATH}/documents/k", ann, 1)
+
+    def looks() -> int:
+        with MongoClient[dict[str, Any]](mongodb_uri) as client:
+            top = client.admin.command("top")["totals"]
+        tokens = served._where["GATEWAY_DATABASE"] + ".tokens"
+        return int(top.get(tokens, {"queries": {"count": 0}})["queries"]["count"])
+
+    try:
+        before = looks()
+    except PyMongoError:
+        pytest.skip("the server doesn't tell what it does")
+    begun = time.monotonic()
+    connection = served.connection()
+    for _ in range(200):
+        connection.request("GET", f"{PATH}/documents/k", headers={"Authorization": f"Bearer {ann}"})
+        assert connection.getresponse().read() == b"1"
+    connection.close()
+    spent_s = time.monotonic() - begun
+    assert looks() - before <= 2 * (spent_s / 1.5 + 2)
+
+
+def test_tokens_are_listed_without_their_secrets(served: Served) -> None:
+    text = served.issue("carol", "read:a", "write:b/*")
+    result = served.command("list")
+    (line,) = [each for each in result.stdout.splitlines() if " carol " in each]
+    assert line.split()[0] == text.split("_")[1]
+    assert line.endswith("read:a write:b/*")
+    assert " valid " in line
+    assert " never " in line
+    assert not [secret for secret in served.secrets if secret in result.output]
+
+
+def test_a_token_can_have_a_time_to_live(served: Served) -> None:
+    made = served.command("create", "--name", "d", "--grant", "read:*", "--expires-in", "90d")
+    assert made.exit_code == 0
+    assert "expires 20" in made.stderr
+    assert made.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["create", "--grant", "read:*"], 2, "--name"),
+        (["create", "--name", "x"], 2, "--grant"),
+        (["create", "--name", "x", "--grant", "own:*"], 2, "role:pattern"),
+        (["create", "--name", "x", "--grant", "read:"], 2, "pattern"),
+        (["create", "--name", " x", "--grant", "read:*"], 2, "space"),
+        (["create", "--name", "x", "--grant", "read:*", "--expires-in", "5"], 2, "90d"),
+        (["create", "--name", "x", "--grant", "read:*", "--expires-in", "0d"], 2, "90d"),
+        (["create", "--name", "x", "--grant", "read:*", "--expires-in", "999999d"], 2, "at most"),
+        (["revoke", "0123456789abcdef"], 1, "no token with this id"),
+        (["revoke", "$ne"], 1, "no token with this id"),
+    ],
+)
+def test_what_the_command_cannot_do_it_says_in_a_line(
+    arguments: list[str], code: int, message: str, served: Served
+) -> None:
+    result = served.command(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_a_database_the_command_says_so() -> None:
+    for arguments, message in (
+        (["list"], "no MongoDB chosen"),
+        (
+            ["list", "--mongodb-uri", f"mongodb://u:{PASSWORD}@127.0.0.1:9/?replicaSet=x"],
+            "can't be reached",
+        ),
+    ):
+        flags = [] if len(arguments) == 1 else ["--store-timeout-ms=200"]
+        result = CliRunner().invoke(main, ["token", *arguments, *flags])
+        assert result.exit_code in (1, 2)
+        assert message in result.stderr
+        assert PASSWORD not in result.output
+
+
+def livez(connection: http.client.HTTPConnection) -> bytes:
+    connection.request("GET", "/livez")
+    return connection.getresponse().read()
+
+
+def test_a_client_that_trusts_nobody_gets_nothing(served: Served) -> None:
+    untrusting = http.client.HTTPSConnection("127.0.0.1", served.gateway.port, timeout=30)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        untrusting.request("GET", "/livez")
+    plain = http.client.HTTPConnection("127.0.0.1", served.gateway.port, timeout=30)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        livez(plain)
+
+
+def test_in_the_end_no_secret_stands_in_the_log(served: Served) -> None:
+    wrong = "1" * 64
+    served.send("GET", f"{PATH}/documents/k", f"gwt_{'0' * 16}_{wrong}")
+    log = served.gateway.log()
+    audited = [json.loads(line) for line in log.splitlines() if '"gateway.audit"' in line]
+    assert {"ann", "bob", "job", "root"} <= {line.get("principal") for line in audited}
+    assert any(line.get("code") == "unauthenticated" for line in audited)
+    assert not [secret for secret in (*served.secrets, wrong, "eyJ") if secret in log]
+
+
+@pytest.fixture(scope="module")
+def guarded(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
+    """Lets no client in without a certificate of the authority. And the other worker class."""
+    server = authority.sign("gthread")
+    settings = {
+        "access": True,
+        "worker_class": "gthread",
+        "tls_certificate": server.certificate,
+        "tls_key": server.key,
+        "tls_client_ca": authority.certificate,
+    }
+    database = f"test_{uuid.uuid4().hex}"
+    with RunningGateway(mongodb_uri, database, workers=1, **settings) as gateway:
+        yield Served(gateway, authority.certificate, mongodb_uri, database)
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
+
+
+def test_a_client_needs_a_certificate_and_a_token_beside_it(
+    guarded: Served, authority: Authority
+) -> None:
+    connection = guarded.connection(authority.sign("client"))
+    assert livez(connection) == b'{"status":"alive"}'
+    connection.request("GET", "/v1/catalogs")
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+def test_without_a_certificate_of_the_authority_nobody_is_heard(
+    guarded: Served, tmp_path: Path
+) -> None:
+    for client in (None, Authority(tmp_path, "another").sign("client")):
+        connection = guarded.connection(client)
+        with pytest.raises((http.client.HTTPException, OSError)):
+            livez(connection)
+        connection.close()
+
+
+@pytest.mark.parametrize("wrong", ["absent", "empty", "of another key", "encrypted"])
+def test_a_certificate_that_cannot_be_used_is_told_in_a_line(wrong: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    good, other = authority.sign("good"), authority.sign("other", b"secret")
+    certificate, key = good.certificate, good.key
+    if wrong == "absent":
+        certificate = tmp_path / "absent.pem"
+    elif wrong == "empty":
+        certificate = tmp_path / "empty.pem"
+        certificate.touch()
+    elif wrong == "of another key":
+        key = authority.sign("third").key
+    else:
+        certificate, key = other.certificate, other.key
+    settings = Settings(bind=Address("127.0.0.1", 0), tls_certificate=certificate, tls_key=key)
+    with pytest.raises(ServerError, match=r"^can't use .*\.pem for TLS: [^\n]+$"):
+        run(settings)
