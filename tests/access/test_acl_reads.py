@@ -340,3 +340,23 @@ def test_what_has_no_acl_is_read_without_looking_for_one(
     problem(bob.get("/documents/k"), 403, "forbidden")
     for path in ("/commits", "/changes?after=0&timeout=1", "/documents/k?revision=1", "/export"):
         assert root.get(path).status_code == 200, path
+
+
+def test_the_past_is_found_behind_many_changes_and_lives(people: People) -> None:
+    """What is looked back over are documents, not their changes; some hundred at the most."""
+    ann, bob = people("ann"), people("bob")
+    ann.delete("k")
+
+    def lines(*more: dict[str, Any]) -> list[int]:
+        whole = ({"catalog": people.catalog, "key": "k", **line} for line in more)
+        return [answer["status"] for answer in bob.bulk(*whole)]
+
+    assert lines(*({"op": "put", "value": n} for n in range(250))) == [201] + [200] * 249
+    assert ann.get("/documents/k?revision=1").get_json() == {"n": 1}
+    problem(bob.get("/documents/k?revision=1"), 403, "forbidden")
+    again = [{"op": "delete"}, {"op": "put", "value": 1}]
+    lines(*again * 60)
+    assert ann.get("/documents/k?revision=1").get_json() == {"n": 1}
+    lines(*again * 150)
+    problem(ann.get("/documents/k?revision=1"), 403, "forbidden")
+    assert people("root").get("/documents/k?revision=1").get_json() == {"n": 1}
