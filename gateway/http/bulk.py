@@ -47,6 +47,7 @@ from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
 from gateway.http.spool import Spool
 from gateway.http.streams import Stream, StreamAnswer
+from gateway.logs import for_this_request
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class _Run:
     def answers(self) -> Iterator[bytes]:
         """Raises RuntimeError where a defect keeps the rest of the lines from being answered."""
         for work in (self._read, self._commit):
-            threading.Thread(target=work, name="bulk", daemon=True).start()
+            threading.Thread(target=for_this_request(work), name="bulk", daemon=True).start()
         while answers := self._spool.read(_SEND_BYTES):
             if self._connection is not None:
                 _await_writable(self._connection)

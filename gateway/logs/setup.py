@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -30,7 +31,7 @@ def configure(
     Access and audit lines have switches of their own, and no level; without ``audit`` there are
     no audit lines. Replaces what was set up before. Uncaught exceptions of threads are logged too.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Handler(stream or sys.stderr)
     handler.setFormatter(_formatter(log_format))
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -69,6 +70,19 @@ def _formatter(log_format: str) -> logging.Formatter:
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
     )
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """A line that can't be made says so. What it held is not shown: nobody has scrubbed it."""
+        line = {
+            "level": "error",
+            "logger": record.name,
+            "event": f"a line can't be logged, of {record.pathname}:{record.lineno}",
+        }
+        with suppress(Exception):  # nothing can be written any more
+            self.stream.write(_encode(line).decode() + self.terminator)
+            self.flush()
 
 
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):

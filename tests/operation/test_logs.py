@@ -11,8 +11,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from pymongo.errors import BulkWriteError
 
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
@@ -20,7 +22,9 @@ from gateway.http import create_app
 from gateway.http.observers import AccessLog
 from gateway.logs import configure
 from gateway.logs.scrub import scrub
+from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
+from gateway.store.mongodb.connection import Connection
 from tests.failure.clients import send
 from tests.service import RunningGateway
 
@@ -250,3 +254,53 @@ def test_a_service_logs_lines_of_json_alone(
     assert all({"time", "level", "logger", "event"} <= line.keys() for line in found)
     assert TOKEN not in said
     assert "contents of a document" not in said
+
+
+def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
+    stream: io.StringIO, lines: Read
+) -> None:
+    handlers = logging.getLogger().handlers
+    (handler,) = (each for each in handlers if getattr(each, "stream", None) is stream)
+    handler.handle(
+        logging.LogRecord("gateway", 30, "/a/file.py", 7, "%d documents", ("secret",), None)
+    )
+    (line,) = lines()
+    assert line["event"] == "a line can't be logged, of /a/file.py:7"
+    assert "secret" not in json.dumps(line)
+
+
+def test_other_threads_of_a_request_say_so_too(
+    lines: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+
+    def defect(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(gateway, "commit_each", defect)
+    client = create_app(gateway).test_client()
+    body = b'{"catalog": "c", "key": "k", "op": "put", "value": {"its": "contents"}}\n'
+    headers = {"X-Request-Id": "mine", "Content-Type": "application/x-ndjson"}
+    with pytest.raises(RuntimeError):
+        client.post("/v1/bulk", data=body, headers=headers).get_data()
+    (line,) = (line for line in lines() if line["level"] == "error")
+    assert line["request_id"] == "mine"
+    assert "its" not in json.dumps(lines())
+
+
+def test_what_the_database_refused_is_not_repeated() -> None:
+    """Its errors quote the operation, which holds a document."""
+    connection = Connection.__new__(Connection)
+    connection.client = MagicMock()
+    connection._lock = threading.Lock()
+    connection._seen_until = None
+    connection.client.start_session().__enter__().operation_time = None
+    failed = {"index": 0, "code": 121, "errmsg": "failed validation", "op": {"c": "contents"}}
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BulkWriteError({"writeErrors": [failed]})
+
+    with pytest.raises(Unreachable) as refused:
+        connection.bulk(refuse, [])
+    assert "121" in str(refused.value)
+    assert "contents" not in str(refused.value)

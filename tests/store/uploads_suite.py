@@ -80,3 +80,14 @@ class UploadsContract:
         assert uploads.parts(made) == []
         assert uploads.upload("c", "u11") == other
         assert len(uploads.parts(other)) == 1
+
+    def test_those_that_have_not_expired_are_counted(self, uploads: UploadStore) -> None:
+        """To the second: what a database keeps of a time may be less than a microsecond."""
+        made = upload()
+        earlier_us, later_us = made.expires_us - 1_000_000, made.expires_us + 1_000_000
+        before = uploads.count_uploads(earlier_us)
+        uploads.create_upload(made)
+        assert uploads.count_uploads(earlier_us) == before + 1
+        assert uploads.count_uploads(later_us) == 0
+        uploads.drop_upload(made)
+        assert uploads.count_uploads(earlier_us) == before

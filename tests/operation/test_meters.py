@@ -1,0 +1,213 @@
+"""The layers below tell what they do, to whoever measures, and know nothing of how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from gateway.commits.meters import NO_METERS, RoundOutcome, WriteEnded
+from gateway.commits.requests import Put
+from gateway.commits.retention import RetentionLimits
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.commits.watch_values import Selection
+from gateway.metrics.meters import PrometheusMeters
+from gateway.metrics.registry import Registry
+from gateway.metrics.sampler import Sampler
+from gateway.metrics.store import measured
+from gateway.store.contract import Move, Moved, Unreachable
+from gateway.store.memory import MemoryStore
+from tests.operation.conftest import samples, value
+from tests.test_layers import files, imports
+
+Eventually = Callable[..., Any]
+
+
+class Told:
+    """Meters that keep what they are told."""
+
+    def __init__(self) -> None:
+        self.writes: list[WriteEnded] = []
+        self.moved: list[int] = []
+        self.lost = 0
+        self.written = 0
+        self.rounds: list[str] = []
+        self.failures = 0
+        self.swept = 0
+        self.delays: list[float] = []
+
+    def write_ended(self, ended: WriteEnded) -> None:
+        self.writes.append(ended)
+
+    def heads_moved(self, batches: Collection[int], seconds: float) -> None:
+        assert seconds >= 0
+        self.moved.extend(batches)
+
+    def races_lost(self, heads: int) -> None:
+        self.lost += heads
+
+    def written_out(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.written += 1
+
+    def delivered(self, seconds: float) -> None:
+        self.delays.append(seconds)
+
+    def compaction_round(self, outcome: RoundOutcome) -> None:
+        self.rounds.append(outcome)
+
+    def compaction_failed(self) -> None:
+        self.failures += 1
+
+    def commits_swept(self, commits: int) -> None:
+        self.swept += commits
+
+
+def gateway_of(store: Any, told: Told, **limits: Any) -> Gateway:
+    return Gateway(store, ThreadRuntime(), ServiceLimits(**limits), meters=told)
+
+
+class Contended(MemoryStore):
+    """Somebody else is faster, the first two times."""
+
+    races = 2
+
+    def move_heads(self, moves: Any) -> Any:
+        if self.races:
+            self.races -= 1
+            return {move.to.catalog: Moved.LOST for move in moves}
+        return super().move_heads(moves)
+
+
+class Away(MemoryStore):
+    def heads(self, catalogs: Collection[str]) -> Any:  # noqa: ARG002 - the contract's
+        raise Unreachable("away")
+
+
+def test_a_write_is_told_with_its_times() -> None:
+    told = Told()
+    written = gateway_of(MemoryStore(), told).write("c", "k", Put({"n": 1}, 7))
+    (ended,) = told.writes
+    assert (ended.outcome, ended.attempts) == ("applied", written.attempts)
+    assert ended.taken is not None
+    assert ended.times is not None
+    times = (ended.queued, ended.taken, ended.times.decided, ended.times.moved, ended.times.written)
+    assert list(times) == sorted(times)
+    assert (told.moved, told.written, told.lost) == ([1], 1, 0)
+
+
+def test_lost_races_are_told_and_the_write_ends_once() -> None:
+    told = Told()
+    gateway_of(Contended(), told).write("c", "k", Put({}, 2))
+    assert told.lost == 2
+    assert [(ended.outcome, ended.attempts) for ended in told.writes] == [("applied", 3)]
+    assert told.moved == [1]
+
+
+def test_a_write_that_could_not_be_queued_is_told() -> None:
+    told = Told()
+    gateway = gateway_of(Away(), told, queue_requests_max=0)
+    with pytest.raises(Exception, match="waiting"):
+        gateway.write("c", "k", Put({}, 2))
+    (ended,) = told.writes
+    assert (ended.outcome, ended.taken, ended.times) == ("queue_full", None, None)
+
+
+def test_a_write_that_never_reached_the_database_is_told_as_the_client_is() -> None:
+    told = Told()
+    gateway_of(Away(), told).write("c", "k", Put({}, 2), wait_s=0.1)
+    assert [ended.outcome for ended in told.writes] == ["store_unavailable"]
+    assert not told.moved
+
+
+def test_compaction_is_told(eventually: Eventually) -> None:
+    told = Told()
+    retention = RetentionLimits(commits=2, interval_s=1, pause_ms=0)
+    gateway = gateway_of(MemoryStore(), told, retention=retention)
+    for number in range(6):
+        gateway.write("c", "k", Put({"n": number}, 7))
+    assert gateway.retention.compactor.run_round()
+    assert told.swept >= 3
+    gateway.retention.compactor.start()
+    eventually(lambda: "finished" in told.rounds)
+
+
+def test_what_watchers_take_late_is_told_and_what_was_there_before_is_not() -> None:
+    told = Told()
+    gateway = gateway_of(MemoryStore(), told)
+    gateway.write("c", "k", Put({"n": 0}, 7))
+    feed = gateway.feed(lambda _: b"{}")
+    with feed.watch("c", after=0, selection=Selection()) as watcher:
+        assert watcher.take(10, patient=True).revision == 1
+        assert told.delays == []
+        assert gateway.readings().feed.watchers == 1
+        gateway.write("c", "k", Put({"n": 1}, 7))
+        assert watcher.take(10, patient=True).revision == 2
+    assert len(told.delays) == 1
+    assert 0 <= told.delays[0] < 30
+    assert gateway.readings().feed.watchers == 0
+
+
+def test_calls_to_the_store_are_timed_and_those_that_failed_are_counted() -> None:
+    registry = Registry(None)
+    meters = PrometheusMeters(registry)
+    store = measured(Away(), meters)
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            store.heads(["c"])
+    store.move_heads([])
+    assert store.stored_bytes({}) == Away().stored_bytes({})
+    found = samples(registry.exposition().decode())
+    assert value(found, "gateway_store_seconds_count", operation="heads") == 2
+    assert value(found, "gateway_store_unreachable_total", operation="heads") == 2
+    assert value(found, "gateway_store_seconds_count", operation="move_heads") == 1
+    assert value(found, "gateway_store_unreachable_total", operation="move_heads") == 0
+    assert value(found, "gateway_store_seconds_count", operation="stored_bytes") == 0
+
+
+def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually) -> None:
+    registry = Registry(None)
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=NO_METERS)
+    sampler = Sampler(registry, "1.2.3", gateway.readings, lambda: 3)
+
+    def found(name: str, **labels: str) -> float:
+        return value(samples(registry.exposition().decode()), name, **labels)
+
+    gateway.write("c", "k", Put({"n": 1}, 7))
+    gateway.write("c", "k", Put({"n": 2}, 7))
+    sampler.sample()
+    hits = found("gateway_cache_hits_total")
+    assert hits >= 1
+    sampler.sample()
+    assert found("gateway_cache_hits_total") == hits
+    assert found("gateway_cache_bytes") > 0
+    assert found("gateway_info", version="1.2.3") == 1
+    sampler.start()
+    eventually(lambda: found("gateway_uploads_open") == 3)
+
+
+@pytest.mark.parametrize("place", ["gateway/commits", "gateway/store", "patching"])
+def test_nothing_below_knows_how_it_is_measured(place: str) -> None:
+    measuring = ("prometheus_client", "structlog", "opentelemetry", "gateway.metrics")
+    for path in files(place):
+        for module in imports(path):
+            assert not module.startswith(measuring), f"{path} imports {module}"
+
+
+def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
+    program = (
+        "import sys, gateway.server, gateway.cli\n"
+        "found = {'prometheus_client', 'pymongo', 'opentelemetry'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_move_is_one_call_for_all_its_heads() -> None:
+    """What is timed stays what it is: arguments and answers pass through."""
+    store = measured(MemoryStore(), PrometheusMeters(Registry(None)))
+    assert store.move_heads(list[Move]()) == {}
