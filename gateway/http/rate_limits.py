@@ -168,7 +168,9 @@ def spend_operations(environ: Environ, count: int) -> None:
     """
     spending = spending_of(environ)
     if spending is not None and count > 1:
-        spending.take({OPERATIONS: count - 1})
+        # All of it together: what exceeds the quota needs a bucket that is still full.
+        spending.spend(OPERATIONS, -1)
+        spending.take({OPERATIONS: count})
 
 
 def operations_in(edit: Edit) -> int:

@@ -22,6 +22,7 @@ from gateway.commits.service import Gateway, Reading, ServiceLimits, Written
 from gateway.http import create_app
 from gateway.http.problem_kinds import KINDS
 from gateway.http.problems import problem_of
+from gateway.http.refusals import TryLater
 from gateway.store.memory import MemoryStore
 from patching import (
     ABSENT,
@@ -294,6 +295,8 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "unstorable_value": _by(lambda c: c.put(2**64)),
     "idempotency_key_reused": _by(_reused),
     "queue_full": _by_error(errors.QueueFull("x")),
+    "overloaded": _by_error(TryLater("overloaded", "x", 2)),
+    "rate_limited": _by_error(TryLater("rate_limited", "x", 2)),
     "too_many_watchers": _by_error(errors.TooManyWatchers(5)),
     "internal_error": _by_error(RuntimeError("a defect")),
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
