@@ -19,7 +19,14 @@ class Connections:
     thread here and its slot at the gateway, until the gateway answers.
     """
 
-    def __init__(self, pool_size: int, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        pool_size: int,
+        *,
+        ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
+    ) -> None:
         self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
@@ -30,6 +37,8 @@ class Connections:
             retries=False,
             cert_reqs="CERT_REQUIRED",
             ca_certs=ca_file,
+            cert_file=certificate_file,
+            key_file=key_file,
         )
         self.pool.pool_classes_by_scheme = self._pool_classes()
 

@@ -27,8 +27,9 @@ class Gateway:
     sent again, and when: what the gateway calls retryable, and what got lost where sending it again
     can't do it twice. No precondition is ever left out of what is sent again.
 
-    ``ca_file``: certificates to trust, for a gateway with TLS. ``headers`` go out with each
-    request.
+    ``ca_file``: certificates to trust instead of the system's, for a gateway with TLS;
+    ``certificate_file`` and ``key_file``: the client's own, for one that asks for it. ``headers``
+    go out with each request.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class Gateway:
         retry: Retry | None = None,
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
         pool_size: int = 10,
         connect_timeout_s: float = 5.0,
     ) -> None:
@@ -54,6 +57,8 @@ class Gateway:
                 pool_size=pool_size,
                 connect_timeout_s=connect_timeout_s,
                 ca_file=ca_file,
+                certificate_file=certificate_file,
+                key_file=key_file,
             )
 
         self.url = url.rstrip("/")

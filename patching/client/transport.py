@@ -54,7 +54,8 @@ class Transport:
     ``url`` may carry a path, under which the gateway's routes are. ``token`` goes out as a bearer
     token; a callable is asked for each request, so that it can be renewed. ``read_timeout_s`` is
     for each read of an answer, and ``request`` can be given another. ``ca_file`` has the
-    certificates to trust instead of the system's. Redirects aren't followed: they are
+    certificates to trust instead of the system's; ``certificate_file`` and ``key_file`` are the
+    client's own, for a gateway that asks for them. Redirects aren't followed: they are
     UnexpectedAnswer, and the token goes nowhere else.
     """
 
@@ -68,6 +69,8 @@ class Transport:
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 60.0,
         ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
     ) -> None:
         parsed = urllib3.util.parse_url(url)
         if parsed.auth is not None:
@@ -81,7 +84,9 @@ class Transport:
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._connections = Connections(pool_size, ca_file)
+        self._connections = Connections(
+            pool_size, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file
+        )
 
     def request(
         self,

@@ -256,6 +256,17 @@ def test_a_request_refused_for_good_is_no_refusal_of_its_lines(
     assert [(answer.decided, answer.applied) for answer in answers] == [(False, "no")] * 2
 
 
+def test_a_token_that_ends_meanwhile_is_no_refusal_of_the_lines(server: Scripted, run: Run) -> None:
+    """One that lacks a right is: it is about the catalog of its line."""
+    ended = {"code": "unauthenticated", "status": 401, "applied": "no", "retryable": False}
+    denied = {**ended, "code": "forbidden", "status": 403}
+    server.script = [by_key(b=problem(denied), c=problem(ended), d=problem(ended))]
+    answers = run("a b c d")
+    assert len(server.requests) == 1
+    assert [answer.decided for answer in answers] == [True, True, False, False]
+    assert [answer.applied for answer in answers] == ["yes", "no", "no", "no"]
+
+
 def test_nobody_there_is_certainly_not_applied(clock: Clock) -> None:
     with Transport("http://127.0.0.1:9") as transport:
         terms = BulkTerms(retry_timeout_s=5, clock=lambda: clock.now, sleep=clock.sleep)

@@ -11,6 +11,7 @@ import pytest
 
 from patching import ABSENT
 from patching.client import (
+    Answer,
     Catalog,
     Conflict,
     Document,
@@ -22,6 +23,7 @@ from patching.client import (
     PreconditionRequired,
     Retry,
     Tokens,
+    Transport,
 )
 from tests.service import RunningGateway
 
@@ -261,6 +263,32 @@ def test_several_documents_share_a_token(catalog: Catalog) -> None:
     assert [each["key"] for each in raised.value.problem["stale"]] == ["missing"]
     older = catalog.several(["b", "missing"], revision=2).documents["missing"]
     assert older is None
+
+
+def test_several_that_take_several_requests_are_from_one_revision(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"{'x' * 900}{number}" for number in range(12)]
+    for key in keys:
+        catalog.put(key, "old")
+    ask = Transport.request
+
+    def ask_and_change(transport: Transport, method: str, path: str, **more: Any) -> Answer:
+        answer = ask(transport, method, path, **more)
+        for key in keys:
+            ask(transport, "PUT", f"{path}/{key}", json="new")
+        asked.append(path)
+        return answer
+
+    asked: list[str] = []
+    monkeypatch.setattr(Transport, "request", ask_and_change)
+    several = catalog.several(keys)
+    assert len(asked) > 2
+    assert several.revision == 12
+    found = [document for document in several.documents.values() if document is not None]
+    assert {document.value for document in found} == {"old"}
+    assert [document.key for document in found] == keys
+    assert several.etag == ";".join(f"{each.key}={each.etag}" for each in found)
 
 
 def test_an_export_is_streamed_at_one_revision(catalog: Catalog) -> None:

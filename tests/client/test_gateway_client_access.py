@@ -1,0 +1,105 @@
+"""The client and a gateway with access control, TLS that asks for certificates, and rates."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pymongo import MongoClient
+
+from gateway.cli import main
+from patching.client import Catalog, Gateway, NotAuthorized, Retry, Unreachable
+from tests.access.certificates import Authority
+from tests.service import RunningGateway
+
+_PER_S = 20
+
+Connect = Callable[..., Gateway]
+
+
+@pytest.fixture(scope="module")
+def connect(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    """`connect(name, *grants, **options)` is a client with a token of its own."""
+    authority = Authority(tmp_path_factory.mktemp("tls"), "authority")
+    server, client = authority.sign("server"), authority.sign("client")
+    database = f"test_{uuid.uuid4().hex}"
+    opened: list[Gateway] = []
+    own = {"certificate_file": str(client.certificate), "key_file": str(client.key)}
+
+    def open_one(name: str, *grants: str, **options: Any) -> Gateway:
+        given = [part for grant in grants for part in ("--grant", grant)]
+        where = {"GATEWAY_MONGODB_URI": mongodb_uri, "GATEWAY_DATABASE": database}
+        made = CliRunner().invoke(main, ["token", "create", "--name", name, *given], env=where)
+        assert made.exit_code == 0, made.output
+        url = f"https://127.0.0.1:{running.port}"
+        usual = {"token": made.stdout.strip, "ca_file": str(authority.certificate), **own}
+        opened.append(Gateway(url, **{**usual, **options}))
+        return opened[-1]
+
+    with RunningGateway(
+        mongodb_uri,
+        database,
+        workers=1,
+        access=True,
+        tls_certificate=server.certificate,
+        tls_key=server.key,
+        tls_client_ca=authority.certificate,
+        principal_requests_per_s=_PER_S,
+        principal_window_s=1,
+    ) as running:
+        yield open_one
+        for each in opened:
+            each.close()
+    with MongoClient[dict[str, Any]](mongodb_uri) as database_client:
+        database_client.drop_database(database)
+
+
+def authors(catalog: Catalog) -> list[str]:
+    return [commit.author for commit in catalog.commits()]
+
+
+def test_commits_are_the_principals_and_an_admin_may_name_another(connect: Connect) -> None:
+    ann = connect("ann", "write:one").catalog("one")
+    root = connect("root", "admin:one").catalog("one")
+    ann.put("k", 1)
+    with pytest.raises(NotAuthorized, match="403 forbidden") as raised:
+        ann.put("k", 2, author="root")
+    assert (raised.value.sends, raised.value.applied) == (1, "no")
+    root.put("k", 2, author="Zoë, for all")
+    transaction = root.transaction()
+    transaction.then.touch()
+    transaction.run(author="x")
+    root.uploads.replace("k", b"3", author="y")
+    assert authors(ann) == ["ann", "Zoë, for all", "x", "y"]
+    for ask in (ann.delete_catalog, lambda: ann.settings.put({}), lambda: ann.compact(1)):
+        with pytest.raises(NotAuthorized):
+            ask()
+
+
+def test_what_is_not_allowed_is_refused_once(connect: Connect) -> None:
+    reader = connect("bob", "read:two/*")
+    with pytest.raises(NotAuthorized, match="403 forbidden"):
+        reader.catalog("two/a").put("k", 1)
+    for token in ("gwt_unknown_secret", "no.jwt.either"):
+        with pytest.raises(NotAuthorized, match="401 unauthenticated") as raised:
+            connect("eve", "read:*", token=token).catalog("two/a").get("k")
+        assert raised.value.sends == 1
+        assert token not in f"{raised.value!r} {vars(raised.value)}"
+
+
+def test_rates_are_kept_to_by_waiting(connect: Connect) -> None:
+    """Twice as many as may be asked at once: some are refused, and none fails."""
+    catalog = connect("cat", "write:three").catalog("three")
+    for number in range(2 * _PER_S):
+        catalog.put("k", number)
+    assert catalog.get("k").catalog_revision == 2 * _PER_S
+
+
+def test_a_gateway_that_nobody_vouches_for_is_not_talked_to(connect: Connect) -> None:
+    for other in ({"ca_file": None}, {"certificate_file": None, "key_file": None}):
+        gateway = connect("dan", "read:*", retry=Retry(sends_max=1), **other)
+        with pytest.raises(Unreachable):
+            gateway.catalog("four").read()
