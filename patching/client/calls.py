@@ -162,7 +162,9 @@ def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:
     One that got lost may still be under way: it isn't bound by a later one's refusal, unless that
     is for good.
     """
-    if is_unknown and not (
+    if call.reads:
+        error.applied = "no"
+    elif is_unknown and not (
         isinstance(error, Problem)
         and (error.status in _ABOUT_THE_REQUEST or (error.status == 412 and call.final))
     ):

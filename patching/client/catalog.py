@@ -77,7 +77,8 @@ class Catalog(Part):
         revision: int | None = None,
         at: datetime | str | None = None,
     ) -> Several:
-        """These documents at one revision, and the token of all of them together."""
+        """These documents at one revision, and the token of all of them together. ValueError where
+        there is no key."""
         return several(self._calls, self._catalog_path, list(keys), revision, at)
 
     def export(

@@ -20,6 +20,7 @@ from .terms import (
     encoded,
     is_final,
     new_idempotency_key,
+    tag_list,
     token_texts,
 )
 from .transport import segment
@@ -65,7 +66,7 @@ class Part:
         """
         headers = {}
         if if_none_match is not None:
-            headers["If-None-Match"] = f'"{token_texts(if_none_match)[0]}"'
+            headers["If-None-Match"] = tag_list(if_none_match)
         answer = self._calls.get(self._path(key), time_query(revision, at), headers, timeout_s)
         if answer.status != 304:
             return parse_document(key, answer)

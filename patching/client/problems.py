@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .commits import CommitSummary, parse_summary
-from .errors import RequestError
+from .errors import RequestError, UnexpectedAnswer
 
 
 class Problem(RequestError):
@@ -53,7 +53,10 @@ class Problem(RequestError):
         shapes = self.problem.get("changes_since")
         if not isinstance(shapes, list):
             return None
-        return tuple(parse_summary(shape) for shape in shapes)
+        try:
+            return tuple(parse_summary(shape) for shape in shapes)
+        except UnexpectedAnswer:
+            return None
 
     @property
     def pointer(self) -> str | None:

@@ -25,7 +25,7 @@ class Retry:
     ``luck`` gives numbers from 0 to 1; ``clock`` and ``sleep`` count seconds.
     """
 
-    sends_max: int = 10
+    sends_max: int = 20
     first_s: float = 0.1
     longest_s: float = 5.0
     make_keys: bool = True

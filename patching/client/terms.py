@@ -125,8 +125,12 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
         return {"If-None-Match": "*"} if if_absent else {}
     if if_absent:
         raise ValueError("if_match and if_absent contradict each other")
-    texts = token_texts(if_match)
-    return {"If-Match": ", ".join(text if text == "*" else f'"{text}"' for text in texts)}
+    return {"If-Match": tag_list(if_match)}
+
+
+def tag_list(tokens: Tokens) -> str:
+    """``tokens`` as a condition header has them."""
+    return ", ".join(text if text == "*" else f'"{text}"' for text in token_texts(tokens))
 
 
 def is_final(

@@ -39,9 +39,9 @@ def follow(gateway: FakeGateway) -> Iterator[Follow]:
         follower.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def service(mongodb_uri: str) -> Iterator[RunningGateway]:
-    """A real gateway that the tests of a module share, each with a catalog of its own."""
+    """A real gateway that several tests share, each with a catalog of its own."""
     database = f"test_{uuid.uuid4().hex}"
     with RunningGateway(mongodb_uri, database, workers=1) as running:
         yield running

@@ -123,6 +123,8 @@ def test_a_read_is_conditional_and_goes_back_in_time(catalog: Catalog) -> None:
     with pytest.raises(NotModified) as raised:
         catalog.get("k", if_none_match=seen.etag)
     assert raised.value.etag == seen.etag
+    with pytest.raises(NotModified):
+        catalog.get("k", if_none_match="*")
     between = catalog.commit(1).time
     catalog.put("k", 2)
     assert catalog.get("k", if_none_match=seen).value == 2

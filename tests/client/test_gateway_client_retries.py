@@ -112,6 +112,11 @@ def test_a_write_without_a_key_is_sent_again_only_where_it_was_not_applied(
         catalog.put("k", 4)
     assert (unknown.value.applied, unknown.value.sends) == ("unknown", 1)
     assert not any("Idempotency-Key" in headers for headers in writes(fake))
+    fake.unsent.extend([lose] * 20)
+    with pytest.raises(Unreachable) as tried:
+        catalog.put("k", 5, dry_run=True)
+    assert tried.value.applied == "no"
+    assert tried.value.sends > 2
 
 
 def test_an_unknown_outcome_is_asked_for_where_nothing_may_be_sent_again(
