@@ -15,6 +15,11 @@ export class Problem extends Error {
     this.name = "Problem";
     Object.assign(this, { status, code: members.code ?? "", detail: this.message, members });
   }
+
+  /** Whether the condition that was false is about the catalog's revision, not about a document. */
+  get isOfCatalog() {
+    return this.status === 412 && this.members.resource_version !== undefined && this.members.key === undefined;
+  }
 }
 
 /**

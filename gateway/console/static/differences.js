@@ -116,12 +116,13 @@ export function overlapping(mine, theirs) {
 }
 
 /**
- * The operations of the patch, as Maps in the order that RFC 6902 writes them. For each edit in
- * `tested` the value that it replaces or removes is demanded first.
+ * The operations of the patch, as Maps in the order that RFC 6902 writes them. Where
+ * an edit's place is in `tested`, a Set of pointers, the value that it replaces or removes is
+ * demanded first.
  */
 export function patchOf(all, tested = new Set()) {
   const tests = all
-    .filter((edit) => tested.has(edit) && edit.before !== ABSENT)
+    .filter((edit) => edit.before !== ABSENT && tested.has(pointerOf(edit.from)))
     .map((edit) => operation("test", edit.from, edit.before));
   const op = { added: "add", removed: "remove", changed: "replace" };
   return [...tests, ...all.map((edit) => operation(op[edit.kind], edit.path, edit.after))];

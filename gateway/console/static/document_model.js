@@ -177,9 +177,8 @@ export class DocumentModel {
 
   async #whatChanged(problem) {
     const told = (problem.members.changes_since ?? []).map(record);
-    const ofCatalog = problem.members.resource_version !== undefined;
     const recent = this.live.recent.filter((commit) => changeOf(commit, this.key));
-    const news = ofCatalog ? [] : told.map((each) => ({ ...each, changes: [{ key: this.key, action: each.action }] }));
+    const news = problem.isOfCatalog ? [] : told.map((each) => ({ ...each, changes: [{ key: this.key, action: each.action }] }));
     for (const commit of [...news, ...recent]) {
       const isNews = commit.revision > this.shown.catalogRevision && !this.#own.has(commit.commit_id);
       const isKnown = this.commits.some((known) => known.commit_id === commit.commit_id);

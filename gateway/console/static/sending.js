@@ -15,9 +15,10 @@ export const GUARDS = {
     unchanged: "the document is as I saw it",
     catalog: "nothing in the catalog has changed",
   },
+  create: { unchanged: "there still is no such document" },
 };
 
-/** The operations that make `base` into `mine`, checked by applying them. */
+/** The operations that make `base` into `mine`, with tests of the places `tested`; checked by applying them. */
 export function operationsOf(base, mine, tested) {
   const operations = patchOf(edits(base, mine), tested);
   if (base === ABSENT || equal(applied(base, operations), mine)) return operations;

@@ -152,7 +152,9 @@ export class EditorView {
       input.checked = input.value === this.kind;
       input.disabled = create;
     }
-    const guards = create ? { unchanged: "there still is no such document" } : GUARDS[this.kind];
+    const guards = GUARDS[create ? "create" : this.kind];
+    if (guards === this.guards) return; // it may be open just now
+    this.guards = guards;
     const chosen = Object.hasOwn(guards, this.guard.value) ? this.guard.value : "unchanged";
     fill(this.guard, Object.entries(guards).map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
   }
@@ -171,16 +173,15 @@ export class EditorView {
       changeList(found, { more: (edit) => this.#test(edit) }), folded];
   }
 
-  /** An edit goes on being tested while its place is. */
+  /** A place goes on being tested as long as it is edited. */
   #keepTests(found) {
-    const pointers = new Set([...this.tested].map((edit) => pointerOf(edit.from)));
-    this.tested = new Set(found.filter((edit) => edit.before !== ABSENT && pointers.has(pointerOf(edit.from))));
+    this.tested = new Set(placesOf(found).filter((pointer) => this.tested.has(pointer)));
   }
 
   #all(found) {
-    const testable = found.filter((edit) => edit.before !== ABSENT);
+    const testable = placesOf(found);
     if (this.kind === "put" || testable.length < 2) return null;
-    const every = testable.every((edit) => this.tested.has(edit));
+    const every = testable.every((pointer) => this.tested.has(pointer));
     return checkbox("Test all old values first", every, (on) => {
       this.tested = new Set(on ? testable : []);
       this.#redraw("Test all old values first");
@@ -189,12 +190,13 @@ export class EditorView {
 
   #test(edit) {
     if (this.kind === "put" || edit.before === ABSENT) return null;
-    const place = pointerOf(edit.from) || "the whole document";
-    return checkbox("test first", this.tested.has(edit), (on) => {
-      if (on) this.tested.add(edit);
-      else this.tested.delete(edit);
-      this.#redraw(`Test the old value of ${place} first`);
-    }, `Test the old value of ${place} first`);
+    const pointer = pointerOf(edit.from);
+    const label = `Test the old value of ${pointer || "the whole document"} first`;
+    return checkbox("test first", this.tested.has(pointer), (on) => {
+      if (on) this.tested.add(pointer);
+      else this.tested.delete(pointer);
+      this.#redraw(label);
+    }, label);
   }
 
   /** Draw again, and leave the focus on the checkbox that was used. */
@@ -232,7 +234,7 @@ export class EditorView {
     const { conditions, query } = requirementsOf(this.guard.value, this.base, seenRevision);
     const text = this.text.value;
     const message = this.message.value;
-    const idempotencyKey = this.#keys.for(this.kind, text, conditions, query, message, [...this.tested].map((each) => pointerOf(each.from)));
+    const idempotencyKey = this.#keys.for(this.kind, text, conditions, query, message, [...this.tested]);
     const more = { conditions, query, message, idempotencyKey };
     return this.kind === "put"
       ? api.put(catalog, key, text, more)
@@ -253,6 +255,9 @@ function outcome({ changed, catalogRevision, rebasedFrom }) {
   const onTop = rebasedFrom ? " Your patch was applied on top of what others had changed elsewhere in the document." : "";
   return `Applied, as revision ${catalogRevision}.${onTop}`;
 }
+
+/** Where there is an old value that can be tested. */
+const placesOf = (found) => found.filter((edit) => edit.before !== ABSENT).map((edit) => pointerOf(edit.from));
 
 function checkbox(text, checked, onchange, label = text) {
   return h("label", { class: "check" },

@@ -31,9 +31,8 @@ export class StalePanel {
   /** The gateway refused a write. Whether that was for the state it met, which is shown then. */
   refused(problem) {
     const { model } = this;
-    const ofCatalog = problem.members?.resource_version !== undefined;
-    if (!model.isStale && !ofCatalog) return false;
-    this.#refusal = { problem, ofCatalog };
+    if (!model.isStale && !problem.isOfCatalog) return false;
+    this.#refusal = problem;
     this.update();
     this.alert.querySelector("h2")?.focus();
     return true;
@@ -41,7 +40,7 @@ export class StalePanel {
 
   update() {
     const { model } = this;
-    if (!model.isStale && !model.elsewhere.length && !this.#refusal?.ofCatalog) {
+    if (!model.isStale && !model.elsewhere.length && !this.#refusal?.isOfCatalog) {
       this.#refusal = null;
       this.#told = null;
       this.panel.hidden = true;
@@ -54,7 +53,7 @@ export class StalePanel {
     const title = model.isStale ? this.#title() : this.#titleElsewhere();
     // Told again only where there is something new to tell.
     const latest = [...model.commits, ...model.elsewhere.map(({ commit }) => commit)].at(-1);
-    const news = `${title} ${latest?.revision} ${this.#refusal?.problem.detail}`;
+    const news = `${title} ${latest?.revision} ${this.#refusal?.detail}`;
     if (news !== this.#told) fill(this.alert, h("h2", { tabindex: "-1" }, title), this.#refusalNote());
     this.#told = news;
     fill(this.details, model.isStale && this.#whatChanged(), this.#elsewhere());
@@ -79,7 +78,7 @@ export class StalePanel {
 
   #refusalNote() {
     if (!this.#refusal) return null;
-    return h("p", {}, h("strong", {}, "Nothing was applied: "), this.#refusal.problem.detail);
+    return h("p", {}, h("strong", {}, "Nothing was applied: "), this.#refusal.detail);
   }
 
   #whatChanged() {
@@ -113,8 +112,8 @@ export class StalePanel {
 
   #elsewhere() {
     const { model } = this;
-    const missed = this.#refusal?.ofCatalog ? model.missed() : [];
-    if (!model.elsewhere.length && !this.#refusal?.ofCatalog) return null;
+    const missed = this.#refusal?.isOfCatalog ? model.missed() : [];
+    if (!model.elsewhere.length && !this.#refusal?.isOfCatalog) return null;
     const all = [...new Set([...model.elsewhere.map(({ commit }) => commit), ...missed])];
     const spoken = new Set(model.elsewhere.flatMap(({ keys }) => keys));
     return [
@@ -125,7 +124,7 @@ export class StalePanel {
   }
 
   #acknowledge() {
-    const { resource_version: revision = 0 } = this.#refusal?.problem.members ?? {};
+    const { resource_version: revision = 0 } = this.#refusal?.members ?? {};
     this.#refusal = null;
     this.#told = null;
     this.model.acknowledge(Math.max(revision, this.model.live.recent.at(-1)?.revision ?? 0));

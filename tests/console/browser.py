@@ -1,0 +1,292 @@
+"""Chromium without a window, and what a person does with the console in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-device-scale-factor=1",
+)
+_WAIT_S = 30
+# The page may draw itself anew between finding something in it and using it.
+_MOVED = (
+    StaleElementReferenceException,
+    NoSuchElementException,
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+)
+DESK = (1280, 900)
+PHONE = (360, 740)
+# The type's name in Chromium's log of what it asked for.
+_SENT = "Network.requestWillBeSent"
+
+
+@contextmanager
+def start_browser(executables: dict[str, str], profile: Path) -> Iterator[Browser]:
+    options = Options()
+    options.binary_location = executables["chromium"]
+    for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service(executables["chromedriver"]))
+    try:
+        driver.set_script_timeout(60)
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _NETWORK})
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+class Browser:
+    """One person's browser. Whatever is looked for is waited for."""
+
+    def __init__(self, driver: Chrome) -> None:
+        self.driver = driver
+        self.url = ""
+        self._expected: list[str] = []
+
+    def begin(self, url: str) -> None:
+        """As it is when it is new: no token, a desk's screen, light."""
+        self.url = url
+        self._expected = []
+        self.screen(DESK)
+        self.prefer(color_scheme="light")
+        self.driver.get(f"{url}/console/icon.svg")
+        self.run("sessionStorage.clear()")
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+
+    def end(self) -> None:
+        """What holds for all that was done: no policy broken, no defect, nothing from elsewhere."""
+        entries = [entry["message"] for entry in self.driver.get_log("browser")]
+        # Chromium logs each refused request; those are what some tests are about.
+        faults = [entry for entry in entries if "Failed to load resource" not in entry]
+        origins = {urlsplit(each)[:2] for each in self._asked_for() if each.startswith("http")}
+        # Leave the page: its feed ends, and an edit in it must hold nobody up.
+        self.run(
+            "window.stop(); addEventListener('beforeunload', e => e.stopImmediatePropagation(), true)"
+        )
+        self.driver.execute_cdp_cmd("Page.navigate", {"url": "about:blank"})
+        assert not faults, faults
+        assert origins <= {urlsplit(self.url)[:2]}, origins
+
+    def _asked_for(self) -> list[str]:
+        messages = [
+            json.loads(each["message"])["message"] for each in self.driver.get_log("performance")
+        ]
+        return [each["params"]["request"]["url"] for each in messages if each["method"] == _SENT]
+
+    def screen(self, size: tuple[int, int]) -> None:
+        width, height = size
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+
+    def prefer(self, *, color_scheme: str) -> None:
+        """Without motion, so that what is looked at is what stays."""
+        features = {"prefers-color-scheme": color_scheme, "prefers-reduced-motion": "reduce"}
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": name, "value": value} for name, value in features.items()]},
+        )
+
+    def screenshot(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(path))
+
+    def open(
+        self, catalog: str | None = None, key: str | None = None, tab: str | None = None
+    ) -> None:
+        """Go there, and wait until it is shown and (in a catalog) live."""
+        path = "" if catalog is None else f"catalog/{quote(catalog, safe='')}"
+        path += "" if key is None else f"/document/{quote(key, safe='')}"
+        path += "" if tab is None else f"?tab={tab}"
+        # Another page first: a fragment alone would keep what is there.
+        self.driver.get(f"{self.url}/console/icon.svg")
+        self.driver.get(f"{self.url}/console/#/{path}")
+        self.wait(lambda: self.find("h1"))
+        if catalog is not None:
+            self.wait(lambda: self.find(".pulse.live"))
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> WebElement | None:
+        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return found[0] if found else None
+
+    def text(self, selector: str) -> str:
+        """All of it, also where it is scrolled away; "" where there is no such thing."""
+        return str(
+            self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+        )
+
+    def wait(self, condition: Any, timeout_s: float = _WAIT_S) -> Any:
+        return WebDriverWait(
+            self.driver, timeout_s, poll_frequency=0.05, ignored_exceptions=_MOVED
+        ).until(lambda _: condition(), f"{condition}; the page: {self.text('body')[:2000]}")
+
+    def wait_text(self, selector: str, *texts: str) -> str:
+        """Until that place says all of these; what it says."""
+        self.wait(lambda: all(text in self.text(selector) for text in texts))
+        return self.text(selector)
+
+    def press(self, name: str, within: str = "body") -> None:
+        """The button or link of that name, by a click."""
+
+        def click() -> bool:
+            for each in self.driver.find_elements(By.CSS_SELECTOR, f"{within} button, {within} a"):
+                if each.is_displayed() and each.text.strip().startswith(name):
+                    each.click()
+                    return True
+            return False
+
+        self.wait(click)
+
+    def choose(self, selector: str) -> None:
+        """A checkbox or a radio button."""
+
+        def click() -> bool:
+            element = self.find(selector)
+            if element is not None:
+                element.click()
+            return element is not None
+
+        self.wait(click)
+
+    def shown(self, selector: str) -> list[WebElement]:
+        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return [each for each in found if each.is_displayed()]
+
+    def select(self, label: str, option: str) -> None:
+        """The option that begins with that text."""
+        control = self.labelled(label)
+        for each in control.find_elements(By.CSS_SELECTOR, "option"):
+            if each.text.startswith(option):
+                each.click()
+                return
+        raise AssertionError(f"{label}: no option {option!r}")
+
+    def deafen(self) -> None:
+        """From here on the page is told nothing by the feed, as if that were very late."""
+        self.run("testedNetwork.deaf = true")
+
+    def offline(self, on: bool) -> None:
+        """Cut the network off, what is open included, or give it back."""
+        self.run("testedNetwork.cut(arguments[0])", on)
+
+    def labelled(self, label: str) -> WebElement:
+        """The control of that name, as a screen reader would call it."""
+
+        def look() -> WebElement | None:
+            for each in self.driver.find_elements(By.CSS_SELECTOR, "input, textarea, select"):
+                if each.is_displayed() and each.accessible_name == label:
+                    return each
+            return None
+
+        found: WebElement = self.wait(look)
+        return found
+
+    def edit(self, *replacements: tuple[str, str]) -> None:
+        """Change the text in the editor, as typing does."""
+        self.wait(lambda: self.find("textarea.source"))
+        self.run(
+            """const area = document.querySelector("textarea.source");
+            for (const [old, now] of arguments[0]) {
+              if (!area.value.includes(old)) throw new Error(`not in the text: ${old}`);
+              area.value = area.value.replace(old, () => now);
+            }
+            area.dispatchEvent(new Event("input", {bubbles: true}));""",
+            replacements,
+        )
+
+    @property
+    def source(self) -> str:
+        return str(self.run("return document.querySelector('textarea.source').value"))
+
+    def keys(self, *keys: str) -> None:
+        """Typed to whatever has the focus."""
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def chord(self, modifier: str, key: str) -> None:
+        ActionChains(self.driver).key_down(modifier).send_keys(key).key_up(modifier).perform()
+
+    def focused(self) -> str:
+        """The accessible name of what has the focus."""
+        return str(self.driver.switch_to.active_element.accessible_name)
+
+    def tab_to(self, name: str, steps_max: int = 60) -> None:
+        """By the Tab key alone."""
+        for _ in range(steps_max):
+            if self.focused().startswith(name):
+                return
+            self.keys(Keys.TAB)
+        raise AssertionError(f"Tab never came to {name!r}: {self.text('main')[:500]}")
+
+    def logic(self, script: str, *arguments: Any) -> Any:
+        """What ``script`` returns, with the console's pure modules in scope as the argument ``m``."""
+        result = self.driver.execute_async_script(_LOGIC.replace("SCRIPT", script), *arguments)
+        assert "error" not in result, result["error"]
+        return result["value"]
+
+
+_LOGIC = """
+const done = arguments[arguments.length - 1];
+const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns", "sending"];
+Promise.all(names.map((name) => import(`/console/${name}.js`)))
+  .then((modules) => Object.assign({}, ...modules))
+  .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))
+  .catch((error) => done({error: String(error.stack ?? error)}));
+"""
+
+
+# Between the page and the network: the feed can be held back, and everything cut off.
+_NETWORK = """
+const testedNetwork = {
+  deaf: false, isCut: false, feeds: new Set(),
+  cut(on) {
+    this.isCut = on;
+    if (on) for (const feed of this.feeds) feed.error(new TypeError("cut off"));
+    this.feeds.clear();
+  },
+};
+const fetched = window.fetch;
+window.fetch = async (target, options) => {
+  if (testedNetwork.isCut) throw new TypeError("cut off");
+  const answer = await fetched(target, options);
+  if (!new URL(target).pathname.endsWith("/changes")) return answer;
+  const body = answer.body.pipeThrough(new TransformStream({
+    start: (feed) => testedNetwork.feeds.add(feed),
+    transform: (bytes, feed) => testedNetwork.deaf || feed.enqueue(bytes),
+  }));
+  return new Response(body, { status: answer.status, headers: answer.headers });
+};
+"""

@@ -1,0 +1,131 @@
+"""How the console's files are served: by name alone, typed, under a strict policy, revalidated."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+import gateway.console
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.http import create_app
+from gateway.store.memory import MemoryStore
+
+STATIC = Path(gateway.console.__file__).parent / "static"
+FILES = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> FlaskClient:
+    app = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    return app.test_client()
+
+
+@pytest.mark.parametrize("name", ["", *FILES])
+def test_every_file_is_served_with_its_type_and_the_policy(client: FlaskClient, name: str) -> None:
+    answer = client.get(f"/console/{name}")
+    assert answer.status_code == 200
+    assert answer.mimetype == TYPES[Path(name or "index.html").suffix]
+    assert answer.data == (STATIC / (name or "index.html")).read_bytes()
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def test_a_file_that_a_browser_has_is_not_sent_again(client: FlaskClient) -> None:
+    first = client.get("/console/main.js")
+    tag = first.headers["ETag"]
+    for known in (tag, f'"other", W/{tag}', "*"):
+        again = client.get("/console/main.js", headers={"If-None-Match": known})
+        assert (again.status_code, again.data) == (304, b"")
+        assert again.headers["ETag"] == tag
+        assert again.headers["Content-Security-Policy"] == POLICY
+    for stale in ('"other"', "nonsense", ",", '"'):
+        assert client.get("/console/main.js", headers={"If-None-Match": stale}).status_code == 200
+    assert client.get("/console/style.css").headers["ETag"] != tag
+
+
+def test_without_the_slash_one_is_sent_there(client: FlaskClient) -> None:
+    answer = client.get("/console")
+    assert answer.status_code == 308
+    assert answer.headers["Location"] == "console/"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../__init__.py",
+        "..%2f__init__.py",
+        "views/../main.js",
+        "views/..%2Fmain.js",
+        "%2e%2e/%2e%2e/http/console.py",
+        "/etc/passwd",
+        "//etc/passwd",
+        "views",
+        "views/",
+        "main.js/",
+        "main.js%00.html",
+        "MAIN.JS",
+        "..\\__init__.py",
+        "main.js;.css",
+        "%6dain.js",
+    ],
+)
+def test_whatever_else_a_path_says_reaches_no_file(client: FlaskClient, name: str) -> None:
+    target = f"/console/{name}"
+    answer = client.get("/console/x", environ_overrides={"REQUEST_URI": target, "RAW_URI": target})
+    assert answer.status_code == 404
+    assert answer.get_json()["code"] == "route_not_found"
+
+
+def test_nothing_but_reading_and_no_parameters(client: FlaskClient) -> None:
+    assert client.head("/console/").status_code == 200
+    assert client.post("/console/").status_code == 405
+    assert client.get("/console/?x=1").get_json()["code"] == "invalid_parameter"
+
+
+def test_nothing_in_the_files_needs_what_the_policy_forbids() -> None:
+    """No script or style in markup, nothing from elsewhere, no data that becomes markup."""
+    page = (STATIC / "index.html").read_text()
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=|https?://", page)
+    for name in FILES:
+        text = (STATIC / name).read_text()
+        if name.endswith(".js"):
+            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", text), (
+                name
+            )
+            assert not re.search(r"\beval\(|new Function|https?://", text), name
+            assert "<script" not in text
+        if name.endswith(".css"):
+            assert not re.search(r"url\(|@import|https?://", text), name
+
+
+def test_every_module_that_is_imported_is_there() -> None:
+    for name in FILES:
+        if name.endswith(".js"):
+            for imported in re.findall(r'from "([^"]+)"', (STATIC / name).read_text()):
+                assert (STATIC / name).parent.joinpath(imported).is_file(), f"{name}: {imported}"
+
+
+def test_the_files_are_part_of_the_package() -> None:
+    """What setuptools is told to take along covers each of them."""
+    import tomllib
+
+    project = tomllib.loads((STATIC.parents[2] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["gateway.console"]
+    covered = {path for pattern in patterns for path in STATIC.parent.glob(pattern)}
+    assert {STATIC / name for name in FILES} <= covered

@@ -1,0 +1,333 @@
+"""The console's pure modules, run in Chromium and held to the gateway's own patch language."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import patching
+from gateway.commits.rebase import overlapping
+from gateway.commits.requests import ApplyPatch
+from tests.console.browser import Browser
+from tests.service import RunningGateway
+
+BIG = [
+    "9007199254740993",
+    "-9223372036854775808",
+    "18446744073709551615",
+    "1.0",
+    "-0",
+    "1e400",
+    "0.1000",
+    "1E5",
+    "123456789012345678901234567890.5",
+]
+
+
+@pytest.fixture(scope="module")
+def page(a_browser: Callable[[int], Browser], service: RunningGateway) -> Iterator[Browser]:
+    """Anywhere below the console, whose modules can be imported there."""
+    browser = a_browser(0)
+    browser.begin(service.url)
+    yield browser
+    browser.end()
+
+
+@pytest.mark.parametrize("indent", [0, 2])
+def test_numbers_stay_as_they_were_written(page: Browser, indent: int) -> None:
+    text = f'{{"n":[{",".join(BIG)}]}}'
+    result = page.logic("return m.stringify(m.parse(a[0]), a[1])", text, indent)
+    assert "".join(result.split()) == text
+
+
+def test_members_stay_in_order_and_under_any_name(page: Browser) -> None:
+    text = '{"b":1,"10":2,"2":3,"__proto__":{"constructor":4},"":5,"~/":6,"\\u0000":7,"\\ud800":8}'
+    assert page.logic("return m.stringify(m.parse(a[0]))", text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "null",
+        "[]",
+        "{}",
+        ' [ 1 , "a\\u00e9\\n\\/" , { "x" : [ ] } ] ',
+        '"\U0001f600"',
+        "-1.5e-7",
+        "\r\n\t0",
+    ],
+)
+def test_it_reads_what_json_is(page: Browser, text: str) -> None:
+    assert json.loads(page.logic("return m.stringify(m.parse(a[0]), 2)", text)) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("", 1, 1),
+        ('{"a": 1,}', 1, 9),
+        ("[1,\n 2\n 3]", 3, 2),
+        ('{"a": 1, "a": 2}', 1, 10),
+        ("01", 1, 2),
+        ("nul", 1, 1),
+        ('"a', 1, 1),
+        ('"\t"', 1, 2),
+        ('"\\x"', 1, 2),
+        ("[1] 2", 1, 5),
+        ("{a: 1}", 1, 2),
+        ("+1", 1, 1),
+        ("NaN", 1, 1),
+        ("\ufeff1", 1, 1),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_place(
+    page: Browser, text: str, line: int, column: int
+) -> None:
+    found = page.logic(
+        "try { m.parse(a[0]); return null } catch (e) { return [e.name, e.line, e.column] }", text
+    )
+    assert found == ["JsonError", line, column]
+
+
+def test_deep_nesting_is_refused_not_a_crash(page: Browser) -> None:
+    message = page.logic(
+        'try { m.parse("[".repeat(100000)) } catch (e) { return e.name + e.message }'
+    )
+    assert "JsonError" in message
+    assert "nested" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("1", "1.0", True),
+        ("1e2", "100", True),
+        ("-0", "0", True),
+        ("9007199254740993", "9007199254740992", False),
+        ("9007199254740993", "9007199254740993.0", True),
+        ("true", "1", False),
+        ("null", "0", False),
+        ('{"a":1,"b":2}', '{"b":2,"a":1}', True),
+        ("[1,2]", "[2,1]", False),
+        ('"1"', "1", False),
+        ("[]", "{}", False),
+    ],
+)
+def test_equality_is_that_of_json(page: Browser, one: str, other: str, same: bool) -> None:
+    script = """const [x, y] = a.map(m.parse);
+        return [m.equal(x, y), m.equal(y, x), m.canonical(x) === m.canonical(y)]"""
+    assert page.logic(script, one, other) == [same] * 3
+
+
+def test_patches_are_what_a_person_would_write(page: Browser) -> None:
+    before = {"a": 1, "list": [1, 2, 3, 4], "gone": {"x": 1}, "~/": 0}
+    after = {"a": 2, "list": [1, 3, 4, 5], "~/": None, "new": []}
+    patch = json.loads(
+        page.logic(
+            "return m.stringify(m.patchOf(m.edits(m.parse(a[0]), m.parse(a[1]))))",
+            json.dumps(before),
+            json.dumps(after),
+        )
+    )
+    assert patch == [
+        {"op": "replace", "path": "/a", "value": 2},
+        {"op": "remove", "path": "/list/1"},
+        {"op": "add", "path": "/list/3", "value": 5},
+        {"op": "remove", "path": "/gone"},
+        {"op": "replace", "path": "/~0~1", "value": None},
+        {"op": "add", "path": "/new", "value": []},
+    ]
+
+
+def test_tests_demand_the_old_values_before_anything_changes(page: Browser) -> None:
+    script = """const all = m.edits(m.parse(a[0]), m.parse(a[1]));
+        return m.stringify(m.patchOf(all, new Set(all.map((e) => m.pointerOf(e.from)))))"""
+    patch = json.loads(page.logic(script, "[1,2,3]", "[2,4]"))
+    count = sum(each["op"] == "test" for each in patch)
+    assert [each["op"] for each in patch[:count]] == ["test"] * count
+    assert patching.apply([1, 2, 3], patch) == [2, 4]
+
+
+def test_patches_make_one_value_into_the_other(page: Browser) -> None:
+    """For any two: by the gateway's own application, and by the console's check of itself."""
+    rng = random.Random(20261121)
+    pairs = [(before := value(rng, 3), changed(rng, before)) for _ in range(400)]
+    script = """return a[0].map(([before, after]) => {
+        const [x, y] = [m.parse(before), m.parse(after)];
+        const patch = m.operationsOf(x, y, new Set(m.edits(x, y).map((e) => m.pointerOf(e.from))));
+        if (!m.equal(m.applied(x, patch), y)) throw new Error(`${before} -> ${after}`);
+        return m.stringify(m.patchOf(m.edits(x, y)));
+    })"""
+    patches = page.logic(script, [[json.dumps(each) for each in pair] for pair in pairs])
+    assert any(len(json.loads(patch)) > 2 for patch in patches)
+    for (before, after), patch in zip(pairs, patches, strict=True):
+        made = patching.apply(copy.deepcopy(before), json.loads(patch))
+        assert json.dumps(made, sort_keys=True) == json.dumps(after, sort_keys=True)
+
+
+def test_a_merge_is_the_rebase_that_the_gateway_makes(page: Browser) -> None:
+    """Where the gateway would rebase, the merge has no conflict, and the same result."""
+    rng = random.Random(5)
+    triples = []
+    for _ in range(400):
+        base = {name: value(rng, 2) for name in "abcdef"}
+        triples.append((base, changed(rng, base), changed(rng, base)))
+    script = """return a[0].map((texts) => {
+        const [base, mine, theirs] = texts.map(m.parse);
+        const {value, conflicts} = m.merge(base, mine, theirs);
+        const choices = (side) => new Map(conflicts.map(({pointer}) => [pointer, side]));
+        return [m.stringify(m.patchOf(m.edits(base, mine))), m.stringify(value),
+                conflicts.map(({pointer}) => pointer),
+                m.stringify(m.merge(base, mine, theirs, choices("theirs")).value) === m.stringify(value)];
+    })"""
+    texts = [[json.dumps(each) for each in triple] for triple in triples]
+    rebased = 0
+    for (base, _, theirs), (patch, merged, conflicts, default) in zip(
+        triples, page.logic(script, texts), strict=True
+    ):
+        parsed = patching.parse(json.loads(patch))
+        assert default
+        if overlapping(ApplyPatch(parsed), base, theirs):
+            continue
+        rebased += 1
+        assert conflicts == []
+        expected = patching.apply(copy.deepcopy(theirs), parsed)
+        assert json.dumps(json.loads(merged), sort_keys=True) == json.dumps(
+            expected, sort_keys=True
+        )
+    assert rebased > 40
+
+
+MERGES = {
+    "apart": ({"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 1, "b": 2}, [], {"a": 2, "b": 2}),
+    "the same": ({"a": 1}, {"a": 2}, {"a": 2}, [], {"a": 2}),
+    "both": ({"a": 1}, {"a": 2}, {"a": 3}, ["/a"], {"a": 3}),
+    "I removed, they changed": ({"a": {"x": 1}}, {}, {"a": {"x": 2}}, ["/a"], {"a": {"x": 2}}),
+    "they removed, I changed": ({"a": {"x": 1}}, {"a": {"x": 2}}, {}, ["/a"], {}),
+    "items": ([1, 2], [9, 2], [1, 8], [], [9, 8]),
+    "items that moved": ([1, 2], [2], [1, 8], [""], [1, 8]),
+    "both made it": ({}, {"a": {"x": 1}}, {"a": {"y": 1}}, ["/a"], {"a": {"y": 1}}),
+}
+
+
+@pytest.mark.parametrize("case", MERGES)
+def test_what_both_touched_is_a_conflict(page: Browser, case: str) -> None:
+    base, mine, theirs, pointers, value = MERGES[case]
+    script = """const {value, conflicts} = m.merge(...a.map(m.parse));
+        const mine = new Map(conflicts.map(({pointer}) => [pointer, "mine"]));
+        const chosen = m.merge(...a.map(m.parse), mine).value;
+        return [conflicts.map(({pointer}) => pointer), m.stringify(value), m.stringify(chosen)]"""
+    found, merged, chosen = page.logic(script, *map(json.dumps, (base, mine, theirs)))
+    assert (found, json.loads(merged)) == (pointers, value)
+    if pointers:
+        assert json.loads(chosen) == mine
+
+
+def test_events_come_whole_however_they_are_cut(page: Browser) -> None:
+    stream = 'retry: 1000\n\nid: 7\nevent: commit\ndata: {"x":"\u00e4"}\n\n: note\nid: 8\nevent: bookmark\ndata: {}\n\nevent: end\ndata: {}\n\n'
+    script = """return [1, 3, 1000].map((size) => {
+        const parser = new m.EventParser();
+        const found = [];
+        for (let i = 0; i < a[0].length; i += size) found.push(...parser.push(a[0].slice(i, i + size)));
+        return found.map(({name, data, id}) => [name, data, id]);
+    })"""
+    expected = [["commit", '{"x":"\u00e4"}', "7"], ["bookmark", "{}", "8"], ["end", "{}", None]]
+    assert page.logic(script, stream) == [expected] * 3
+    assert page.logic(script, stream.replace("\n", "\r\n")) == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    "name", ["shop", "a/b", "urn:li:(x,y)", "%2F", "a?b#c", "\U0001f600 +&=", "..x", "a//b/"]
+)
+def test_addresses_hold_any_name(page: Browser, name: str) -> None:
+    script = """const href = m.hrefOf({catalog: a[0], key: a[0], tab: "history", from: 3, to: null});
+        const {page, catalog, key, tab, from, to} = m.parseRoute(href);
+        return [page, catalog, key, tab, from, to]"""
+    assert page.logic(script, name) == ["document", name, name, "history", "3", None]
+
+
+def test_addresses_that_say_nothing_show_the_catalogs(page: Browser) -> None:
+    for address in ("", "#", "#/", "#/nothing", "#/catalog/", "#/catalog/%zz"):
+        assert page.logic("return m.parseRoute(a[0]).page", address) == "catalogs"
+
+
+@pytest.mark.parametrize(
+    ("written", "speaks"),
+    [
+        ("t", True),
+        ("tables/t", True),
+        ({"to": ["t"]}, True),
+        ({"t": 1}, True),
+        ("tt", False),
+        (["x"], False),
+    ],
+)
+def test_a_commit_elsewhere_may_speak_of_a_document(
+    page: Browser, written: Any, speaks: bool
+) -> None:
+    script = """const patch = m.parse(a[0]);
+        return m.mentionsOf({changes: [{key: "tables/x", patch}, {key: null, patch}, {key: "tables/t", patch}]}, "tables/t")"""
+    patch = [{"op": "add", "path": "/r", "value": written}]
+    assert page.logic(script, json.dumps(patch)) == (["tables/x"] if speaks else [])
+
+
+@pytest.mark.parametrize(
+    ("guard", "conditions", "query"),
+    [
+        ("unchanged", {"If-Match": '"1-a"'}, {}),
+        ("rebase", {"If-Match": '"1-a"', "Prefer": "rebase"}, {}),
+        ("catalog", {"If-Match": '"1-a"'}, {"resource_version": 7}),
+        ("tests", {}, {}),
+    ],
+)
+def test_guards_become_conditions(
+    page: Browser, guard: str, conditions: dict[str, str], query: dict[str, int]
+) -> None:
+    script = "return m.requirementsOf(a[0], {token: a[1]}, 7)"
+    assert page.logic(script, guard, "1-a") == {"conditions": conditions, "query": query}
+    assert page.logic(script, guard, None) == {"conditions": {"If-None-Match": "*"}, "query": {}}
+
+
+def test_the_same_request_has_the_same_idempotency_key(page: Browser) -> None:
+    script = """let n = 0;
+        const keys = new m.IdempotencyKeys(() => `k${n += 1}`);
+        return [["a"], ["a"], ["b"], ["a"]].map((each) => keys.for(...each))"""
+    assert page.logic(script) == ["k1", "k1", "k2", "k3"]
+
+
+def value(rng: random.Random, depth: int) -> Any:
+    kind = rng.randrange(9 if depth else 6)
+    if kind < 6:
+        return [rng.randrange(4), rng.choice("xyz"), None, True, False, rng.randrange(4) + 0.5][
+            kind
+        ]
+    if kind == 6:
+        return [value(rng, depth - 1) for _ in range(rng.randrange(6))]
+    return {
+        name: value(rng, depth - 1)
+        for name in rng.sample(["a", "b", "/", "~", ""], rng.randrange(5))
+    }
+
+
+def changed(rng: random.Random, old: Any) -> Any:
+    """Something near ``old``: parts replaced, added, removed."""
+    if isinstance(old, dict):
+        new = {
+            k: changed(rng, v) if rng.random() < 0.3 else v
+            for k, v in old.items()
+            if rng.random() < 0.9
+        }
+        return new | ({rng.choice("abn"): value(rng, 1)} if rng.random() < 0.2 else {})
+    if isinstance(old, list):
+        new_items = [
+            changed(rng, v) if rng.random() < 0.3 else v for v in old if rng.random() < 0.85
+        ]
+        if rng.random() < 0.4:
+            new_items.insert(rng.randrange(len(new_items) + 1), value(rng, 1))
+        return new_items
+    return value(rng, 1) if rng.random() < 0.6 else old
