@@ -15,6 +15,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
+    body: bytes
 
 
 Reply = tuple[int, Any] | None
@@ -31,15 +32,15 @@ class Canned:
             protocol_version = "HTTP/1.1"
 
             def handle_any(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                asked = Asked(self.command, self.path, dict(self.headers))
+                sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                asked = Asked(self.command, self.path, dict(self.headers), sent)
                 canned.asked.append(asked)
                 replied = reply(asked)
                 if replied is None:
                     self.close_connection = True
                     return
                 status, content = replied
-                body = json.dumps(content).encode()
+                body = json.dumps(content).encode() + b"\n"
                 kind = "problem+json" if status >= 400 else "json"
                 self.send_response(status)
                 self.send_header("Content-Type", f"application/{kind}")

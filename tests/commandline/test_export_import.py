@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.commandline.canned import Asked, Canned, Reply
 from tests.commandline.conftest import Commands
 
 DOCUMENTS: dict[str, Any] = {"a/1": {"text": "x\ny", "big": 2**62}, "a/2": [1.5, None], "b": "ü"}
@@ -144,6 +145,23 @@ def test_nothing_is_deleted_where_not_all_was_imported(
     ran = run("import", catalog, file, "--delete-others", code=4)
     assert "nothing is deleted" in ran.stderr
     assert contents(run, catalog) == {"other": 1, "a": 1}
+
+
+def test_what_changes_while_others_are_deleted_is_left(catalog: str) -> None:
+    there = {"key": "k", "etag": "1-aa", "revision": 1, "create_revision": 1, "value": 1}
+    refused = {"status": 412, "code": "precondition_failed", "applied": "no", "retryable": False}
+
+    def reply(asked: Asked) -> Reply:
+        if asked.method == "GET":
+            return 200, {"revision": 1, "documents": [there], "next": None}
+        line = json.loads(asked.body)
+        assert (line["op"], line["key"], line["if_match"]) == ("delete", "k", "1-aa")
+        return 200, {"index": 0, "status": 412, "problem": refused}
+
+    command = ("import", catalog, "-", "--delete-others", "--allow-empty")
+    with Canned(reply) as canned:
+        ran = Commands(canned.url)(*command, stdin='{"metadata": {}}', code=4)
+    assert tally(ran) == {"conflicts": 1}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,30 @@ _TIMEOUT_S = 60
 
 @pytest.fixture
 def environment(run: Commands) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    """As of a shell: no variable of these tests, and output that is buffered."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GATEWAY_") and name != "PYTHONUNBUFFERED"
+    }
     return {**kept, "GATEWAY_URL": run.url, "PYTHONPATH": str(ROOT)}
 
 
-def started(environment: dict[str, str], *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def started(
+    environment: dict[str, str], *arguments: str, **pipes: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """Killed in the end, where it hasn't ended by itself."""
+    with subprocess.Popen(
         (*GATEWAY, *arguments),
         env=environment,
         text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
@@ -117,7 +132,6 @@ def test_a_token_in_a_variable_is_in_no_command_line(
         assert watch.stderr is not None
         assert "following" in watch.stderr.readline()
         assert "s3cret" not in " ".join(psutil.Process(watch.pid).cmdline())
-        watch.terminate()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
