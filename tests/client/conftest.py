@@ -10,6 +10,7 @@ import pytest
 from pymongo import MongoClient
 
 from patching.client import Backoff, Catalog, Follower, Gateway
+from tests.client.fake_documents import FakeDocuments, retry
 from tests.client.fake_gateway import FakeGateway
 from tests.service import RunningGateway
 
@@ -37,6 +38,20 @@ def follow(gateway: FakeGateway) -> Iterator[Follow]:
     yield start
     for follower in started:
         follower.stop()
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeDocuments]:
+    with FakeDocuments() as running:
+        running.put(k={"n": 1})
+        yield running
+
+
+@pytest.fixture
+def faked(fake: FakeDocuments) -> Iterator[Catalog]:
+    """Its catalog, by a client that doesn't wait."""
+    with Gateway(fake.url, retry=retry(fake)) as gateway:
+        yield gateway.catalog("c")
 
 
 @pytest.fixture(scope="package")

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import patching
+from patching.client import Catalog, Gateway, Retry
 from tests.client.fake_gateway import FakeGateway, Refused, Reply
 
 Mishap = Callable[[], object]
@@ -28,6 +29,11 @@ def refuse(status: int, code: str, **members: Any) -> Mishap:
 
 def fine() -> None:
     """Nothing happens."""
+
+
+BUSY = refuse(429, "queue_full", retryable=True, retry_after_s=2)
+AWAY = refuse(503, "store_unavailable", retryable=True)
+UNKNOWN = refuse(504, "outcome_unknown", applied="unknown")
 
 
 class FakeDocuments(FakeGateway):
@@ -117,3 +123,17 @@ class FakeDocuments(FakeGateway):
         }
         told = {"Commit-Id": f"id-{revision}", "Attempts": "1", "Catalog-Revision": str(revision)}
         return Reply(200, content, told)
+
+
+def retry(fake: FakeDocuments, **options: Any) -> Retry:
+    """Pauses take no time, and each is the longest that it can be."""
+    return Retry(**{"luck": lambda: 1.0, "clock": fake.clock, "sleep": fake.sleep, **options})
+
+
+def with_retry(fake: FakeDocuments, **options: Any) -> Catalog:
+    return Gateway(fake.url, retry=retry(fake, **options)).catalog("c")
+
+
+def writes(fake: FakeDocuments) -> list[dict[str, str]]:
+    """The headers of each."""
+    return [headers for method, headers in fake.sent if not method.startswith("GET")]

@@ -1,0 +1,99 @@
+"""The client's history, feed, pins and follower, on a real gateway."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from patching.client import (
+    Catalog,
+    Conflict,
+    Gateway,
+    NotFound,
+    PinLost,
+    Transport,
+)
+from patching.client.transport import segment
+from tests.service import RunningGateway
+
+
+def test_history_is_told_commit_by_commit(catalog: Catalog) -> None:
+    assert list(catalog.commits()) == []
+    for number in range(5):
+        catalog.put(f"k{number % 2}", number)
+    assert [each.revision for each in catalog.commits(page_size=2)] == [1, 2, 3, 4, 5]
+    assert [each.revision for each in catalog.commits(after=1, key="k0")] == [3, 5]
+    commit = catalog.commit(5)
+    assert (commit.changes[0].key, commit.changes[0].action) == ("k0", "put")
+    with pytest.raises(NotFound, match="revision_not_found"):
+        catalog.commit(6)
+
+
+def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
+    catalog.put("a/1", 1)
+    catalog.put("b", 1)
+    with catalog.changes(0, follow=False) as feed:
+        assert [each.revision for each in feed] == [1, 2]
+        assert feed.position == 2
+    with catalog.changes(0, follow=False, prefix="a/") as filtered:
+        assert [each.revision for each in filtered] == [1]
+        assert filtered.position == 2
+    with catalog.changes(0, follow=False, keys=["b", "c"]) as chosen:
+        assert [each.revision for each in chosen] == [2]
+    writer = threading.Thread(target=lambda: [catalog.put("b", n) for n in range(2, 7)])
+    seen = []
+    with catalog.changes(feed.position) as live:
+        writer.start()
+        for commit in live:
+            seen.append(commit.revision)
+            if len(seen) == 5:
+                break
+    writer.join()
+    assert seen == [3, 4, 5, 6, 7]
+    assert live.position == 7
+    assert list(live) == []
+
+
+def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[..., Any]) -> None:
+    for number in range(3):
+        catalog.put("k", number)
+    with catalog.pin(2, seconds=2, owner="tests") as pin:
+        (held,) = catalog.pins()
+        assert (held.id, held.revision, held.owner) == (pin.id, 2, "tests")
+        eventually(lambda: catalog.pins()[0].expires > held.expires)
+        with pytest.raises(Conflict, match="pin_holds"):
+            catalog.compact(3)
+        pin.check()
+    assert catalog.pins() == []
+    assert catalog.compact(3).floor == 3
+    with pytest.raises(RuntimeError):
+        _ = catalog.pin(3).revision
+
+
+def test_a_pin_that_is_lost_says_so(
+    service: RunningGateway, catalog: Catalog, eventually: Callable[..., Any]
+) -> None:
+    catalog.put("k", 1)
+    with catalog.pin(seconds=1) as pin:
+        with Transport(service.url) as transport:
+            transport.request("DELETE", f"/v1/catalogs/{segment(catalog.name)}/pins/{pin.id}")
+
+        def is_lost() -> bool:
+            try:
+                pin.check()
+            except PinLost as error:
+                return error.revision == 1
+            return False
+
+        eventually(is_lost)
+
+
+def test_a_follower_has_the_gateways_connections(connected: Gateway, catalog: Catalog) -> None:
+    catalog.put("k", 1)
+    with connected.follower(catalog.name, poll_s=1) as follower:
+        written = catalog.put("k", 2)
+        follower.wait_for(written.catalog_revision, 30)
+        assert dict(follower.current().documents) == {"k": 2}

@@ -1,0 +1,92 @@
+"""Exports and feeds that break off."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from patching.client import (
+    Catalog,
+    Problem,
+    Unavailable,
+    Unreachable,
+)
+from tests.client.fake_documents import (
+    AWAY,
+    FakeDocuments,
+    fine,
+    lose,
+    refuse,
+)
+from tests.client.fake_gateway import Refused
+
+
+def test_an_export_that_breaks_off_says_so(fake: FakeDocuments, faked: Catalog) -> None:
+    fake.unsent.append(AWAY)
+    with faked.export() as export:
+        assert dict(export) == {"k": {"n": 1}}
+
+    whole = b'{"resource_version":1,"metadata":{"a":1,\n"b":{"c":2},\n"d":3}}'
+    for end in (len(whole) - 1, len(whole) - 8, 40):
+        fake.before = _broken_off(whole[:end], str(len(whole)))
+        with faked.export() as export, pytest.raises(Unreachable) as raised:
+            list(export)
+        assert raised.value.applied == "no"
+
+
+def _broken_off(body: bytes, length: str) -> Any:
+    """Sent as the answer, with a length that promises more."""
+
+    class Broken(Refused):
+        def __init__(self) -> None:
+            super().__init__(200, "")
+            self.problem = body  # type: ignore[assignment]
+            self.headers = {"Content-Length": length, "Connection": "close"}
+
+    def raise_it(*_: Any) -> None:
+        raise Broken
+
+    return raise_it
+
+
+def test_a_feed_goes_on_where_it_was_after_failures(fake: FakeDocuments, faked: Catalog) -> None:
+    fake.put(k=2)
+    seen = []
+    with faked.changes(0, poll_s=1) as feed:
+        for commit in feed:
+            seen.append(commit.revision)
+            if len(seen) == 2:
+                fake.unsent.extend([AWAY, lose, fine])
+                fake.put(k=3)
+                fake.put(k=4)
+            if len(seen) == 4:
+                break
+    assert seen == [1, 2, 3, 4]
+    assert feed.position == 4
+
+
+def test_a_feed_ends_by_what_does_not_pass_and_after_an_outage(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    fake.unsent.append(refuse(410, "revision_compacted"))
+    with pytest.raises(Problem, match="revision_compacted"):
+        next(faked.changes(0))
+    fake.unsent.extend([AWAY] * 100)
+    with pytest.raises(Unavailable):
+        next(faked.changes(0, outage_s=0))
+
+
+def test_closing_a_feed_ends_the_loop_that_waits(
+    fake: FakeDocuments, faked: Catalog, eventually: Any
+) -> None:
+    feed = faked.changes(1)
+    seen: list[int] = []
+    reader = threading.Thread(target=lambda: seen.extend(each.revision for each in feed))
+    reader.start()
+    eventually(lambda: any(each.startswith("GET changes") for each in fake.requests))
+    feed.close()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert seen == []
