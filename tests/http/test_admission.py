@@ -1,0 +1,312 @@
+"""A worker with as much to do as it takes on: it refuses, loses nothing, and says that it lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from gateway.commits.service import Gateway
+from gateway.http import create_app
+from gateway.http.admission import AdmissionBounds
+from gateway.store.embedded import EmbeddedMongod
+from tests.http.conftest import Catalog, problem
+from tests.http.served import Answered, Server
+from tests.service import RunningGateway
+
+Eventually = Callable[..., Any]
+JSON = [("Content-Type", "application/json")]
+
+
+class UnreadBody(BytesIO):
+    """Fails whoever reads it."""
+
+    def read(self, *_: Any) -> bytes:
+        raise AssertionError
+
+    readinto = readline = read  # type: ignore[assignment]
+
+
+def behind(gateway: Gateway, **bounds: int) -> Catalog:
+    app = create_app(gateway, admission=AdmissionBounds(**bounds))
+    return Catalog(app.test_client(), f"admitted-{uuid.uuid4().hex}")
+
+
+@contextmanager
+def held_up(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[None]:
+    """Those methods of the gateway return when this is left."""
+    go_on = threading.Event()
+    for name in names:
+        method = getattr(gateway, name)
+
+        def wait(*arguments: Any, _method: Any = method, **named: Any) -> Any:
+            assert go_on.wait(60)
+            return _method(*arguments, **named)
+
+        monkeypatch.setattr(gateway, name, wait)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def in_background(stack: ExitStack, call: Callable[[], Any]) -> list[Any]:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    stack.callback(thread.join)
+    return results
+
+
+def refused(answer: Any, setting: str) -> None:
+    content = problem(answer, 429, "overloaded")
+    assert (content["applied"], content["retryable"]) == ("no", True)
+    assert setting in content["detail"]
+    assert 1 <= int(answer.headers["Retry-After"]) <= 3
+
+
+def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
+    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    catalog = behind(memory_gateway, writes_in_flight_max=1)
+    other = Catalog(catalog.client.application.test_client(), catalog.name)
+    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "write"):
+        first = in_background(stack, lambda: catalog.put(1))
+
+        eventually(lambda: not other.client.application.has_room_for(b"PUT"))
+        answer = other.client.put(
+            other.document("k"),
+            input_stream=UnreadBody(),
+            headers={"Content-Type": "application/json", "Content-Length": "2"},
+        )
+        refused(answer, "writes_in_flight_max")
+        refused(other.delete(), "writes_in_flight_max")
+        assert other.client.get("/livez").status_code == 200
+        assert other.get("absent").status_code == 404
+    assert first[0].status_code == 201
+    assert catalog.put(2).status_code == 200
+
+
+def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
+    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    catalog = behind(memory_gateway, writes_in_flight_bytes_max=100)
+    other = Catalog(catalog.client.application.test_client(), catalog.name)
+    assert catalog.put("x" * 1000).status_code == 201
+    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "write"):
+        first = in_background(stack, lambda: catalog.put("y" * 1000))
+        eventually(lambda: not other.client.application.has_room_for(b"PUT"))
+        refused(other.put("z" * 98), "writes_in_flight_bytes_max")
+    assert first[0].status_code == 200
+
+
+def test_reads_are_bounded_and_feeds_are_not_among_them(
+    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    catalog = behind(memory_gateway, reads_in_flight_max=1)
+    other = Catalog(catalog.client.application.test_client(), catalog.name)
+    catalog.put(1)
+    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "read"):
+        first = in_background(stack, catalog.get)
+        eventually(lambda: not other.client.application.has_room_for(b"GET"))
+        refused(other.get(), "reads_in_flight_max")
+        assert other.put(2).status_code == 200
+        changes = other.client.get(f"{other.path}/changes?after=0")
+        assert changes.status_code == 200
+    assert first[0].status_code == 200
+
+
+def test_bulk_requests_are_bounded_for_as_long_as_they_last(memory_gateway: Gateway) -> None:
+    catalog = behind(memory_gateway, bulk_requests_max=1)
+    headers = {"Content-Type": "application/x-ndjson"}
+    line = {"catalog": catalog.name, "key": "k", "op": "put", "value": 1}
+    for _ in range(2):
+        lasting = catalog.client.post("/v1/bulk", data=json.dumps(line), headers=headers)
+        assert lasting.status_code == 200
+        refused(catalog.client.post("/v1/bulk", data=b"", headers=headers), "bulk_requests_max")
+        assert json.loads(lasting.data)["status"] in (200, 201)
+        lasting.close()
+
+
+@pytest.fixture(scope="module")
+def own_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+    """One that can be stopped without stopping other tests."""
+    with EmbeddedMongod(tmp_path_factory.mktemp("stopped")) as running:
+        yield running
+
+
+@contextmanager
+def stopped(mongod: EmbeddedMongod) -> Iterator[None]:
+    assert mongod.pid is not None
+    os.kill(mongod.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(mongod.pid, signal.SIGCONT)
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
+    own_mongod: EmbeddedMongod, eventually: Eventually, worker_class: str
+) -> None:
+    database, room, clients = f"test_{uuid.uuid4().hex}", 4, 40
+    with RunningGateway(
+        own_mongod.uri,
+        database,
+        workers=1,
+        worker_class=worker_class,
+        writes_in_flight_max=room,
+        deadline_ms=60_000,
+        store_timeout_ms=60_000,
+    ) as gateway:
+        server = Server(gateway.port)
+        assert server.send("PUT", "/v1/catalogs/c/documents/first", b"0", JSON).status == 201
+        answers: dict[int, Answered] = {}
+
+        def put(number: int) -> None:
+            path = f"/v1/catalogs/c/documents/k{number}"
+            answers[number] = server.send("PUT", path, str(number).encode(), JSON)
+
+        threads = [threading.Thread(target=put, args=(number,)) for number in range(clients)]
+        with stopped(own_mongod):
+            for thread in threads:
+                thread.start()
+            eventually(lambda: len(answers) == clients - room, 60)
+            for answer in dict(answers).values():
+                content = answer.json()
+                assert (answer.status, content["code"]) == (429, "overloaded")
+                assert (content["applied"], content["retryable"]) == ("no", True)
+                assert 1 <= int(answer.headers["Retry-After"]) <= 3
+            for _ in range(5):
+                assert server.send("GET", "/livez").status == 200
+        for thread in threads:
+            thread.join(60)
+        accepted = {number for number, answer in answers.items() if answer.status == 201}
+        assert len(accepted) == room
+        for number in range(clients):
+            found = server.send("GET", f"/v1/catalogs/c/documents/k{number}")
+            assert found.status == (200 if number in accepted else 404)
+
+
+class Connection:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+
+    def begin(self, method: str, path: str, body_bytes: int) -> None:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        self.socket.sendall(f"{head}Content-Length: {body_bytes}\r\n\r\n".encode())
+
+    def send(self, method: str, path: str, body: bytes = b"") -> None:
+        self.begin(method, path, len(body))
+        self.socket.sendall(body)
+
+    def answer(self) -> tuple[int, dict[str, Any], HTTPResponse]:
+        response = HTTPResponse(self.socket)
+        response.begin()
+        return response.status, json.loads(response.read()), response
+
+
+@contextmanager
+def connections(port: int, number: int) -> Iterator[list[Connection]]:
+    with ExitStack() as stack:
+        opened = [Connection(port) for _ in range(number)]
+        for each in opened:
+            stack.callback(each.socket.close)
+        yield opened
+
+
+def test_what_arrives_all_at_once_is_applied_or_refused(
+    mongodb_uri: str, database_name: str
+) -> None:
+    """More than is refused at once: the others wait, and some find room.
+
+    Those who have not sent their bodies take none of it.
+    """
+    clients, slow = 400, 20
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1, writes_in_flight_max=8) as gateway,
+        connections(gateway.port, slow) as slow_ones,
+        connections(gateway.port, clients) as opened,
+    ):
+        for each in slow_ones:
+            each.begin("PUT", "/v1/catalogs/c/documents/slow", 1)
+        for number, each in enumerate(opened):
+            each.send("PUT", f"/v1/catalogs/c/documents/k{number}", b"1")
+        statuses = [each.answer()[0] for each in opened]
+        assert set(statuses) <= {201, 429}
+        assert statuses.count(201) > 8
+        for number, each in enumerate(opened):
+            each.send("GET", f"/v1/catalogs/c/documents/k{number}")
+        found = [each.answer()[0] for each in opened]
+        assert [status == 200 for status in found] == [status == 201 for status in statuses]
+
+
+def test_requests_that_are_sent_ahead_on_one_connection_are_answered(
+    mongodb_uri: str, database_name: str
+) -> None:
+    """The second is in the server's buffer when it would look at the socket."""
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1) as gateway,
+        connections(gateway.port, 1) as (only,),
+    ):
+        request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+        only.socket.sendall(request * 3)
+        received = b""
+        while received.count(b'{"status":"alive"}') < 3:
+            received += only.socket.recv(65536)
+
+
+def test_where_all_connections_are_used_the_one_that_idles_longest_goes(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1, connections_max=4) as gateway,
+        connections(gateway.port, 4) as opened,
+    ):
+        for each in opened:
+            each.send("GET", "/livez")
+            assert each.answer()[0] == 200
+        with connections(gateway.port, 1) as (another,):
+            another.send("GET", "/livez")
+            assert another.answer()[0] == 200
+            assert opened[0].socket.recv(1) == b""
+            for each in opened[1:]:
+                each.send("GET", "/livez")
+                assert each.answer()[0] == 200
+
+
+def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
+    mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1, connections_max=4) as gateway,
+        connections(gateway.port, 4) as opened,
+    ):
+        opened[0].send("PUT", "/v1/catalogs/c/documents/k", b"1")
+        assert opened[0].answer()[0] == 201
+        for each in opened:
+            each.send("GET", "/v1/catalogs/c/changes?after=1&timeout=30")
+
+        def asked(path: str) -> tuple[int, dict[str, Any], HTTPResponse]:
+            with connections(gateway.port, 1) as (another,):
+                another.send("GET", path)
+                return another.answer()
+
+        # Until all four are known to be busy, one of them may make room.
+        eventually(lambda: asked("/v1/catalogs")[0] == 429)
+        status, content, response = asked("/v1/catalogs")
+        assert (status, content["code"], content["retryable"]) == (429, "overloaded", True)
+        assert "connections_max" in content["detail"]
+        assert int(response.headers["Retry-After"]) >= 1
+        assert asked("/livez")[0] == 200
