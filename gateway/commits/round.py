@@ -168,23 +168,14 @@ class Round:
         One catalog's trouble is no other's: a batch that can't be written out (somebody edited
         the documents by hand) keeps its own catalog from being written, and says so in the log.
         """
-        batch = self._batches[catalog]
+        batch, about = self._batches[catalog], {"catalog": catalog}
         try:
             done = self._parts.settler.take_over(catalog, standing.revision, standing.batch_commits)
         except Unreachable as error:
-            _log.warning(
-                "the last batch of %r was not written out: %s",
-                catalog,
-                error,
-                extra={"catalog": catalog},
-            )
+            _log.warning("the last batch of %r was not written out: %s", catalog, error, extra=about)
             self._end_unreachable(catalog)
         except PatchError:
-            _log.exception(
-                "the last batch of %r does not fit what is stored",
-                catalog,
-                extra={"catalog": catalog},
-            )
+            _log.exception("the last batch of %r does not fit what is stored", catalog, extra=about)
             self._end_unreachable(catalog)
         else:
             self._end(catalog, batch, pause_s=0.0 if done else _PAUSE_UNFINISHED_S)

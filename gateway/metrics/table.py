@@ -42,8 +42,8 @@ METRICS: Final = (
         "gateway_request_seconds",
         "histogram",
         "HTTP requests and how long they took until the answer was made, or for streams until they"
-        " ended. `route` is the path's template, `(none)` where no route fits; `status` is the"
-        " class, such as `2xx`",
+        " ended. `route` is the path's template, `(none)` where none fits or the request was"
+        " refused before one was looked for; `status` is the class, such as `2xx`",
         ("route", "method", "status"),
         _REQUEST_S,
     ),
