@@ -172,7 +172,9 @@ class Round:
         try:
             done = self._parts.settler.take_over(catalog, standing.revision, standing.batch_commits)
         except Unreachable as error:
-            _log.warning("the last batch of %r was not written out: %s", catalog, error, extra=about)
+            _log.warning(
+                "the last batch of %r was not written out: %s", catalog, error, extra=about
+            )
             self._end_unreachable(catalog)
         except PatchError:
             _log.exception("the last batch of %r does not fit what is stored", catalog, extra=about)
