@@ -85,7 +85,7 @@ class CommitLoop:
 
     def _try_put(self, pending: Pending) -> bool:
         try:
-            self._queue.put(pending)
+            self._queue.put(pending, can_wait=True)
         except QueueFull:
             return False
         return True

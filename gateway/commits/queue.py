@@ -104,13 +104,17 @@ class Queue:
         self._bytes = 0
         self._pacing = Pacing()
 
-    def put(self, pending: Pending) -> None:
-        """Let a request wait for its turn. Raises QueueFull; then nothing was tried."""
+    def put(self, pending: Pending, *, can_wait: bool = False) -> None:
+        """Let a request wait for its turn. Raises QueueFull; then nothing was tried.
+
+        Those that ``can_wait`` for room leave half of it to the others, whom a full queue refuses.
+        """
         size = pending.request.size_bytes
+        share = 2 if can_wait else 1
         with self._lock:
-            if self._requests >= self._bounds.requests_max:
+            if self._requests * share >= self._bounds.requests_max:
                 raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
-            if self._bytes + size > self._bounds.bytes_max and self._requests:
+            if (self._bytes + size) * share > self._bounds.bytes_max and self._requests:
                 raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
             self._requests += 1
             self._bytes += size

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from gateway.commits.errors import QueueFull
 from gateway.commits.queue import Pending, Queue, QueueBounds
 from gateway.commits.runtime import ThreadRuntime
 from tests.commits.conftest import Ask, put
@@ -93,3 +96,16 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended(ask: Ask) 
     assert looks_of_a_batch() == 1
     turns.held = True
     assert looks_of_a_batch() > 2
+
+
+def test_those_that_can_wait_leave_half_of_the_room_to_the_others(ask: Ask) -> None:
+    clock = Clock()
+    queue = Queue(clock, BOUNDS)
+    for _ in range(5):
+        queue.put(Pending(ask(put(1)), clock.event()), can_wait=True)
+    with pytest.raises(QueueFull):
+        queue.put(Pending(ask(put(1)), clock.event()), can_wait=True)
+    for _ in range(5):
+        queue.put(Pending(ask(put(1)), clock.event()))
+    with pytest.raises(QueueFull):
+        queue.put(Pending(ask(put(1)), clock.event()))
