@@ -59,6 +59,8 @@ class Audit:
 
     def tell(self, answer: flask.Response) -> flask.Response:
         """Never keeps the answer from being sent."""
+        if not _log.isEnabledFor(logging.INFO):
+            return answer
         request = flask.request
         refused = answer.status_code in _REFUSED_BY_ACCESS
         # Lines of a bulk request are told by themselves, and much later.
