@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from schemathesis import Case
 
+from gateway.http.authors import is_author
 from tests.openapi.bodies import fit
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 
@@ -113,7 +114,7 @@ def adjust(case: Case[Any], given: Given) -> None:
     fit(case, operation)
     _choose_preferences(case)
     _leave_out_idempotency_keys(case)
-    _write_message(case)
+    _write_texts(case)
     _write_entity_tags(case, operation)
     _remove_contradictions(case)
 
@@ -184,13 +185,19 @@ def _leave_out_idempotency_keys(case: Case[Any]) -> None:
         case.headers.pop("Idempotency-Key", None)
 
 
-def _write_message(case: Case[Any]) -> None:
-    """A pattern says what an escape is, but not that the escaped bytes are UTF-8."""
-    message = case.headers.get("Commit-Message", "")
-    try:
-        unquote(message, errors="strict")
-    except UnicodeDecodeError:
-        case.headers["Commit-Message"] = "gr%C3%B6%C3%9Fe"
+def _write_texts(case: Case[Any]) -> None:
+    """A pattern says what an escape is, but not that the escaped bytes are UTF-8, nor that the
+    text of an author is printable."""
+    for name in ("Commit-Message", "Commit-Author"):
+        if name not in case.headers:
+            continue
+        try:
+            text = unquote(case.headers[name], errors="strict")
+            fits = name == "Commit-Message" or is_author(text)
+        except UnicodeDecodeError:
+            fits = False
+        if not fits:
+            case.headers[name] = "gr%C3%B6%C3%9Fe"
 
 
 def _write_entity_tags(case: Case[Any], operation: str) -> None:
@@ -217,5 +224,6 @@ def _remove_contradictions(case: Case[Any]) -> None:
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)
-    if case.headers.get("Commit-Message") and isinstance(case.body, dict):
-        case.body.pop("message", None)  # a transaction's, which would have to be the same
+    for header, member in (("Commit-Message", "message"), ("Commit-Author", "author")):
+        if case.headers.get(header) and isinstance(case.body, dict):
+            case.body.pop(member, None)  # a transaction's, which would have to be the same
