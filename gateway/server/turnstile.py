@@ -85,7 +85,7 @@ class WaitingRoom:
 
     def wait(self) -> None:
         """Until there may be room, or it is time to be refused."""
-        wait_s = self._until_refusal_s()
+        wait_s = self.until_refusal_s()
         if wait_s <= 0:
             return
         let_in = Event()
@@ -100,7 +100,8 @@ class WaitingRoom:
             let_in, _ = self._waiting.popitem()
             let_in.set()
 
-    def _until_refusal_s(self) -> float:
+    def until_refusal_s(self) -> float:
+        """How long the next one waits at most, 0 or less for not at all; it is reckoned with."""
         now = self._monotonic()
         # Those of a second needn't wait.
         next_at = max(self._next_refusal_at, now - 1.0) + 1 / _REFUSALS_PER_S
