@@ -12,6 +12,7 @@ from .errors import RequestError
 from .problems import Problem, problem_of
 
 _BYTES_MAX: Final = 8 * 1024 * 1024
+_UNAUTHENTICATED: Final = 401
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class Sending:
         error: Problem | None = None
         if "problem" in content:
             error = problem_of(content["status"], content["problem"])
-            if error.retryable or error.applied != "no":
+            # One without a valid token says nothing of the line, nor will it of the next ones.
+            if error.retryable or error.applied != "no" or error.status == _UNAUTHENTICATED:
                 self._fail(place, error, now)
                 return
         self._answers[place] = BulkAnswer(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from patching.client import NotFound, PreconditionFailed, RequestError
 from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
 
+from .authorized import naming_the_option
 from .options import Options
 from .plan import CREATE, DELETE, PATCH
 
@@ -110,6 +111,7 @@ def _outcome(answer: BulkAnswer) -> str:
     if error is None:
         return DONE[_action(answer.line.subject)] if answer.changed else UNCHANGED
     if not answer.decided:
+        error = naming_the_option(error)
         raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
     return LOST if _was_overtaken(error) else REFUSED
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from patching.client import Transport
 
+from .authorized import OptionsTransport
+
 WRITE: Final = "write"
 READ: Final = "read"
 READ_STREAM: Final = "readStream"
@@ -237,7 +239,7 @@ class Options:
 
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""
-        return Transport(self.url, token=self._token(), read_timeout_s=self.timeout)
+        return OptionsTransport(self.url, token=self._token(), read_timeout_s=self.timeout)
 
     def _token(self) -> str | Callable[[], str] | None:
         path = self.token_file

@@ -10,6 +10,7 @@ from pyspark import TaskContext
 
 from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
 
+from .authorized import naming_the_option
 from .columns import Columns, RowRefused
 from .counts import Counts, TaskWritten
 from .dead_letters import DeadLetters
@@ -189,7 +190,8 @@ class _Writing:
         """No ``onError`` is for these: the row is good, and nobody knows what it would have met."""
         if not self._failed.undecided:
             row: _Row = answer.line.subject
-            self._failure = f"{_named(row)} could not be written: {answer.error}"
+            why = None if answer.error is None else naming_the_option(answer.error)
+            self._failure = f"{_named(row)} could not be written: {why}"
         self._failed.undecided += 1
         self._failed.unknown += answer.applied != "no"
 

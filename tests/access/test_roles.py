@@ -32,6 +32,7 @@ def methods_by_endpoint(app: Flask) -> dict[str, set[str]]:
 
 
 def test_every_route_has_a_row_for_each_of_its_methods(app: Flask) -> None:
+    assert methods_by_endpoint(app).keys() == ROLES.keys()
     for endpoint, methods in methods_by_endpoint(app).items():
         assert methods - {"HEAD"} == ROLES[endpoint].keys(), endpoint
 

@@ -1,0 +1,65 @@
+"""A job whose token isn't taken fails, and says which option is at fault; no row is skipped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access.notation import parse_grant
+from gateway.access.tokens import Tokens
+from gateway.store.mongodb import connect
+from tests.service import RunningGateway
+
+EXPIRED_S = 3600
+
+
+@pytest.fixture
+def closed(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
+    with RunningGateway(mongodb_uri, database_name, access=True) as running:
+        yield running
+
+
+@pytest.fixture
+def issue(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., str]]:
+    """`issue(age_s, *grants)`: a token that was made so long ago, for an hour."""
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+
+    def make(age_s: int, *grants: str) -> str:
+        made_us = time.time_ns() // 1000 - age_s * 1_000_000
+        tokens = Tokens(store.tokens(), now_us=lambda: made_us)
+        return tokens.issue("job", [parse_grant(each) for each in grants], EXPIRED_S).text
+
+    yield make
+    store.close()
+
+
+def test_an_expired_token_is_told_by_the_option_that_it_came_from(
+    spark: Any, closed: RunningGateway, issue: Callable[..., str], tmp_path: Path
+) -> None:
+    good, expired = (issue(age_s, "write:c") for age_s in (0, EXPIRED_S + 1))
+    rows = spark.createDataFrame([("k", "1")], "key string, document string")
+    asked = {"url": closed.url, "catalog": "c"}
+    file = tmp_path / "token"
+    file.write_text(expired)
+
+    def write(**options: str) -> None:
+        rows.write.format("metadata").mode("append").options(**asked, **options).save()
+
+    def read(**options: str) -> int:
+        return int(spark.read.format("metadata").options(**asked, **options).load().count())
+
+    for use, options in (
+        (write, {"token": expired, "onError": "skip"}),  # of no row, but of all
+        (read, {"tokenFile": str(file)}),
+    ):
+        with pytest.raises(Exception, match=r"401 unauthenticated: the token expired") as failed:
+            use(**options)
+        assert "(option 'token' or 'tokenFile')" in str(failed.value)
+        assert expired not in str(failed.value)
+    file.write_text(good)
+    write(tokenFile=str(file))
+    assert read(tokenFile=str(file)) == 1
