@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.docs.examples import check, examples, matches, run
-from tests.docs.pages import Page, pages
+from tests.docs.pages import DOCS, Page, pages
 from tests.service import RunningGateway
+from tests.systems.rows import ROWS, SYSTEMS
 
 _SYSTEMS = ("datahub", "hasura", "ozone", "greptimedb", "ignite")
 WITH_EXAMPLES = [page for page in pages() if any("run" in each.marks for each in page.blocks())]
@@ -80,3 +82,15 @@ def _catalogs(text: str) -> Iterator[str]:
 )
 def test_how_outputs_are_compared(expected: Any, found: Any, whether: bool) -> None:
     assert matches(expected, found) is whether
+
+
+@pytest.mark.parametrize("system", _SYSTEMS)
+def test_a_how_to_names_every_row_of_its_system(system: str) -> None:
+    text = Page(DOCS / "how-to" / f"{system}.md").text
+    named = {
+        row.lower()
+        for rows in re.findall(r"\[((?:[A-Z]\d+(?:, )?)+)\]", text)
+        for row in rows.split(", ")
+    }
+    (letter,) = (each for each, title in SYSTEMS.items() if title.lower().startswith(system))
+    assert named == {row for row in ROWS if row.startswith(letter)}
