@@ -16,7 +16,13 @@ FORBIDDEN = {
     "gateway/model.py": ["gateway", "pymongo", "flask", "bson"],
     "gateway/commits": ["gateway.http", "gateway.store.mongodb", "flask", "pymongo", "bson"],
     "gateway/http": ["gateway.store", "pymongo", "bson"],
-    "gateway/access": ["gateway.http", "gateway.commits", "gateway.store.mongodb", "flask", "pymongo"],
+    "gateway/access": [
+        "gateway.http",
+        "gateway.commits",
+        "gateway.store.mongodb",
+        "flask",
+        "pymongo",
+    ],
     "gateway/store": ["gateway.http", "gateway.commits", "flask"],
 }
 # Time, randomness, ids and waiting come through gateway.commits.runtime.
