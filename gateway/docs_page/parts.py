@@ -144,6 +144,7 @@ class Parts:
         for code in problem_codes(self._document):
             shown = carriers.get(code, [])
             of_code = sorted({each for name, _ in shown for each in statuses.get(name, ())})
+            # Of no operation is what answers a method that its path doesn't have.
             found.append(Code(code, code_anchor(code), ", ".join(of_code) or "405", shown))
         return found
 
