@@ -202,8 +202,8 @@ class Connection:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
 
-    def begin(self, method: str, path: str, body_bytes: int) -> None:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    def begin(self, method: str, path: str, body_bytes: int, more: str = "") -> None:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}"
         self.socket.sendall(f"{head}Content-Length: {body_bytes}\r\n\r\n".encode())
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
@@ -239,7 +239,8 @@ def test_what_arrives_all_at_once_is_applied_or_refused(
         connections(gateway.port, clients) as opened,
     ):
         for each in slow_ones:
-            each.begin("PUT", "/v1/catalogs/c/documents/slow", 1)
+            each.begin("PUT", "/v1/catalogs/c/documents/slow", 1, "Expect: 100-continue\r\n")
+            assert each.socket.recv(65536).startswith(b"HTTP/1.1 100 ")
         for number, each in enumerate(opened):
             each.send("PUT", f"/v1/catalogs/c/documents/k{number}", b"1")
         statuses = [each.answer()[0] for each in opened]
