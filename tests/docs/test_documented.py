@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import click
 from flask import Flask
 
+from gateway.access import Role
 from gateway.cli import main as gateway_command
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
+from gateway.http.roles import Need, need_of
 from gateway.settings import SETTINGS
 from gateway.store.memory import MemoryStore
 from patching.spark.cli import main as spark_command
@@ -37,21 +39,28 @@ def test_every_setting_is_documented() -> None:
     assert {(row.flag, row.variable) for row in SETTINGS} <= documented
 
 
-def test_every_route_is_documented_and_nothing_else() -> None:
+def test_every_route_is_documented_with_the_role_that_it_needs() -> None:
     """In the table of docs/http.md. That openapi.yaml has them, other tests see to."""
     app: Flask = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     routes = {
-        (method, re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule))
+        (method, re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), _shown(rule.endpoint, method))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD"}
     }
     documented = {
-        (method, path)
-        for path, methods, *_ in _cells(_HTTP)
+        (method, path, role)
+        for path, methods, role, *_ in _cells(_HTTP)
         if path.startswith("/")
         for method in re.findall(r"[A-Z]{3,}", methods)
     }
-    assert documented - {("HEAD", path) for _, path in documented} == routes
+    assert documented == routes
+
+
+def _shown(endpoint: str, method: str) -> str:
+    need = need_of(endpoint, method)
+    if isinstance(need, Role):
+        return need.name.lower()
+    return {Need.NOTHING: "–", Need.TOKEN: "token", None: ""}[need]
 
 
 def test_every_problem_code_is_documented_with_its_status() -> None:
