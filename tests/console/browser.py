@@ -86,8 +86,9 @@ class Browser:
     def end(self) -> None:
         """What holds for all that was done: no policy broken, no defect, nothing from elsewhere."""
         entries = [entry["message"] for entry in self.driver.get_log("browser")]
-        # Chromium logs each refused request; those are what some tests are about.
-        faults = [entry for entry in entries if "Failed to load resource" not in entry]
+        # Refused requests, and that nobody is asked about leaving, are what some tests are about.
+        known = ("Failed to load resource", "beforeunload")
+        faults = [entry for entry in entries if not any(each in entry for each in known)]
         origins = {urlsplit(each)[:2] for each in self._asked_for() if each.startswith("http")}
         # Leave the page: its feed ends, and an edit in it must hold nobody up.
         self.run(
@@ -123,7 +124,12 @@ class Browser:
         self.driver.save_screenshot(str(path))
 
     def open(
-        self, catalog: str | None = None, key: str | None = None, tab: str | None = None
+        self,
+        catalog: str | None = None,
+        key: str | None = None,
+        tab: str | None = None,
+        *,
+        wait: bool = True,
     ) -> None:
         """Go there, and wait until it is shown and (in a catalog) live."""
         path = "" if catalog is None else f"catalog/{quote(catalog, safe='')}"
@@ -132,9 +138,17 @@ class Browser:
         # Another page first: a fragment alone would keep what is there.
         self.driver.get(f"{self.url}/console/icon.svg")
         self.driver.get(f"{self.url}/console/#/{path}")
-        self.wait(lambda: self.find("h1"))
-        if catalog is not None:
+        if wait:
+            self.wait(lambda: self.find("h1"))
+        if wait and catalog is not None:
             self.wait(lambda: self.find(".pulse.live"))
+
+    def outline(self) -> bool:
+        """Whether what has the focus, or a part of it, is outlined."""
+        return bool(
+            self.run("""const place = document.activeElement;
+            return [place, ...place.children].some((e) => getComputedStyle(e).outlineStyle !== "none")""")
+        )
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -152,7 +166,7 @@ class Browser:
     def wait(self, condition: Any, timeout_s: float = _WAIT_S) -> Any:
         return WebDriverWait(
             self.driver, timeout_s, poll_frequency=0.05, ignored_exceptions=_MOVED
-        ).until(lambda _: condition(), f"{condition}; the page: {self.text('body')[:2000]}")
+        ).until(lambda _: condition(), f"{condition}; the page: {self.text('body')[:700]}")
 
     def wait_text(self, selector: str, *texts: str) -> str:
         """Until that place says all of these; what it says."""
@@ -227,6 +241,11 @@ class Browser:
             area.dispatchEvent(new Event("input", {bubbles: true}));""",
             replacements,
         )
+
+    def applied(self, revision: int) -> None:
+        """Until the page says that the edit was, and shows what came of it."""
+        self.wait_text("main", f"Applied, as revision {revision}.")
+        self.wait(lambda: self.find(".tree"))
 
     @property
     def source(self) -> str:

@@ -45,6 +45,23 @@ def test_numbers_stay_as_they_were_written(page: Browser, indent: int) -> None:
     assert "".join(result.split()) == text
 
 
+def test_what_is_short_is_on_one_line(page: Browser) -> None:
+    value = {"a": [1, 2], "b": {"x": None}, "c": [[1]], "d": [], "e": ["long" * 30]}
+    assert page.logic("return m.stringify(m.parse(a[0]), 2)", json.dumps(value)).split("\n") == [
+        "{",
+        '  "a": [1, 2],',
+        '  "b": {"x": null},',
+        '  "c": [',
+        "    [1]",
+        "  ],",
+        '  "d": [],',
+        '  "e": [',
+        f'    "{"long" * 30}"',
+        "  ]",
+        "}",
+    ]
+
+
 def test_members_stay_in_order_and_under_any_name(page: Browser) -> None:
     text = '{"b":1,"10":2,"2":3,"__proto__":{"constructor":4},"":5,"~/":6,"\\u0000":7,"\\ud800":8}'
     assert page.logic("return m.stringify(m.parse(a[0]))", text) == text

@@ -179,7 +179,12 @@ export function kindOf(value) {
   return typeof value === "boolean" ? "boolean" : "number";
 }
 
-/** As text: on one line, or (`indent` spaces for each level) readable. */
+const LINE_MAX = 72;
+
+/**
+ * As text: all on one line, or (`indent` spaces for each level) readable; there, an object or array
+ * of nothing but scalars has a line of its own where it fits.
+ */
 export function stringify(value, indent = 0) {
   const out = [];
   write(value, indent, "\n", out);
@@ -187,7 +192,10 @@ export function stringify(value, indent = 0) {
 }
 
 function write(value, indent, lineEnd, out) {
-  if (value instanceof Map) {
+  const line = indent && lineEnd !== "\n" ? onOneLine(value) : null;
+  if (line !== null) {
+    out.push(line);
+  } else if (value instanceof Map) {
     const members = [...value].map(([name, member]) => [JSON.stringify(name), member]);
     writeItems("{", members, "}", indent, lineEnd, out);
   } else if (Array.isArray(value)) {
@@ -195,6 +203,19 @@ function write(value, indent, lineEnd, out) {
   } else {
     out.push(value instanceof NumberText ? value.source : JSON.stringify(value));
   }
+}
+
+/** A short object or array of scalars; null for all else. */
+function onOneLine(value) {
+  const isObject = value instanceof Map;
+  const items = isObject ? [...value.values()] : value;
+  if (!Array.isArray(items) || items.length > LINE_MAX / 2) return null;
+  if (items.some((item) => item instanceof Map || Array.isArray(item))) return null;
+  const texts = items.map((item) => stringify(item));
+  const line = isObject
+    ? `{${[...value.keys()].map((name, index) => `${JSON.stringify(name)}: ${texts[index]}`).join(", ")}}`
+    : `[${texts.join(", ")}]`;
+  return line.length > LINE_MAX ? null : line;
 }
 
 function writeItems(open, items, close, indent, lineEnd, out) {

@@ -130,6 +130,19 @@ export class DocumentView {
   }
 }
 
+const LINES = 500;
+
+/** In pieces that the browser lays out when they come into view. */
+function pieces(text) {
+  const lines = text.split("\n");
+  const found = [];
+  for (let i = 0; i < lines.length; i += LINES) {
+    const last = i + LINES >= lines.length;
+    found.push(h("span", {}, lines.slice(i, i + LINES).join("\n") + (last ? "" : "\n")));
+  }
+  return found;
+}
+
 function textView(text) {
   const note = h("span", { class: "muted small", role: "status" });
   const copy = async () => {
@@ -141,6 +154,6 @@ function textView(text) {
       note.textContent = "Selected; copy it with your browser.";
     }
   };
-  const shown = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Text of the document" }, text);
+  const shown = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Text of the document" }, pieces(text));
   return h("div", {}, h("div", { class: "actions" }, button("Copy", copy), note), shown);
 }

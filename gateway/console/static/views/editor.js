@@ -9,7 +9,11 @@ import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, summaryOf } from "./changes.js";
 
+// Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
+const WRAPPED_MAX = 200_000;
+
 export class EditorView {
+  #opened = false;
   #keys = new IdempotencyKeys(newIdempotencyKey);
   #sending = false;
 
@@ -26,9 +30,18 @@ export class EditorView {
     this.trouble = h("div", {});
     this.submit = h("button", { type: "submit", class: "primary" }, "Send");
     this.discard = button("Discard my edit", () => this.#discard());
-    this.#setText(model.shown.value);
-    this.#assemble();
-    this.#draw();
+  }
+
+  /** Made when it is first looked at: the text of a large document takes its time. */
+  get element() {
+    if (!this.#opened) {
+      this.#opened = true;
+      this.base = this.model.shown;
+      this.#setText(this.base.value);
+      this.form = this.#assemble();
+      this.#draw();
+    }
+    return this.form;
   }
 
   #assemble() {
@@ -41,7 +54,8 @@ export class EditorView {
       event.preventDefault();
       this.#send();
     };
-    this.element = h("form", { class: "editor", onsubmit: submit, onkeydown: (event) => {
+    this.text.setAttribute("aria-describedby", this.fault.id);
+    return h("form", { class: "editor", onsubmit: submit, onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     } },
     h("div", { class: "field" }, this.#labelled("Content, as JSON"), this.text, this.fault),
@@ -49,7 +63,6 @@ export class EditorView {
       h("h2", {}, "What will be sent"), this.kinds, this.preview,
       field("Only if", this.guard), field("Message", this.message, "For the history; optional."), this.trouble,
       h("div", { class: "actions" }, this.discard, this.submit)));
-    this.text.setAttribute("aria-describedby", this.fault.id);
   }
 
   #labelled(text) {
@@ -69,6 +82,7 @@ export class EditorView {
 
   /** Whether the text says something else than the document it was made from. */
   isDirty() {
+    if (!this.#opened) return false;
     const mine = this.mine();
     if (mine === undefined) return this.text.value !== this.original;
     return !(this.base.value !== ABSENT && mine !== ABSENT ? equal(mine, this.base.value) : mine === this.base.value);
@@ -83,7 +97,7 @@ export class EditorView {
   /** Another state is shown: without an edit, edit that. */
   update() {
     const { shown } = this.model;
-    if (shown === this.base) return;
+    if (!this.#opened || shown === this.base) return;
     const dirty = this.isDirty();
     this.base = shown;
     if (!dirty) this.#setText(shown.value);
@@ -100,6 +114,7 @@ export class EditorView {
 
   /** Give the edit up. */
   reset() {
+    if (!this.#opened) return;
     this.base = this.model.shown;
     this.#setText(this.base.value);
     fill(this.trouble);
@@ -114,6 +129,7 @@ export class EditorView {
 
   #setText(value) {
     this.original = this.text.value = textOf(value);
+    this.text.wrap = this.original.length > WRAPPED_MAX ? "off" : "soft";
     this.parsed = undefined;
     this.tested.clear();
   }

@@ -1,0 +1,402 @@
+"""Each view: what it shows, for everybody, on every screen, however large the catalog."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from selenium.webdriver import Keys
+
+from gateway.access.notation import parse_grant
+from gateway.access.tokens import Tokens
+from tests.console.axe import violations
+from tests.console.browser import PHONE, Browser
+from tests.console.writer import Writer
+from tests.service import RunningGateway
+
+Screenshot = Callable[[Browser, str], None]
+T = "tables/t"
+# A catalog of 100,000 takes half a minute to fill: ask for it where that is wanted.
+DOCUMENTS = int(os.environ.get("GATEWAY_TEST_CONSOLE_DOCUMENTS", "20000"))
+TABLE = {
+    "name": "t",
+    "owner": "ann",
+    "columns": [{"name": "id", "type": "bigint"}, {"name": "total", "type": "decimal"}],
+    "rows": 2**53 + 1,
+    "ratio": 1.0,
+    "comment": "all of it, " * 30,
+    "none": None,
+}
+
+
+@pytest.fixture
+def table(writer: Writer) -> Writer:
+    writer.put(T, {"name": "t", "owner": "nobody"}, message="first import")
+    writer.put(T, TABLE, message="what it is")
+    writer.set_attributes(T, {"team": "sales", "tier": 2})
+    return writer
+
+
+def _stale(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann"', '"me"'))
+    table.patch(T, {"op": "replace", "path": "/owner", "value": "bob"})
+    browser.wait_text(".note.stale", "/owner", "you changed this too")
+
+
+def _rebase(browser: Browser, table: Writer) -> None:
+    _stale(browser, table)
+    browser.press("Re-apply")
+    browser.wait_text("dialog", "/owner")
+    browser.choose("dialog input[value=theirs]")
+
+
+def _overwrite(browser: Browser, table: Writer) -> None:
+    _stale(browser, table)
+    browser.press("Overwrite with mine")
+    browser.wait_text("dialog", "/owner")
+
+
+def _delete(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T)
+    browser.press("Delete …")
+    table.put("tables/x", {"to": T})
+    browser.wait_text("dialog", "speaks of this document")
+
+
+def _create(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog)
+    browser.press("New document")
+    browser.wait_text("dialog", "Content, as JSON")
+
+
+def _shown(tab: str | None, *texts: str) -> Callable[[Browser, Writer], None]:
+    def show(browser: Browser, table: Writer) -> None:
+        browser.open(table.catalog, T, tab)
+        browser.wait_text("main", *texts)
+
+    return show
+
+
+def _edit(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann"', '"me"'), ('"none": null', '"more": [1, 2]'))
+    browser.wait_text(".outgoing", "/owner", "/more", "3 operations")
+
+
+def _catalogs(browser: Browser, table: Writer) -> None:
+    browser.open()
+    browser.wait_text("main", table.catalog)
+
+
+def _catalog(browser: Browser, table: Writer) -> None:
+    table.put("tables/x", {})
+    browser.open(table.catalog)
+    table.patch("tables/x", {"op": "add", "path": "/a", "value": 1}, message="more")
+    browser.wait_text(".note.stale", "tables/x")
+
+
+def _missing(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, "nothing/here")
+    browser.wait_text("main", "There is no such document now")
+
+
+VIEWS: dict[str, Callable[[Browser, Writer], None]] = {
+    "catalogs": _catalogs,
+    "catalog": _catalog,
+    "tree": _shown(None, "columns", "9007199254740993"),
+    "text": _shown("text", '"rows": 9007199254740993'),
+    "attributes": _shown("attributes", "team", "sales"),
+    "history": _shown("history", "From revision 2 to 3", "first import"),
+    "edit": _edit,
+    "missing": _missing,
+    "stale": _stale,
+    "rebase": _rebase,
+    "overwrite": _overwrite,
+    "delete": _delete,
+    "create": _create,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_everybody_can_use_it(
+    browser: Browser, table: Writer, screenshot: Screenshot, view: str
+) -> None:
+    """By axe: no violation in light or in dark; and on a phone nothing is wider than the screen."""
+    VIEWS[view](browser, table)
+    screenshot(browser, f"view-{view}-light")
+    assert violations(browser) == []
+    browser.prefer(color_scheme="dark")
+    screenshot(browser, f"view-{view}-dark")
+    assert violations(browser) == []
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, f"view-{view}-phone")
+    wide = browser.run(
+        """const scrolls = (e) => e && (["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX)
+             || scrolls(e.parentElement));
+           return [...document.querySelectorAll("body *")]
+             .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement))
+             .map((e) => e.outerHTML.slice(0, 200))"""
+    )
+    assert wide == []
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
+    """From the list of catalogs to a changed document, and to who removes it, without a mouse."""
+    browser.open(table.catalog)
+    browser.keys(Keys.TAB)
+    browser.tab_to("Keys that begin with")
+    browser.keys("tables/")
+    browser.wait(lambda: "prefix=tables" in browser.driver.current_url)
+    browser.tab_to(T)
+    browser.keys(Keys.ARROW_DOWN, Keys.ENTER)
+    browser.wait_text("main", "columns")
+
+    # The tree: one stop of Tab, arrows within.
+    browser.wait(lambda: browser.run("return document.activeElement.tagName") == "H1")
+    browser.tab_to("Edit")
+    browser.keys(Keys.TAB)
+    assert browser.run("return document.activeElement.getAttribute('role')") == "treeitem"
+    browser.keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert browser.text(".foot code") == "/columns/0"
+    browser.keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert browser.text(".foot code") == "/columns/0/name"
+    browser.keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.END)
+    assert browser.text(".foot code") == "/none"
+    assert browser.outline(), "what has the focus is seen"
+
+    browser.chord(Keys.SHIFT, Keys.TAB)
+    browser.keys(Keys.ENTER)  # the link to the editor
+    browser.wait(lambda: browser.find("textarea.source"))
+    browser.tab_to("Content, as JSON")
+    browser.chord(Keys.CONTROL, "a")
+    browser.keys('{"by": "keyboard"}')
+    browser.wait_text(".outgoing", "/by")
+    browser.chord(Keys.CONTROL, Keys.ENTER)
+    browser.wait_text("main", "Applied, as revision 4.")
+    assert table.read(T) == {"by": "keyboard"}
+
+    # A dialog takes the focus, keeps it, gives it back.
+    browser.tab_to("Delete …")
+    browser.keys(Keys.ENTER)
+    browser.wait_text("dialog", "Delete tables/t?")
+    assert browser.focused() == "Cancel"
+    assert browser.run("return document.querySelector('dialog').matches(':modal')")
+    browser.keys(Keys.ESCAPE)
+    browser.wait(lambda: browser.find("dialog") is None)
+    assert browser.focused() == "Delete …"
+    browser.keys(Keys.ENTER)
+    browser.tab_to("Delete", 8)
+    browser.keys(Keys.ENTER)
+    browser.wait_text("main", "There is no such document now")
+    assert table.read(T) is None
+
+
+def test_what_is_told_is_told_to_those_who_listen(browser: Browser, table: Writer) -> None:
+    """Staleness in an alert, that was there before; landmarks; a heading that has the focus."""
+    browser.open(table.catalog, T)
+    roles = browser.run(
+        "return [...document.querySelectorAll('header, nav, main, aside')].map((e) => e.tagName)"
+    )
+    assert {"HEADER", "NAV", "MAIN", "ASIDE"} <= set(roles)
+    browser.run("window.alertPlace = document.querySelector('main [role=alert]')")
+    table.replace(T, "/owner", "bob")
+    browser.wait_text(".note.stale", "/owner")
+    said = browser.run("return alertPlace.isConnected && alertPlace.innerText")
+    assert "anonymous changed this document" in said
+
+
+def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writer) -> None:
+    """Beyond 2^53, by patch and by compare-and-set."""
+    browser.open(table.catalog, T, "edit")
+    for kind, old, new, revision in [("patch", "ann", "bob", 4), ("put", "bob", "eve", 5)]:
+        browser.choose(f"input[name=kind][value={kind}]")
+        browser.edit((f'"{old}"', f'"{new}"'))
+        browser.press("Send")
+        browser.applied(revision)
+        assert table.read(T) == TABLE | {"owner": new}
+        browser.press("Edit")
+        browser.wait(lambda: browser.find("textarea.source"))
+    browser.edit(("9007199254740993", "9007199254740995"))
+    browser.wait_text(".outgoing pre", '{"op":"replace","path":"/rows","value":9007199254740995}')
+    browser.press("Send")
+    browser.wait(lambda: table.read(T)["rows"] == 9007199254740995)
+
+
+def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann",', '"ann"'))
+    browser.wait_text(".fault", "line 4, column 3", "a comma or } is expected")
+    browser.press("Send")
+    assert "Nothing, as long as the text is no JSON" in browser.text(".outgoing")
+    assert table.read(T) == TABLE
+
+
+def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann"', '"me"'))
+    browser.press("History")
+    browser.wait_text("main", "From revision")
+    browser.press("Edit")
+    assert '"me"' in browser.source
+    browser.press("Catalogs")
+    browser.wait_text("dialog", "Leave your edit?")
+    browser.press("Stay", within="dialog")
+    assert '"me"' in browser.source
+    browser.press("Catalogs")
+    browser.press("Discard my edit", within="dialog")
+    browser.wait_text("h1", "Catalogs")
+
+
+def test_any_two_revisions_are_compared(browser: Browser, table: Writer) -> None:
+    table.replace(T, "/owner", "bob")
+    table.delete(T)
+    table.put(T, {"again": True})
+    browser.open(table.catalog, T, "history")
+    browser.wait_text(".comparison", "From revision 5 to 6", "the whole document", "again")
+    browser.choose('input[name=from][value="1"]')
+    browser.choose('input[name=to][value="4"]')
+    said = browser.wait_text(".comparison", "From revision 1 to 4", '"nobody"', '"bob"')
+    assert "/owner" in said
+    assert "team" in said, "attributes are compared, too"
+    # The address names the comparison.
+    browser.driver.refresh()
+    browser.wait_text(".comparison", "From revision 1 to 4", "/owner")
+
+
+def test_a_document_is_made_but_none_replaced(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog)
+    browser.press("New document")
+    browser.labelled("Key").send_keys(T)
+    browser.press("Create", within="dialog")
+    browser.wait_text("dialog", "There is a document under this key already")
+    assert table.read(T) == TABLE
+    browser.labelled("Key").clear()
+    browser.labelled("Key").send_keys("a/../ä?#%2F 1")
+    browser.press("Create", within="dialog")
+    browser.wait_text("h1", "a/../ä?#%2F 1")
+    assert table.read("a/../ä?#%2F 1") == {}
+
+
+def test_what_others_wrote_is_text_and_nothing_else(browser: Browser, writer: Writer) -> None:
+    """In keys, values, names of members, messages, attributes: shown as it is, never run."""
+    attack = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
+    writer.put(attack, {attack: attack, "__proto__": {"x": 1}}, message=attack)
+    writer.set_attributes(attack, {attack: attack})
+    writer.put(attack, {attack: [attack]}, message=attack)
+    for tab in (None, "text", "attributes", "history", "edit"):
+        browser.open(writer.catalog, attack, tab)
+        browser.wait_text("main", "<img src=x", "<script>")
+    browser.edit(('": [', '": [1,'))
+    writer.put(attack, {"other": attack}, message=attack)
+    browser.wait_text(".note.stale", "<img src=x")
+    browser.open(writer.catalog)
+    browser.wait_text("main", "<img src=x")
+    assert browser.run("return window.broken ?? null") is None
+    assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_a_large_catalog_stays_usable(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    """A page at a time, whatever is behind it; any key is found by its beginning."""
+    step = 20_000
+    for start in range(0, DOCUMENTS, step):
+        stop = min(start + step, DOCUMENTS)
+        writer.bulk({f"t/{n:06}": {"n": n, "name": f"table {n}"} for n in range(start, stop)})
+    began = time.monotonic()
+    browser.open(writer.catalog)
+    browser.wait_text(".rows", "t/000099")
+    opened_s = time.monotonic() - began
+    for place in ("101–200", "201–300"):
+        browser.press("Next")
+        browser.wait_text(".pages", place)
+    browser.press("Previous")
+    browser.wait_text(".rows", "t/000100")
+    search = browser.labelled("Keys that begin with")
+    search.send_keys(f"t/{DOCUMENTS - 7:06}")
+    browser.wait(lambda: len(browser.shown(".rows a")) == 1)
+    screenshot(browser, "large-catalog")
+    assert len(browser.driver.find_elements("css selector", "body *")) < 2000
+    browser.shown(".rows a")[0].click()
+    browser.wait_text("main", f"table {DOCUMENTS - 7}")
+    print(f"{DOCUMENTS} documents: the list was there after {opened_s:.1f} s")
+
+
+def test_a_large_document_stays_usable(browser: Browser, writer: Writer) -> None:
+    """700 KB: the tree draws what is looked at, the patch is what was changed."""
+    rows = [{"id": n, "name": f"row {n}", "tags": ["a", "b"]} for n in range(12_000)]
+    writer.put("large", {"rows": rows})
+    browser.open(writer.catalog, "large")
+    browser.wait_text(".tree", "12000 items")
+    assert len(browser.driver.find_elements("css selector", "[role=treeitem]")) < 500
+    browser.press("Edit")
+    browser.edit(('"row 9000"', '"changed"'))
+    browser.wait_text(
+        ".outgoing pre", '{"op":"replace","path":"/rows/9000/name","value":"changed"}'
+    )
+    browser.press("Send")
+    browser.wait_text("main", "Applied, as revision 2.")
+
+
+@pytest.fixture(scope="module")
+def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, Callable[..., str]]]:
+    """A gateway with access control, and what issues tokens for it."""
+    from pymongo import MongoClient
+
+    from gateway.store.mongodb import connect
+
+    database = f"test_{uuid.uuid4().hex}"
+
+    def issue(name: str, grant: str) -> str:
+        store = connect(mongodb_uri, database, timeout_ms=10_000)
+        try:
+            return Tokens(store.tokens()).issue(name, (parse_grant(grant),), None).text
+        finally:
+            store.close()
+
+    with RunningGateway(mongodb_uri, database, workers=1, access=True) as running:
+        yield running, issue
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
+
+
+def test_it_asks_for_a_token_and_says_what_one_may_not(
+    browser: Browser,
+    guarded: tuple[RunningGateway, Callable[..., str]],
+    screenshot: Screenshot,
+) -> None:
+    running, issue = guarded
+    writer = Writer(running.url, "shop", issue("root", "admin:*"))
+    writer.put(T, TABLE)
+    browser.begin(running.url)
+    browser.open(wait=False)
+    browser.wait_text("dialog", "Sign in")
+    screenshot(browser, "sign-in")
+    assert violations(browser) == []
+    browser.labelled("Bearer token").send_keys("gwt_nobody", Keys.ENTER)
+    browser.wait_text("dialog", "The token was refused")
+    browser.labelled("Bearer token").send_keys(issue("reader", "read:shop"), Keys.ENTER)
+    browser.wait_text("main", "shop")
+    assert browser.run("return [Object.keys(localStorage).length, document.cookie]") == [0, ""]
+
+    # The token is that of the feed, too.
+    browser.open("shop", T, "edit")
+    browser.edit(('"ann"', '"me"'))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "You are not allowed to do this", "forbidden")
+    screenshot(browser, "forbidden")
+    writer.replace(T, "/owner", "bob", message="by root")
+    browser.wait_text(".note.stale", "root changed this document", "by root")
+
+    browser.run("location.hash = '#/catalog/secret'")
+    browser.press("Discard my edit", within="dialog")
+    browser.wait_text("main", "You are not allowed to do this", "secret")
+    browser.press("Forget token")
+    browser.wait_text("dialog", "Sign in")
