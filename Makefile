@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo demo-spark test test-fast systems lint bench serve clean libraries java
+.PHONY: help demo demo-spark test test-fast systems lint bench serve clean libraries java chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -23,7 +23,7 @@ demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's pack
 	@docs/examples/apt-lists.sh $(VENV)/debian
 	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
-test: java $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
+test: java chromium $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-fast: $(INSTALLED) ## the tests that need no MongoDB
@@ -82,6 +82,17 @@ java:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$install -qq >/dev/null; \
 	else \
 	  echo "make: Spark needs Java 17 or 21; on Debian and Ubuntu: sudo $$install" >&2; \
+	  exit 1; \
+	fi
+
+# The console is tested in a browser.
+chromium:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	install="apt-get install -y chromium chromium-driver"; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$install -qq >/dev/null; \
+	else \
+	  echo "make: the console's tests need Chromium and its driver; on Debian: sudo $$install" >&2; \
 	  exit 1; \
 	fi
 
