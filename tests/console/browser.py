@@ -14,6 +14,7 @@ from selenium.common.exceptions import (
     ElementNotInteractableException,
     NoSuchElementException,
     StaleElementReferenceException,
+    TimeoutException,
 )
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.chrome.options import Options
@@ -164,9 +165,11 @@ class Browser:
         )
 
     def wait(self, condition: Any, timeout_s: float = _WAIT_S) -> Any:
-        return WebDriverWait(
-            self.driver, timeout_s, poll_frequency=0.05, ignored_exceptions=_MOVED
-        ).until(lambda _: condition(), f"{condition}; the page: {self.text('body')[:700]}")
+        waiting = WebDriverWait(self.driver, timeout_s, 0.05, ignored_exceptions=_MOVED)
+        try:
+            return waiting.until(lambda _: condition())
+        except TimeoutException as error:
+            raise AssertionError(f"not so; the page: {self.text('body')[:2000]}") from error
 
     def wait_text(self, selector: str, *texts: str) -> str:
         """Until that place says all of these; what it says."""

@@ -1,4 +1,4 @@
-"""A real gateway, real browsers, and an API writer beside them, shared by the tests of a session."""
+"""A real gateway, real browsers and an API writer beside them, shared by a session's tests."""
 
 from __future__ import annotations
 

@@ -223,6 +223,7 @@ def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writ
         assert table.read(T) == TABLE | {"owner": new}
         browser.press("Edit")
         browser.wait(lambda: browser.find("textarea.source"))
+    browser.choose("input[name=kind][value=patch]")
     browser.edit(("9007199254740993", "9007199254740995"))
     browser.wait_text(".outgoing pre", '{"op":"replace","path":"/rows","value":9007199254740995}')
     browser.press("Send")
