@@ -10,10 +10,12 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway.access import Role
+from gateway.application import create_application
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
 from gateway.http.roles import ROLES, Need, need_of
+from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
 from tests.openapi.document import load, operations
@@ -90,3 +92,19 @@ def test_the_api_s_description_says_what_each_route_refuses(app: Flask) -> None:
         else:
             wanted = {"401"} if need is Need.TOKEN else {"401", "403"}
             assert ("security" in operation.content, refusals) == (False, wanted), operation.path
+
+
+@pytest.mark.parametrize(("given", "status"), [({}, 401), ({"access": False}, 503)])
+def test_the_service_is_closed_unless_it_is_told_otherwise(
+    given: dict[str, bool], status: int
+) -> None:
+    """Without a database to ask: who is let in is told that there is none."""
+    nowhere = "mongodb://127.0.0.1:9/?replicaSet=none"
+    settings = Settings(mongodb_uri=nowhere, store_timeout_ms=100, **given)
+    client = create_application(settings).test_client()
+    assert client.get("/v1/catalogs").status_code == status
+    assert client.get("/livez").status_code == 200
+    known = client.get(
+        "/v1/catalogs", headers={"Authorization": f"Bearer gwt_{'0' * 16}_{'0' * 64}"}
+    )
+    problem(known, 503, "store_unavailable")

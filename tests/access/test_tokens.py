@@ -13,6 +13,7 @@ from gateway.access import Grant, Principal, Role
 from gateway.access.authenticate import BearerTokens
 from gateway.access.errors import Unauthenticated
 from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
+from gateway.http import authorization
 from gateway.store.contract import Unreachable
 from gateway.store.memory_tokens import MemoryTokens
 from gateway.store.tokens import StoredToken
@@ -150,6 +151,11 @@ def test_many_requests_cost_one_look_each_few_seconds(world: World) -> None:
             world.tokens.principal(issued.text)
         world.now_s += 0.1
     assert world.store.looks[issued.stored.id] <= 7
+
+
+def test_what_is_remembered_and_looked_at_now_and_then_stays_below_five_seconds() -> None:
+    """For an answer that goes on: what was read may be so old when it is looked at again."""
+    assert REMEMBERED_S + authorization._RECHECK_S < 5
 
 
 def test_wrong_tokens_are_remembered_too(world: World) -> None:
