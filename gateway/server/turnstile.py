@@ -28,9 +28,9 @@ from gevent.hub import Waiter
 # it takes on, what arrives is to be refused, and each look takes a batch under way a step further.
 _AT_A_TIME: Final = 32
 _AT_A_TIME_IF_FULL: Final = 8
-# A refusal takes about half a millisecond of a worker's time, nearly all of it for HTTP; so many
-# are a fourteenth of it. With 2,000 connections that send again at once, each waits for 14 s; with more
-# there are more refusals.
+# A refusal takes about half a millisecond of a worker's time, nearly all of it for HTTP: these take
+# a fourteenth of it. With 2,000 connections that send again at once, each waits for 14 s; with
+# more there are more refusals.
 _REFUSALS_PER_S: Final = 150
 _WAIT_LONGEST_S: Final = 15.0
 _URGENT: Final = (b"GET /livez ", b"HEAD /livez ")
