@@ -14,10 +14,12 @@ _PACKAGE = "axe_playwright_python"
 _TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 _RUN = """
 const done = arguments[arguments.length - 1];
-const options = {resultTypes: ["violations"], runOnly: {type: "tag", values: arguments[0]}};
+const options = {resultTypes: ["violations"], runOnly: arguments[0]};
 axe.run(document, options).then(
-  ({violations}) => done(violations.map(({id, help, nodes}) =>
-    `${id}: ${help}\\n` + nodes.map(({html, failureSummary}) => `${html.slice(0, 200)}\\n${failureSummary}`).join("\\n"))),
+  ({violations}) => done(violations.map(({id, help, nodes}) => {
+    const places = nodes.flatMap(({html, failureSummary}) => [html.slice(0, 200), failureSummary]);
+    return [`${id}: ${help}`, ...places].join("\\n");
+  })),
   (error) => done([String(error)]));
 """
 
@@ -32,7 +34,16 @@ def _source() -> str:
 
 def violations(browser: Browser) -> list[Any]:
     """Of the levels A and AA of WCAG 2.2, and of good practice; [] where there are none."""
+    return _run(browser, {"type": "tag", "values": _TAGS})
+
+
+def contrast_violations(browser: Browser) -> list[Any]:
+    """All that can be another in dark than in light."""
+    return _run(browser, {"type": "rule", "values": ["color-contrast", "link-in-text-block"]})
+
+
+def _run(browser: Browser, rules: dict[str, Any]) -> list[Any]:
     if not browser.run("return 'axe' in window"):
         browser.run(_source())
-    found: list[Any] = browser.driver.execute_async_script(_RUN, _TAGS)
+    found: list[Any] = browser.driver.execute_async_script(_RUN, rules)
     return found

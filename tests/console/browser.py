@@ -93,7 +93,7 @@ class Browser:
         origins = {urlsplit(each)[:2] for each in self._asked_for() if each.startswith("http")}
         # Leave the page: its feed ends, and an edit in it must hold nobody up.
         self.run(
-            "window.stop(); addEventListener('beforeunload', e => e.stopImmediatePropagation(), true)"
+            "stop(); addEventListener('beforeunload', (e) => e.stopImmediatePropagation(), true)"
         )
         self.driver.execute_cdp_cmd("Page.navigate", {"url": "about:blank"})
         assert not faults, faults
@@ -148,7 +148,8 @@ class Browser:
         """Whether what has the focus, or a part of it, is outlined."""
         return bool(
             self.run("""const place = document.activeElement;
-            return [place, ...place.children].some((e) => getComputedStyle(e).outlineStyle !== "none")""")
+            const seen = (e) => getComputedStyle(e).outlineStyle !== "none";
+            return [place, ...place.children].some(seen)""")
         )
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -274,7 +275,7 @@ class Browser:
         raise AssertionError(f"Tab never came to {name!r}: {self.text('main')[:500]}")
 
     def logic(self, script: str, *arguments: Any) -> Any:
-        """What ``script`` returns, with the console's pure modules in scope as the argument ``m``."""
+        """What ``script`` returns; ``m`` are the console's pure modules, ``a`` the arguments."""
         result = self.driver.execute_async_script(_LOGIC.replace("SCRIPT", script), *arguments)
         assert "error" not in result, result["error"]
         return result["value"]
@@ -282,7 +283,8 @@ class Browser:
 
 _LOGIC = """
 const done = arguments[arguments.length - 1];
-const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns", "sending"];
+const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
+  "sending"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
   .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))

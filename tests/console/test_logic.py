@@ -200,7 +200,7 @@ def test_a_merge_is_the_rebase_that_the_gateway_makes(page: Browser) -> None:
         const choices = (side) => new Map(conflicts.map(({pointer}) => [pointer, side]));
         return [m.stringify(m.patchOf(m.edits(base, mine))), m.stringify(value),
                 conflicts.map(({pointer}) => pointer),
-                m.stringify(m.merge(base, mine, theirs, choices("theirs")).value) === m.stringify(value)];
+                m.equal(m.merge(base, mine, theirs, choices("theirs")).value, value)];
     })"""
     texts = [[json.dumps(each) for each in triple] for triple in triples]
     rebased = 0
@@ -246,11 +246,15 @@ def test_what_both_touched_is_a_conflict(page: Browser, case: str) -> None:
 
 
 def test_events_come_whole_however_they_are_cut(page: Browser) -> None:
-    stream = 'retry: 1000\n\nid: 7\nevent: commit\ndata: {"x":"\u00e4"}\n\n: note\nid: 8\nevent: bookmark\ndata: {}\n\nevent: end\ndata: {}\n\n'
+    stream = (
+        'retry: 1000\n\nid: 7\nevent: commit\ndata: {"x":"\u00e4"}\n\n: note\nid: 8\n'
+        "event: bookmark\ndata: {}\n\nevent: end\ndata: {}\n\n"
+    )
     script = """return [1, 3, 1000].map((size) => {
         const parser = new m.EventParser();
         const found = [];
-        for (let i = 0; i < a[0].length; i += size) found.push(...parser.push(a[0].slice(i, i + size)));
+        for (let i = 0; i < a[0].length; i += size)
+            found.push(...parser.push(a[0].slice(i, i + size)));
         return found.map(({name, data, id}) => [name, data, id]);
     })"""
     expected = [["commit", '{"x":"\u00e4"}', "7"], ["bookmark", "{}", "8"], ["end", "{}", None]]
@@ -262,7 +266,8 @@ def test_events_come_whole_however_they_are_cut(page: Browser) -> None:
     "name", ["shop", "a/b", "urn:li:(x,y)", "%2F", "a?b#c", "\U0001f600 +&=", "..x", "a//b/"]
 )
 def test_addresses_hold_any_name(page: Browser, name: str) -> None:
-    script = """const href = m.hrefOf({catalog: a[0], key: a[0], tab: "history", from: 3, to: null});
+    script = """const [name] = a;
+        const href = m.hrefOf({catalog: name, key: name, tab: "history", from: 3, to: null});
         const {page, catalog, key, tab, from, to} = m.parseRoute(href);
         return [page, catalog, key, tab, from, to]"""
     assert page.logic(script, name) == ["document", name, name, "history", "3", None]
@@ -288,7 +293,8 @@ def test_a_commit_elsewhere_may_speak_of_a_document(
     page: Browser, written: Any, speaks: bool
 ) -> None:
     script = """const patch = m.parse(a[0]);
-        return m.mentionsOf({changes: [{key: "tables/x", patch}, {key: null, patch}, {key: "tables/t", patch}]}, "tables/t")"""
+        const changes = ["tables/x", null, "tables/t"].map((key) => ({key, patch}));
+        return m.mentionsOf({changes}, "tables/t")"""
     patch = [{"op": "add", "path": "/r", "value": written}]
     assert page.logic(script, json.dumps(patch)) == (["tables/x"] if speaks else [])
 

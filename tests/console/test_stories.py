@@ -82,7 +82,7 @@ def test_user_1_wants_to_untrack_a_table_but_user_2_adds_a_relationship_to_it_be
 def test_a_relationship_that_no_feed_has_told_of_yet_is_caught_when_it_is_sent(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
-    """Story 2, in the moment between the feed and the click: the gateway refuses, nothing is lost."""
+    """Story 2, in the moment between the feed and the click: the gateway refuses."""
     browser.open(tables.catalog, T)
     browser.press("Delete …")
     browser.deafen()
