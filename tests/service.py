@@ -36,8 +36,8 @@ class RunningGateway:
     It is started by `start()` or by entering it as a context, which returns when all workers are
     there and one of them is ready; leaving the context stops it, whatever state it is in. Further
     settings go by the names that `gateway.settings` has: `RunningGateway(uri, name,
-    deadline_ms=500)`. Access control is off, unless `access=True` asks for it. Variables `GATEWAY_…`
-    of the environment have no effect.
+    deadline_ms=500)`. Access control is off, unless `access=True` asks for it. `GATEWAY_…`
+    variables of the environment have no effect.
     """
 
     def __init__(
