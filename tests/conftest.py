@@ -16,9 +16,29 @@ from gateway.store.embedded import EmbeddedMongod
 EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
 
 
+# What takes longest begins first, so that no process is left alone with it in the end.
+SLOW = (
+    "tests/spark/test_sink_cluster.py",
+    "tests/spark/test_stream_sink.py",
+    "tests/failure/test_failover.py",
+    "tests/spark/",
+    "tests/failure/",
+    "tests/console/",
+    "tests/openapi/",
+    "tests/simulation/",
+    "tests/client/",
+)
+
+
+def _slowness(item: pytest.Item) -> int:
+    place = item.nodeid.partition("::")[0]
+    return next((rank for rank, each in enumerate(SLOW) if place.startswith(each)), len(SLOW))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs MongoDB carries the marker that `make test-fast` leaves out."""
+    items.sort(key=_slowness)
     for item in items:
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
