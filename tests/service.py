@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import select
 import signal
@@ -28,6 +29,19 @@ _ready_at = re.compile(r"gateway: ready at (https?)://127\.0\.0\.1:(\d+)\n").ful
 
 class ServiceError(Exception):
     """The service did not start; `str()` holds what it said."""
+
+
+# Written down a second time, apart from what the service keeps its own log clean by.
+_SECRETS = re.compile(
+    r"gwt_[0-9a-f]+_[0-9a-f]{8,}"  # a token with its secret
+    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"  # a signed JWT
+    r"|mongodb(?:\+srv)?://[^\s/@:]+:[^\s/@]+@"  # a password in a connection string
+)
+
+
+def leaked_secrets(log: str) -> list[str]:
+    """What no log may hold; so the logs of every gateway that the tests run are looked through."""
+    return _SECRETS.findall(log)
 
 
 class RunningGateway:
@@ -65,6 +79,15 @@ class RunningGateway:
     @property
     def master_pid(self) -> int:
         return self._started().pid
+
+    def any_worker(self, luck: random.Random) -> int:
+        """One of the workers' process ids, as soon as there is one: they may all have died."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not (found := self.worker_pids()):
+            if time.monotonic() > deadline:
+                raise ServiceError("it has no workers any more")
+            time.sleep(0.02)
+        return luck.choice(found)
 
     def worker_pids(self) -> list[int]:
         """Of the workers that live now, oldest first; the master replaces one that ended."""
@@ -126,8 +149,9 @@ class RunningGateway:
         code = process.wait()
         if process.stdout is not None:
             process.stdout.close()
-        self.log()
+        leaked = leaked_secrets(self.log())
         self._errors.close()
+        assert not leaked, f"secrets in the log: {leaked}"
         return code
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from tests.service import RunningGateway, ServiceError, lives
+from tests.service import RunningGateway, ServiceError, leaked_secrets, lives
 
 Eventually = Callable[..., Any]
 
@@ -50,3 +50,16 @@ def test_a_service_that_can_not_start_says_why(mongodb_uri: str) -> None:
     with pytest.raises(ServiceError, match="database must be"):
         gateway.start()
     assert not gateway.is_running()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        f"gwt_{'0a' * 6}_{'1b' * 32}",
+        "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJlLW9mLWl0",
+        "mongodb://ann:s3cret@db1/",
+    ],
+)
+def test_a_secret_in_a_log_is_found(secret: str) -> None:
+    assert leaked_secrets(f'{{"event": "GET {secret}"}}\n')
+    assert not leaked_secrets("gwt_0a0a revoked; Bearer [scrubbed]; mongodb://[scrubbed]@db1/")

@@ -77,7 +77,7 @@ def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> N
                 mongod.start()
             else:
                 with suppress(ProcessLookupError):
-                    victim = luck.choice(service.worker_pids())
+                    victim = service.any_worker(luck)
                     os.kill(victim, signal.SIGKILL)
                     killed.append(victim)
 
@@ -102,7 +102,7 @@ def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
         create(service.port)
 
         def happen(_: int) -> None:
-            victim = luck.choice(service.worker_pids())
+            victim = service.any_worker(luck)
             os.kill(victim, signal.SIGSTOP)
             begun = time.monotonic()
             try:

@@ -74,7 +74,7 @@ def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
 
     def happen(_: int) -> None:
         with suppress(ProcessLookupError):
-            os.kill(luck.choice(service.worker_pids()), signal.SIGKILL)
+            os.kill(service.any_worker(luck), signal.SIGKILL)
 
     with ExitStack() as stack:
         followers = following(stack, lambda: service.port, 6)
