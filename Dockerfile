@@ -1,11 +1,21 @@
 # The gateway alone; MongoDB runs elsewhere (compose.yaml shows the two together).
-FROM python:3.13-slim-bookworm AS build
-WORKDIR /source
-COPY . .
-RUN python -m venv /opt/gateway \
- && /opt/gateway/bin/pip install --no-cache-dir --disable-pip-version-check .
+# A tag moves. To build the same image again, name the base by the digest that you have checked:
+# --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
+ARG PYTHON_IMAGE=python:3.13-slim-bookworm
 
-FROM python:3.13-slim-bookworm
+FROM ${PYTHON_IMAGE} AS build
+WORKDIR /source
+COPY requirements.lock .
+RUN python -m venv /opt/gateway \
+ && /opt/gateway/bin/pip install --no-cache-dir --disable-pip-version-check \
+      --require-hashes --requirement requirements.lock
+COPY . .
+# Everything is there: nothing else is fetched. setuptools is only needed to build.
+RUN /opt/gateway/bin/pip install --no-cache-dir --disable-pip-version-check \
+      --no-index --no-deps --no-build-isolation . \
+ && /opt/gateway/bin/pip uninstall --yes --quiet setuptools
+
+FROM ${PYTHON_IMAGE}
 # A number, so that Kubernetes can see that it isn't root.
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin gateway
 COPY --from=build /opt/gateway /opt/gateway

@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo demo-spark test test-fast systems lint bench serve clean libraries java chromium
+.PHONY: help demo demo-spark test test-fast systems lint bench serve lock clean libraries java chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -42,6 +42,11 @@ bench: $(INSTALLED) libraries ## measure throughput and latency under contention
 
 serve: $(INSTALLED) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
 	@$(BIN)/gateway serve --embedded --no-access $(ARGS)
+
+lock: $(INSTALLED) ## pin what the container image installs, by version and hash, in requirements.lock
+	@echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \
+	  --generate-hashes --no-annotate --custom-compile-command 'make lock' \
+	  --output-file requirements.lock pyproject.toml -
 
 clean: ## remove what make and the tools made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,12 +6,16 @@ import os
 import re
 import subprocess
 import tomllib
+from fnmatch import fnmatch
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from gateway.settings import SETTINGS
 
@@ -87,12 +91,91 @@ def test_the_image_runs_the_gateway_as_an_unprivileged_user() -> None:
     assert "mongod" not in " ".join(value for _, value in steps)
 
 
-def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
+def build_context() -> set[Path]:
+    """The files that the build of the image sees: of those in git, what .dockerignore lets in."""
+    listed = subprocess.run(("git", "ls-files", "-z"), cwd=ROOT, capture_output=True, check=True)
+    files = [Path(name) for name in listed.stdout.decode().split("\0") if name]
     lines = (ROOT / ".dockerignore").read_text().splitlines()
-    assert "*" in lines
-    allowed = {line[1:] for line in lines if line.startswith("!")}
-    assert {"gateway", "patching", "pyproject.toml"} <= allowed
-    assert not {"tests", ".git", ".venv", ".env"} & allowed
+    rules = [line for line in lines if line and not line.startswith("#")]
+    # The last rule that names a file, or a folder above it, decides.
+    return {file for file in files if not _is_left_out(file, rules)}
+
+
+def _is_left_out(file: Path, rules: list[str]) -> bool:
+    left_out = False
+    for rule in rules:
+        pattern = rule.removeprefix("!")
+        folders = (file, *file.parents)
+        if any(fnmatch(str(each), pattern) for each in folders if each != Path(".")):
+            left_out = not rule.startswith("!")
+    return left_out
+
+
+def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
+    context = build_context()
+    top = {file.parts[0] for file in context}
+    files = {"LICENSE", "README.md", "openapi.yaml", "pyproject.toml", "requirements.lock"}
+    assert top == {"gateway", "patching", *files}
+    assert PROJECT["project"]["readme"] in files
+
+
+def test_what_the_wheel_carries_is_in_the_build_context() -> None:
+    context = build_context()
+    for file in context:
+        if (ROOT / file).is_symlink():  # a link to what isn't there is left out of the wheel
+            assert (ROOT / file).resolve().relative_to(ROOT) in context, file
+    for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
+        for pattern in patterns if package != "*" else ():
+            folder = Path(*package.split("."))
+            assert [file for file in context if file.match(f"{folder}/{pattern}")], pattern
+
+
+def copied(steps: list[tuple[str, str]]) -> list[str]:
+    """What is copied out of the build context, in order."""
+    return [value.split()[0] for name, value in steps if name == "COPY" and "--from" not in value]
+
+
+def test_the_image_installs_what_the_lock_file_names_and_nothing_else() -> None:
+    steps = instructions()
+    assert copied(steps) == ["requirements.lock", "."]
+    installs = [value for name, value in steps if name == "RUN" and "pip install" in value]
+    assert len(installs) == 2
+    assert "--require-hashes --requirement requirements.lock" in " ".join(installs[0].split())
+    assert {"--no-index", "--no-deps", "--no-build-isolation"} <= set(installs[1].split())
+    # Both stages start from one base, which who builds can name by its digest.
+    assert {value.split()[0] for name, value in steps if name == "FROM"} == {"${PYTHON_IMAGE}"}
+
+
+def locked() -> dict[str, tuple[Version, int]]:
+    """By name: the version that the lock file pins, and how many hashes it has."""
+    text = (ROOT / "requirements.lock").read_text()
+    pins = re.findall(r"(?m)^(\S+)==(\S+)[^\\\n]*((?:\\\n +--hash=sha256:[0-9a-f]{64} ?)*)$", text)
+    assert len(pins) == len(re.findall(r"(?m)^\w", text)), "every requirement is pinned"
+    return {
+        canonicalize_name(name): (Version(version), hashes.count("--hash"))
+        for name, version, hashes in pins
+    }
+
+
+def test_the_lock_file_has_every_dependency_at_a_version_that_is_allowed() -> None:
+    pins = locked()
+    build = PROJECT["build-system"]["requires"]
+    for requirement in map(Requirement, (*PROJECT["project"]["dependencies"], *build)):
+        name = canonicalize_name(requirement.name)
+        assert name in pins, f"{name}: run `make lock`"
+        assert requirement.specifier.contains(pins[name][0]), f"{name}: run `make lock`"
+    assert [name for name, (_, hashes) in pins.items() if not hashes] == []
+
+
+def test_the_lock_file_names_no_place_to_fetch_from() -> None:
+    assert "://" not in (ROOT / "requirements.lock").read_text()
+
+
+@pytest.mark.parametrize("name", ["gevent", "gunicorn", "prometheus-client"])
+def test_what_is_built_on_internals_has_an_upper_bound(name: str) -> None:
+    found = [Requirement(each) for each in PROJECT["project"]["dependencies"]]
+    (requirement,) = [each for each in found if each.name == name]
+    assert {each.operator for each in requirement.specifier} == {">=", "<"}
 
 
 def test_compose_starts_a_replica_set_before_the_gateway() -> None:
