@@ -7,8 +7,10 @@ doesn't start does.
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -30,6 +32,9 @@ from gateway.store.embedded import EmbeddedMongod
 @click.option("--rounds", type=click.IntRange(min=1), help="Default: 3.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON there.")
 @click.option("--mongodb-uri", help="Use this replica set; default: start one, drop it after.")
+@click.option(
+    "--against", metavar="COMMIT", help="Only this: the gateway beside that of an earlier commit."
+)
 @click.option("--baselines-only", is_flag=True, help="Measure all but the gateway.")
 def main(
     quick: bool,
@@ -38,11 +43,16 @@ def main(
     rounds: int | None,
     json_path: Path | None,
     mongodb_uri: str | None,
+    against: str | None,
     baselines_only: bool,
 ) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     progress = ProgressLine()
     window_s = seconds or (1.0 if quick else 3.0)
+    if ("against" in only) > bool(against):
+        raise click.UsageError("--only against needs --against COMMIT")
+    if against and not only:
+        only = ("against",)
     chosen = only or tuple(name for name in SCENARIOS if name not in ONLY_BY_NAME)
     with ExitStack() as stack:
         uri = mongodb_uri or _start_mongod(stack)
@@ -54,6 +64,7 @@ def main(
             quick=quick,
             with_gateway=not baselines_only,
             progress=progress,
+            earlier=stack.enter_context(_checkout(against)) if against else None,
         )
         stack.enter_context(rig)
         machine = report.environment(uri)
@@ -74,6 +85,20 @@ def main(
 def _start_mongod(stack: ExitStack) -> str:
     folder = stack.enter_context(TemporaryDirectory(prefix="benchmark-mongod-"))
     return stack.enter_context(EmbeddedMongod(folder)).uri
+
+
+@contextmanager
+def _checkout(commit: str) -> Iterator[Path]:
+    """The tree of a commit, in a folder of its own."""
+    here = Path(__file__).resolve().parent.parent
+    with TemporaryDirectory(prefix="benchmark-earlier-") as folder:
+        archive = subprocess.run(
+            ("git", "archive", "--format=tar", commit), cwd=here, capture_output=True
+        )
+        if archive.returncode:
+            raise click.UsageError(archive.stderr.decode(errors="replace").strip())
+        subprocess.run(("tar", "-x", "-C", folder), input=archive.stdout, check=True)
+        yield Path(folder)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

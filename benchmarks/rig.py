@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
 from benchmarks import load, wire
@@ -19,6 +20,7 @@ DATABASE = "benchmark_baselines"
 WORKERS = 2
 
 _READY_S = 30.0
+_HERE = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Rig:
     quick: bool
     with_gateway: bool
     progress: Progress
+    earlier: Path | None = None
+    """A checkout of the commit that this one is measured against."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _ports: dict[str, int] = field(default_factory=dict)
     _serials: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -58,9 +62,11 @@ class Rig:
         module = f"benchmarks.baselines.{application}_application:application"
         return self._port(name, gunicorn(module, WORKERS, worker_class, environment))
 
-    def gateway(self, *options: str) -> int:
+    def gateway(self, *options: str, earlier: bool = False) -> int:
         """The port of `gateway serve`, with more options than bind, workers and MongoDB."""
-        return self._port(" ".join(("gateway", *options)), _gateway(self.uri, options))
+        name = "earlier gateway" if earlier else "gateway"
+        tree = self.earlier if earlier else None
+        return self._port(" ".join((name, *options)), _gateway(self.uri, options, tree))
 
     def serial(self) -> int:
         """A number that this rig gives once: for names and values that must be fresh."""
@@ -78,7 +84,8 @@ class Rig:
 
 
 @contextmanager
-def _gateway(uri: str, options: Sequence[str]) -> Iterator[int]:
+def _gateway(uri: str, options: Sequence[str], tree: Path | None) -> Iterator[int]:
+    """The code is that of ``tree``, of this checkout where that is None."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "gateway.cli", "serve", "--bind", f"127.0.0.1:{port}"),
@@ -86,7 +93,8 @@ def _gateway(uri: str, options: Sequence[str]) -> Iterator[int]:
         *("--workers", str(WORKERS), "--mongodb-uri", uri),
         *options,
     ]
-    with server(command, port):
+    environment = {"PYTHONPATH": str(tree or _HERE), "PYTHONSAFEPATH": "1"}
+    with server(command, port, environment):
         until = time.monotonic() + _READY_S
         while (answer := load.ask(port, wire.get("/readyz"))).status != 200:
             if time.monotonic() > until:

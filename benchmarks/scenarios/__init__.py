@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.results import Result
 from benchmarks.rig import Rig
 from benchmarks.scenarios import (
+    against,
     bulk,
     compaction,
     hot_document,
@@ -42,8 +43,11 @@ SCENARIOS: dict[str, Scenario] = {
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
     "spark-memory": spark_memory.run,
+    "against": against.run,
 }
 
-ONLY_BY_NAME = frozenset({"worker-classes", "overload", "spark-sink", "spark-sync", "spark-memory"})
-"""Not part of a whole run: they compare settings and have no target, take the whole machine, or
-need Java and Spark."""
+ONLY_BY_NAME = frozenset(
+    {"worker-classes", "overload", "spark-sink", "spark-sync", "spark-memory", "against"}
+)
+"""Not part of a whole run: they compare settings and have no target, take the whole machine, need
+Java and Spark, or an earlier commit."""
