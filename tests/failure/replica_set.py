@@ -1,4 +1,5 @@
-"""Three mongods as one replica set, whose members can be killed, stepped down and told to stall.
+"""A few mongods as one replica set, whose members can be killed, stepped down, told to stall and
+kept in recovery.
 
 Small enough for a machine of two cores, and quick to elect: about two seconds after a primary is
 killed there is another one.
@@ -108,6 +109,20 @@ class Member:
             if self.running:
                 admin.command("configureFailPoint", fail_point, mode="off")
 
+    @contextmanager
+    def recovering(self) -> Iterator[None]:
+        """For an only member: neither primary nor secondary within, and primary again after it."""
+        admin = self.client.admin
+        admin.command("replSetStepDown", 600, force=True)
+        _until(lambda: self.hello().get("secondary"), lambda: str(self.hello()))
+        admin.command("replSetMaintenance", True)
+        try:
+            yield
+        finally:
+            admin.command("replSetMaintenance", False)
+            admin.command("replSetFreeze", 0)  # it may be elected at once
+            _until(lambda: self.hello().get("isWritablePrimary"), lambda: str(self.hello()))
+
     def _answers(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(1)
@@ -115,12 +130,12 @@ class Member:
 
 
 class ReplicaSet:
-    """Entered, it has a primary and two secondaries; left, nothing of it runs."""
+    """Entered, it has a primary and secondaries; left, nothing of it runs."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, members: int = 3) -> None:
         with ExitStack() as stack:
             # All at once, so that they differ.
-            probes = [stack.enter_context(socket.socket()) for _ in range(3)]
+            probes = [stack.enter_context(socket.socket()) for _ in range(members)]
             for probe in probes:
                 probe.bind(("127.0.0.1", 0))
             ports = [int(probe.getsockname()[1]) for probe in probes]

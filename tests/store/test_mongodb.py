@@ -1,10 +1,14 @@
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import ConfigurationError
 
 from gateway.store.contract import Move, Unreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
+from gateway.store.mongodb import connection as connection_module
+from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
 from tests.store.contract_suite import StoreContract, commit, document, head
 from tests.store.listings_suite import ListingsContract
@@ -79,6 +83,32 @@ def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
 def test_a_malformed_uri_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="MongoDB URI"):
         connect("mongodb://[", "x", timeout_ms=300)
+
+
+def test_a_mongodb_that_never_has_sessions_is_not_given_a_client_for_every_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[MongoClient[Any]] = []
+
+    def open_client() -> MongoClient[Any]:
+        opened.append(MongoClient("mongodb://127.0.0.1:1/", connect=False))
+        return opened[-1]
+
+    def refused() -> None:
+        with pytest.raises(Unreachable), connection.reaching():
+            raise ConfigurationError("Sessions are not supported by this MongoDB deployment")
+
+    monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 3600.0)
+    connection = Connection(open_client, "x")
+    for _ in range(3):
+        refused()
+    assert connection.client is opened[0]
+    monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 0.0)
+    refused()
+    assert connection.client is opened[1]
+    assert connection.catalogs.database.client is opened[1]
+    assert len(opened) == 2
+    connection.client.close()
 
 
 def test_what_expires_is_left_to_the_server_parts_first(

@@ -2,20 +2,27 @@
 
 Everything read is majority-read from the primary, and everything written is acknowledged by a
 majority with its journal on disk.
+
+The driver asks a member once for each connection whether it has sessions, and one that recovers
+says no. Such a connection stays in the pool when the member is primary again, and no call that
+needs a session gets past it. So the first call that is refused for it replaces the client.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
+from typing import Any, Final, Self
 
+import pymongo
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import BulkWriteError, ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
@@ -26,16 +33,60 @@ from gateway.store.mongodb.elections import ask_primary, known_election
 from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
-_DUPLICATE_KEY = 11000
+_log = logging.getLogger(__name__)
+
+_DUPLICATE_KEY: Final = 11000
+# A MongoDB that never has sessions must not be given a new client for every call.
+_REPLACED_AFTER_S: Final = 1.0
+_CLOSING_S: Final = 1.0
 
 
 class Connection:
-    """What the parts of the store share."""
+    """What the parts of the store share.
 
-    def __init__(self, client: MongoClient[Record], database: str) -> None:
+    ``client``, ``database`` and the collections are to be taken from here for each call: the client
+    is replaced where it can't be used any more.
+    """
+
+    def __init__(self, open_client: Callable[[], MongoClient[Record]], database: str) -> None:
+        self._open_client = open_client
+        self._database_name = database
+        self._has_indexes = False
+        self._lock = Lock()
+        self._seen_until: Timestamp | None = None
+        # The primary whose last write is among what was seen; "" before any was asked.
+        self._election: ObjectId | str | None = ""
+        self._use(open_client())
+
+    @classmethod
+    def to(cls, uri: str, database: str, timeout_ms: int, *, appname: str) -> Self:
+        """Connects in the background. ``timeout_ms`` bounds each call as a whole.
+
+        Raises ValueError where the URI is malformed.
+        """
+
+        def open_client() -> MongoClient[Record]:
+            return MongoClient(
+                uri,
+                timeoutMS=timeout_ms,
+                serverSelectionTimeoutMS=timeout_ms,
+                connectTimeoutMS=timeout_ms,
+                # The loop repeats writes itself, and knows which of them must be looked up first.
+                # The driver's own way costs the server a fifth to a third more for each write.
+                retryWrites=False,
+                appname=appname,
+            )
+
+        try:
+            return cls(open_client, database)
+        except (PyMongoError, ValueError) as error:
+            raise ValueError(f"the MongoDB URI can't be used: {error}") from error
+
+    def _use(self, client: MongoClient[Record]) -> None:
         self.client = client
+        self._client_since = time.monotonic()
         self.database = client.get_database(
-            database,
+            self._database_name,
             codec_options=records.PLAIN,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
@@ -45,11 +96,6 @@ class Connection:
         self.commits = self.database["commits"]
         self.documents = self.database["documents"]
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
-        self._has_indexes = False
-        self._lock = Lock()
-        self._seen_until: Timestamp | None = None
-        # The primary whose last write is among what was seen; "" before any was asked.
-        self._election: ObjectId | str | None = ""
 
     def ensure_indexes(self) -> None:
         """Make the indexes, once for each connection: before its first read, at the latest.
@@ -57,7 +103,7 @@ class Connection:
         Raises Unreachable.
         """
         if not self._has_indexes:
-            with reaching():
+            with self.reaching():
                 for name, indexes in INDEXES.items():
                     self.database[name].create_indexes(list(indexes))
             self._has_indexes = True
@@ -71,7 +117,7 @@ class Connection:
         also where another one became primary meanwhile: it may have answered without being told.
         """
         self.ensure_indexes()
-        with reaching(), self.client.start_session(causal_consistency=True) as session:
+        with self.reaching(), self.client.start_session(causal_consistency=True) as session:
             election = self._meet_primary()
             if self._seen_until is not None:
                 session.advance_operation_time(self._seen_until)
@@ -83,34 +129,41 @@ class Connection:
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
         """A write that later reads of this process see. Raises Unreachable."""
-        with reaching(), self.client.start_session(causal_consistency=True) as session:
+        with self.reaching(), self.client.start_session(causal_consistency=True) as session:
             try:
                 yield session
             finally:
                 self._saw(session)
 
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Tell the driver's errors as the contract's."""
+        client = self.client
+        try:
+            yield
+        except ConfigurationError as error:
+            self._replace(client)
+            raise Unreachable(str(error)[:500]) from error
+        except PyMongoError as error:
+            raise Unreachable(str(error)[:500]) from error
+
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
         """Run a bulk; the indexes of the operations that met a duplicate key. Else Unreachable."""
-        try:
-            with self.client.start_session(causal_consistency=True) as session:
-                try:
-                    bulk_write(operations, ordered=ordered, session=session)
-                finally:
-                    self._saw(session)
-        except BulkWriteError as error:
-            details = error.details or {}
-            failures = details.get("writeErrors", [])
-            others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
-            if others or details.get("writeConcernErrors"):
-                reasons = others or details["writeConcernErrors"]
-                # Not the whole of them: they repeat what was to be written.
-                told = [(each.get("code"), str(each.get("errmsg"))[:200]) for each in reasons[:3]]
-                raise Unreachable(f"a bulk write failed: {told}") from None
-            return {failure["index"] for failure in failures}
-        except PyMongoError as error:
-            raise Unreachable(str(error)[:500]) from error
+        with self.writing() as session:
+            try:
+                bulk_write(operations, ordered=ordered, session=session)
+            except BulkWriteError as error:
+                details = error.details or {}
+                failures = details.get("writeErrors", [])
+                others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
+                if others or details.get("writeConcernErrors"):
+                    reasons = others or details["writeConcernErrors"]
+                    # Not the whole of them: they repeat what was to be written.
+                    told = [(r.get("code"), str(r.get("errmsg"))[:200]) for r in reasons[:3]]
+                    raise Unreachable(f"a bulk write failed: {told}") from None
+                return {failure["index"] for failure in failures}
         return set()
 
     def _meet_primary(self) -> ObjectId | str | None:
@@ -121,6 +174,25 @@ class Connection:
                 self._saw(session)
                 self._election = election
         return self._election
+
+    def _replace(self, client: MongoClient[Record]) -> None:
+        """Go on with a new client, unless ``client`` was replaced or opened a moment ago.
+
+        Calls under way on the old one fail as if the connection had broken.
+        """
+        with self._lock:
+            if self.client is not client:
+                return
+            if time.monotonic() - self._client_since < _REPLACED_AFTER_S:
+                return
+            try:
+                self._use(self._open_client())
+            except PyMongoError as error:  # its name can't be resolved at the moment
+                _log.warning("MongoDB can't be connected to anew: %s", error)
+                return
+        _log.warning("a connection to MongoDB has no sessions: all are made anew")
+        with pymongo.timeout(_CLOSING_S):
+            client.close()
 
     def _saw(self, session: ClientSession) -> None:
         time = session.operation_time
@@ -134,12 +206,3 @@ class Part:
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
-
-
-@contextmanager
-def reaching() -> Iterator[None]:
-    """Tell the driver's errors as the contract's."""
-    try:
-        yield
-    except PyMongoError as error:
-        raise Unreachable(str(error)[:500]) from error

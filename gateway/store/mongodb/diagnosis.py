@@ -6,13 +6,10 @@ import time
 from dataclasses import dataclass
 
 from bson.objectid import ObjectId
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import Unreachable
-from gateway.store.mongodb.connection import Connection, reaching
-from gateway.store.mongodb.records import Record
+from gateway.store.mongodb.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +27,10 @@ class Diagnosis:
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     """Ask the primary; nothing is changed. ValueError where the URI is malformed; Unreachable."""
+    connection = Connection.to(uri, database, timeout_ms, appname="metadata-gateway doctor")
     try:
-        client: MongoClient[Record] = MongoClient(
-            uri,
-            timeoutMS=timeout_ms,
-            serverSelectionTimeoutMS=timeout_ms,
-            connectTimeoutMS=timeout_ms,
-            appname="metadata-gateway doctor",
-        )
-    except (PyMongoError, ValueError) as error:
-        raise ValueError(f"the MongoDB URI can't be used: {error}") from error
-    with client:
-        with reaching():
-            admin = client.admin
+        with connection.reaching():
+            admin = connection.client.admin
             hello = admin.command("hello", read_preference=ReadPreference.PRIMARY)
             version = str(admin.command("buildInfo")["version"])
         topology = "a single server"
@@ -51,8 +39,10 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         elif hello.get("setName"):
             topology = f"replica set {hello['setName']} of {len(hello.get('hosts', []))}"
         begun = time.monotonic()
-        refused = _refusal(Connection(client, database))
+        refused = _refusal(connection)
         waited_ms = (time.monotonic() - begun) * 1000
+    finally:
+        connection.client.close()
     return Diagnosis(version, topology, topology != "a single server", waited_ms, refused)
 
 
@@ -60,7 +50,7 @@ def _refusal(connection: Connection) -> str | None:
     """Of an update that finds nothing: it needs the same right as one that does, and waits for the
     majority just so."""
     try:
-        with reaching():
+        with connection.reaching():
             connection.catalogs.update_one({"_id": ObjectId()}, {"$set": {"checked": True}})
     except Unreachable as error:
         return str(error)

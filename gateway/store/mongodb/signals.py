@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.store.contract import CommitSignals, Unreachable
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Part, reaching
+from gateway.store.mongodb.connection import Part
 
 # How long the server holds an answer back while there is nothing to tell. The driver takes it for
 # the life of a cursor, so it is what ``next`` may be late by.
@@ -34,7 +34,7 @@ class SignalsPart(Part):
 
     def commit_signals(self) -> CommitSignals:
         self._on.ensure_indexes()
-        with reaching():
+        with self._on.reaching():
             # As raw batches: all that there is to tell comes at once, and no event is decoded by
             # itself. The driver's own change stream tells one at a time, and not which is last.
             cursor = self._on.commits.aggregate_raw_batches(_PIPELINE, maxAwaitTimeMS=_HELD_BACK_MS)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pymongo import ReturnDocument
+from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from gateway.store.mongodb.connection import Connection, Part
+from gateway.store.mongodb.connection import Part
 from gateway.store.mongodb.records import Record
 from gateway.store.tokens import StoredToken
 
@@ -19,9 +20,9 @@ from gateway.store.tokens import StoredToken
 class MongoTokens(Part):
     """See ``gateway.store.tokens.TokenStore``."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._tokens = connection.database["tokens"]
+    @property
+    def _tokens(self) -> Collection[Record]:
+        return self._on.database["tokens"]
 
     def create_token(self, token: StoredToken) -> None:
         record = {

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from gateway.store.mongodb.connection import Connection, Part
+from gateway.store.mongodb.connection import Part
 from gateway.store.mongodb.ranges import names_after
 from gateway.store.mongodb.records import Record
 from gateway.store.uploads import Part as UploadPart
@@ -31,10 +32,13 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 class MongoUploads(Part):
     """See ``gateway.store.uploads.UploadStore``. A part holds at most ``PART_BYTES_MAX`` bytes."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._uploads = connection.database["uploads"]
-        self._parts = connection.database["upload_parts"]
+    @property
+    def _uploads(self) -> Collection[Record]:
+        return self._on.database["uploads"]
+
+    @property
+    def _parts(self) -> Collection[Record]:
+        return self._on.database["upload_parts"]
 
     def create_upload(self, upload: Upload) -> None:
         record = {

@@ -1,0 +1,45 @@
+"""A member that is connected to while it recovers, and becomes primary later.
+
+The driver learns when it connects whether a member has sessions, and one that recovers says it has
+none; it never asks again. The connection itself outlives the recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.failure.clients import CATALOG, DOCUMENT, send
+from tests.failure.replica_set import Member, ReplicaSet
+from tests.service import RunningGateway
+
+pytestmark = [pytest.mark.mongod, pytest.mark.timeout(600)]
+
+Eventually = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    with ReplicaSet(tmp_path_factory.mktemp("alone"), members=1) as running:
+        yield running.members[0]
+
+
+def direct_uri(member: Member) -> str:
+    return f"mongodb://{member.address}/?directConnection=true"
+
+
+def test_connections_of_a_recovery_do_not_outlive_it(alone: Member, eventually: Eventually) -> None:
+    """From when /readyz says so, requests are served again by the same worker."""
+    with RunningGateway(direct_uri(alone), f"test_{uuid4().hex}", workers=1) as service:
+        port, workers = service.port, service.worker_pids()
+        with alone.recovering():
+            assert send(port, "GET", DOCUMENT)[0] == 503
+            assert send(port, "GET", "/readyz")[0] == 503
+        eventually(lambda: send(port, "GET", "/readyz")[0] == 200, 120)
+        assert send(port, "PUT", DOCUMENT, 1, Content_Type="application/json")[0] == 201
+        assert send(port, "GET", DOCUMENT) == (200, 1)
+        assert send(port, "GET", f"/v1/catalogs/{CATALOG}")[0] == 200
+        assert service.worker_pids() == workers
