@@ -10,8 +10,10 @@ written was harmless, and still is.
 The clocks save the test. Until a batch has been left unfinished for a while, nobody but its own
 writer writes it out (``Settler``), so nothing of it can have been removed; a writer that is done
 sooner needn't look. Both clocks are asked: the monotonic one may stand still while a machine
-sleeps, the wall clock may be set back. A batch of somebody else's has no such time, and is always
-looked after.
+sleeps, the wall clock may be set back. That time is given once: who has looked and found the batch
+unfinished is one of many who may finish it from then on. A batch of somebody else's never has such
+a time. Without it, a writer looks right before it sends the commits, and once more afterwards.
+Where the store is lost before that second look, it is made up for in the background.
 
 Where the floor is found to have passed, what was written is set right:
 
@@ -28,15 +30,17 @@ k's tombstone (at 8, which the floor has passed), and so drops commit 7. Had it 
 before it sent the document, the tombstone would have been purged, and k would be there again; A
 looks before it sends the commits, finds no change of k at 7, and drops the document at 7.
 
-What can't be told: k deleted at or below the floor and made again above it, or deleted and made
-again by one commit above it. Where both the document's and the commit's late arrival could have
-been in question, the former is assumed, which is by far the more common one. And what was sent
-before a sleep, but carried out by the database after it, isn't noticed by anybody.
+What nobody sets right: commits that were sent after a sleep between the look and the sending, by a
+writer that died before it looked again; and what was sent before a sleep, but carried out by the
+database after it. What can't be told: k deleted at or below the floor and made again above it, or
+deleted and made again by one commit above it. Where both the document's and the commit's late
+arrival could have been in question, the former is assumed, which is by far the more common one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,10 +48,11 @@ from gateway.commits.runtime import Runtime
 from gateway.commits.sweep import Keeping, chain, found_under, left_of
 from gateway.commits.sweeper import Sweeper
 from gateway.model import Change, Commit, Document, Head
-from gateway.store.contract import Store
+from gateway.store.contract import Store, Unreachable
 
 # Far below the shortest grace that tombstones are given (``tombstone_grace_s``).
 _DOCUMENTS_S = 30.0
+_OWED_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class GuardedWrites:
     """The writes of one write-out, and of its repetitions where it was broken off.
 
     Batches that turn out to have been written out by somebody else are left out of it. Every
-    method raises Unreachable.
+    method but ``give_up`` raises Unreachable.
     """
 
     def __init__(
@@ -116,7 +121,7 @@ class GuardedWrites:
             self._look()
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
-        if self._elapsed_s() > _DOCUMENTS_S:
+        if self._elapsed_s() >= self._alone_s:
             self._look()
         if not self._left:
             return
@@ -127,6 +132,18 @@ class GuardedWrites:
         """After both writes: make sure that they did no harm."""
         if self._left and self._elapsed_s() >= self._alone_s:
             self._look()
+
+    def give_up(self) -> None:
+        """After a call that raised Unreachable, where none follows: what is owed is made up for."""
+        if self._left and (self._commits_sent or self._documents_late):
+            self._runtime.spawn(self._make_up, "late")
+
+    def _make_up(self) -> None:
+        while True:
+            self._runtime.sleep(_OWED_AGAIN_S)
+            with suppress(Unreachable):
+                self._look()
+                return
 
     @property
     def _patience_s(self) -> float:
@@ -147,8 +164,8 @@ class GuardedWrites:
                 self._set_right(catalog, batch, head)
             if head.floor >= batch[0].revision or head.revision > batch[-1].revision:
                 del self._left[catalog]
-        # Nothing that was sent before had been removed from.
-        self._since = now
+        # Nothing that was sent before had been removed from. What is left, anybody may finish now.
+        self._since, self._alone_s = now, 0.0
         self._documents_late = self._commits_sent = False
 
     def _set_right(self, catalog: str, batch: Sequence[Commit], head: Head) -> None:

@@ -105,11 +105,12 @@ class HistoryRetention:
         """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit."""
         self._refuse_long(seconds)
         with reaching():
-            held = self._live(catalog, pin_id)
-            pin = Pin(pin_id, held.revision, self._expires_us(seconds), held.owner)
-            if not self._store.set_pin(catalog, pin):  # it has expired, and the floor passed it
-                raise PinNotFound(pin_id)
-        return pin
+            for _ in range(_TRIES):
+                held = self._live(catalog, pin_id)
+                pin = Pin(pin_id, held.revision, self._expires_us(seconds), held.owner)
+                if self._store.set_pin(catalog, pin, held):
+                    return pin
+        raise StoreUnavailable("others renew the pin at the same time")
 
     def unpin(self, catalog: str, pin_id: str) -> None:
         """Raises PinNotFound."""

@@ -251,6 +251,7 @@ class Round:
             self._times.written = runtime.monotonic()
             self._parts.meters.written_out(self._times.written - self._times.moved)
             return
+        writes.give_up()
         for catalog in won:
             self._trust.lost(catalog)
 

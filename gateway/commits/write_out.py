@@ -13,7 +13,7 @@ from gateway.commits.advance import advance_all
 from gateway.commits.late import GuardedWrites, Moment, Writes
 from gateway.commits.runtime import Runtime
 from gateway.model import Commit, Document
-from gateway.store.contract import Store
+from gateway.store.contract import Store, Unreachable
 
 
 def write_out(
@@ -44,5 +44,9 @@ def write_out_for(
         if after is not None and after is not before:
             changed.append(after)
     writes = GuardedWrites(store, runtime, {catalog: batch}, since, alone_s=0.0)
-    write_out(writes, {catalog: batch}, {catalog: changed})
-    writes.finish()
+    try:
+        write_out(writes, {catalog: batch}, {catalog: changed})
+        writes.finish()
+    except Unreachable:
+        writes.give_up()
+        raise

@@ -152,10 +152,12 @@ class Store(Protocol):
     def retention(self, catalog: str) -> Retention | None:
         """The bounds of the catalog's history as they are; None where there is no head."""
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.
 
-        Decided against ``raise_floor`` by one conditional update. False: nothing was changed.
+        With ``held``, only in place of exactly that one: a renewal that arrives late changes
+        nothing. Decided against ``raise_floor`` by one conditional update. False: nothing was
+        changed.
         """
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:

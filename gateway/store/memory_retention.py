@@ -24,10 +24,12 @@ class MemoryRetention(MemoryRecords):
         pins = tuple(self._pins.get(catalog, {}).values())
         return Retention(head.revision, head.floor, self._swept.get(catalog, 0), pins)
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         with self._lock:
             bounds = self._retention(catalog)
             if bounds is None or not bounds.floor <= pin.revision <= bounds.revision:
+                return False
+            if held is not None and held not in bounds.pins:
                 return False
             pins = self._pins.setdefault(catalog, {})
             pins.pop(pin.id, None)

@@ -17,6 +17,7 @@ from gateway.commits.errors import (
     RevisionCompacted,
     RevisionNotFound,
     SnapshotExists,
+    StoreUnavailable,
 )
 from gateway.commits.history import History
 from gateway.commits.requests import Delete, KeyEdit, Move, Touch
@@ -24,7 +25,7 @@ from gateway.commits.retention import RetentionLimits
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
-from gateway.store.contract import Store
+from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.commits.conftest import patch, put
@@ -211,6 +212,42 @@ def test_pins(store: Store) -> None:
         with pytest.raises(PinNotFound):
             call()
     assert retention.compact("c", 12).floor == 12
+
+
+class HeldBack:
+    """The first renewal of a pin breaks off, and is carried out when a test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.late: Callable[[], bool] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def set_pin(self, catalog: str, pin: Pin, *held: Pin) -> bool:
+        if self.late is None and self._store.retention(catalog).pins:  # type: ignore[union-attr]
+            self.late = lambda: self._store.set_pin(catalog, pin, *held)
+            raise Unreachable("the connection broke")
+        return self._store.set_pin(catalog, pin, *held)
+
+
+@pytest.mark.parametrize("then", ["renewed", "dropped"])
+def test_a_renewal_that_arrives_late_changes_nothing(store: Store, then: str) -> None:
+    held_back = HeldBack(store)
+    gateway = gateway_on(held_back)  # type: ignore[arg-type]
+    write_history(gateway, store)
+    retention = gateway.retention
+    pin = retention.pin("c", 4, 100, "ann")
+    with pytest.raises(StoreUnavailable):
+        retention.renew("c", pin.id, 1)
+    if then == "renewed":
+        retention.renew("c", pin.id, 1000)
+    else:
+        retention.unpin("c", pin.id)
+    before = retention.pins("c")
+    assert held_back.late is not None
+    held_back.late()
+    assert retention.pins("c") == before
 
 
 class OvertakenStore:

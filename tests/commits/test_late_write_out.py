@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -28,6 +29,15 @@ KEYS = ("k", "other", "z")
 def gateway_on(store: Any, runtime: ThreadRuntime | None = None) -> Gateway:
     limits = ServiceLimits(full_value_every=3, write_out_grace_ms=1, deadline_ms=60_000)
     return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Gives up after minutes."""
+    for _ in range(30_000):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never came about")
 
 
 def touch_nothing(_: Gateway) -> None:
@@ -172,6 +182,80 @@ def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, slee
     sleeper.check()
     held.set()
     writer.join(60)
+    sleeper.check()
+
+
+class Stalls:
+    """A writer stalls before it writes out, looks, and is overtaken between its writes."""
+
+    def __init__(self, store: Store, when: str, call: str, grace_ms: int) -> None:
+        self.clock, self.watched = SetClock(), WatchedStore(store)
+        limits = ServiceLimits(
+            full_value_every=3, write_out_grace_ms=grace_ms, deadline_ms=3_600_000
+        )
+        gateway_on(store).write("c", "k", put({"n": 0}))
+        gateway_on(store).write("c", "other", put({"n": 0}))
+        self.gateway = Gateway(cast(Store, self.watched), self.clock, limits)
+        self.sleeper = Sleeper(store, self.clock, "deleted", 0.0)
+        self.watched.after["move_heads"] = once(lambda: self.stall(when, call, grace_ms))
+
+    def stall(self, when: str, call: str, grace_ms: int) -> None:
+        self.clock.passed_s += 2 * grace_ms / 1000
+        getattr(self.watched, when)[call] = once(self.sleeper.sleep)
+
+    def write(self) -> None:
+        edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
+        outcome = self.gateway.commit(self.gateway.request("c", edits)).outcome
+        assert isinstance(outcome, Applied)
+        self.sleeper.check()
+
+
+@pytest.mark.parametrize("grace_ms", [10_000, 600_000])
+@pytest.mark.parametrize(("when", "call"), [*WRITING[1:], ("after", "heads")])
+def test_who_has_looked_once_is_alone_no_more(
+    store: Store, when: str, call: str, grace_ms: int
+) -> None:
+    """It found its batch unfinished, after its time: from then on anybody may finish it."""
+    Stalls(store, when, call, grace_ms).write()
+
+
+@pytest.mark.parametrize("slept_s", [20.0, 2 * DAY_S])
+def test_a_writer_that_is_late_looks_before_it_sends_commits(store: Store, slept_s: float) -> None:
+    """Whoever reads meanwhile isn't shown what was deleted, and nothing is left if it dies."""
+    clock, watched = SetClock(), WatchedStore(store)
+    gateway_on(store).write("c", "k", put({"n": 0}))
+    gateway_on(store).write("c", "other", put({"n": 0}))
+    sleeper = Sleeper(store, clock, "deleted", slept_s)
+    watched.after["write_documents"] = once(sleeper.sleep)
+    assert isinstance(gateway_on(watched, clock).write("c", "k", put(1)).outcome, Applied)
+    assert "write_commits" not in watched.calls
+    sleeper.check()
+
+
+def test_a_look_that_fails_is_made_up_for(store: Store) -> None:
+    """It is owed until the store can be reached again, however long that takes."""
+    clock = SetClock()
+    gateway_on(store).write("c", "k", put({"n": 0}))
+    gateway_on(store).write("c", "other", put({"n": 0}))
+    watched = WatchedStore(store)
+    ours = gateway_on(watched, clock)
+    sleeper = Sleeper(store, clock, "deleted", 1.0)
+    back = threading.Event()
+
+    def away() -> None:
+        if not back.is_set():
+            raise Unreachable("it is away")
+
+    def overtaken() -> None:
+        sleeper.sleep()
+        for call in ("heads", "write_documents", "write_commits"):
+            watched.before[call] = away
+
+    watched.before["write_commits"] = once(overtaken)
+    edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
+    assert isinstance(ours.commit(ours.request("c", edits)).outcome, Applied)
+    back.set()
+    wait_until(lambda: not findings(store, "c"))
     sleeper.check()
 
 

@@ -111,12 +111,12 @@ class _CompactedMeanwhile(MemoryStore):
         super().__init__()
         self.gateway: Gateway | None = None
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         gateway, self.gateway = self.gateway, None
         if gateway is not None:
             gateway.write(catalog, "k0000", Put("newer", 7))
             gateway.retention.compact(catalog, 601)
-        return super().set_pin(catalog, pin)
+        return super().set_pin(catalog, pin, held)
 
 
 @pytest.fixture

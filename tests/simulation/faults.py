@@ -180,8 +180,8 @@ class FaultyStore:
     def retention(self, catalog: str) -> Retention | None:
         return self._read([lambda: self._inner.retention(catalog)])[0]
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
-        return self._update(lambda: self._inner.set_pin(catalog, pin))
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+        return self._update(lambda: self._inner.set_pin(catalog, pin, held))
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
         return self._update(lambda: self._inner.drop_pin(catalog, pin_id))

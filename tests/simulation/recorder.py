@@ -159,8 +159,8 @@ class RecordingStore(MemoryStore):
                 log.append(Made(tick, to.base_revision, commit, changes_json(commit)))
         return result
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
-        return self._note(super().set_pin(catalog, pin), catalog, "pin", pin)
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+        return self._note(super().set_pin(catalog, pin, held), catalog, "pin", pin)
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
         return self._note(super().drop_pin(catalog, pin_id), catalog, "unpin", pin_id)

@@ -68,6 +68,16 @@ class RetentionContract:
         assert not at_ten.drop_pin("c", "y")
         assert at_ten.retention("c") == Retention(10, 0, 0, (pins[2],))
 
+    def test_a_renewal_replaces_exactly_the_pin_it_was_made_of(self, at_ten: Store) -> None:
+        first, short, long = (pin(3, expires_us=_NOW_US + n) for n in (1, 2, 9))
+        at_ten.set_pin("c", first)
+        assert at_ten.set_pin("c", long, first)
+        assert not at_ten.set_pin("c", short, first)
+        assert at_ten.retention("c") == Retention(10, 0, 0, (long,))
+        assert at_ten.drop_pin("c", long.id)
+        assert not at_ten.set_pin("c", short, long)
+        assert at_ten.retention("c") == Retention(10, 0, 0, ())
+
     def test_a_refused_pin_leaves_the_one_before(self, at_ten: Store) -> None:
         at_ten.set_pin("c", pin(3))
         assert not at_ten.set_pin("c", pin(11))

@@ -30,12 +30,14 @@ class RetentionPart(Part):
             record = self._on.catalogs.find_one({"_id": catalog}, _BOUNDS, session=session)
         return None if record is None else records.retention_from(record)
 
-    def set_pin(self, catalog: str, pin: Pin) -> bool:
-        allowed = {
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+        allowed: Record = {
             "_id": catalog,
             "revision": {"$gte": pin.revision},
             "floor": {"$not": {"$gt": pin.revision}},  # a head without one is at 0
         }
+        if held is not None:
+            allowed["pins"] = {"$elemMatch": {"id": held.id, "expires_us": held.expires_us}}
         others = {
             "$filter": {
                 "input": {"$ifNull": ["$pins", []]},
