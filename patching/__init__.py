@@ -27,7 +27,7 @@ from ._errors import (
 )
 from ._extended import ExtendedPatch, is_conditional, parse_extended, parse_tests
 from ._footprint import footprint
-from ._json import ABSENT, Absent, Document, Json
+from ._json import ABSENT, Absent, Document, Json, repeated_member
 from ._limits import DEFAULT_LIMITS, Limits
 from ._merge import merge
 from ._operations import Patch, parse
@@ -65,5 +65,6 @@ __all__ = [
     "parse",
     "parse_extended",
     "parse_tests",
+    "repeated_member",
     "split_pointer",
 ]

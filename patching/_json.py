@@ -86,6 +86,70 @@ def exceeds_bytes(value: Json, budget: int) -> bool:
     return budget < 0
 
 
+def repeated_member(text: bytes, encoded: bytes) -> tuple[str, ...] | None:
+    """The way to the first member that an object in `text` has twice; None where none has.
+
+    `text` is JSON; `encoded` is what it was decoded to (the last of equal members) and encoded
+    again. A lost member takes its colon along, and only an escaped colon (`\\u003a`) makes one that
+    wasn't there: where `text` has no such escape, and both have equally many colons, no member was
+    lost. Otherwise `text` is parsed once more; RecursionError as `json.loads`."""
+    if text == encoded:
+        return None
+    if text.count(b":") == encoded.count(b":") and not _escapes_a_colon(text):
+        return None
+    found: list[_Members] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        alone = dict(pairs)
+        if len(alone) == len(pairs):
+            return alone
+        found.append(_Members(pairs))
+        return found[-1]
+
+    value = json.loads(text, object_pairs_hook=members, parse_int=str, parse_float=str)
+    return _way_to_repeated(value) if found else None
+
+
+class _Members(dict[str, Any]):
+    """The members of an object that has `repeated` twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                break
+            seen.add(name)
+        self.repeated = name
+
+
+def _escapes_a_colon(text: bytes) -> bool:
+    return b"\\u003" in text and (b"\\u003a" in text or b"\\u003A" in text)
+
+
+def _way_to_repeated(value: Any) -> tuple[str, ...] | None:
+    """Outer objects come before those inside them. One iterator for each container on the way."""
+    way: list[str] = []
+    inside = [iter([("", value)])]
+    while inside:
+        for token, item in inside[-1]:
+            if isinstance(item, _Members):
+                return tuple(map(_unicode, [*way, token, item.repeated][1:]))
+            if isinstance(item, dict | list):
+                way.append(token)
+                children = item.items() if isinstance(item, dict) else enumerate(item)
+                inside.append((str(name), child) for name, child in children)
+                break
+        else:
+            inside.pop()
+            way[-1:] = []
+    return None
+
+
+def _unicode(token: str) -> str:
+    return token.encode("utf-8", "backslashreplace").decode()
+
+
 _SHOWN_CHARACTERS_MAX = 200
 
 

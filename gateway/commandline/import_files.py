@@ -11,6 +11,8 @@ from typing import IO, Any, Literal
 import click
 import msgspec
 
+from patching import join_pointer, repeated_member
+
 Format = Literal["export", "ndjson"]
 _LINES = (".ndjson", ".jsonl")
 
@@ -23,7 +25,9 @@ class Entry(msgspec.Struct, frozen=True):
     attributes: dict[str, Any] | None = None
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+# What the file doesn't say is left out when they are encoded again: then none of what it says twice
+# makes up for it.
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What `gateway export --format ndjson` and `gateway get CATALOG --values` write."""
 
     key: str
@@ -34,7 +38,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     create_revision: int | None = None
 
 
-class _Export(msgspec.Struct, forbid_unknown_fields=True):
+class _Export(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     metadata: dict[str, msgspec.Raw]
     resource_version: int | None = None
 
@@ -78,7 +82,9 @@ def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterat
         if not entry.key.startswith(prefix):
             continue
         with _readable(f"{place}, key {entry.key!r}"):
-            msgspec.json.decode(entry.value)  # what is kept as text was only skipped over so far
+            # What is kept as text was only skipped over so far.
+            value = msgspec.json.decode(entry.value)
+            _refuse_repeated(bytes(entry.value), value)
         yield entry
 
 
@@ -90,14 +96,23 @@ def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, Entry]]:
         place = f"{name}, line {number}"
         with _readable(place):
             line = decoder.decode(text)
+            _refuse_repeated(text, line)
         yield place, Entry(line.key, line.value, line.attributes)
 
 
 def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, Entry]]:
     with _readable(name):
-        export = msgspec.json.decode(file.read(), type=_Export)
+        text = file.read()
+        export = msgspec.json.decode(text, type=_Export)
+        _refuse_repeated(text, export)
     for key, value in export.metadata.items():
         yield name, Entry(key, value)
+
+
+def _refuse_repeated(text: bytes, decoded: Any) -> None:
+    way = repeated_member(text, msgspec.json.encode(decoded))
+    if way is not None:
+        raise msgspec.DecodeError(f"the member '{join_pointer(way)}' comes twice")
 
 
 @contextmanager

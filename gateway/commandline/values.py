@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from patching import join_pointer, repeated_member
+
 if TYPE_CHECKING:
     Kind = click.ParamType[Any]
 else:  # generic for those who check types, and since click 8.5 alone
@@ -33,10 +35,14 @@ class JsonType(Kind):
         self, text: bytes, source: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         try:
-            return msgspec.json.decode(text)
+            value = msgspec.json.decode(text)
+            twice = repeated_member(text, msgspec.json.encode(value))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = "; a text needs its quotes: '\"…\"'" if text[:1].isalpha() else ""
             self.fail(f"{source} is no JSON: {error}{hint}", param, ctx)
+        if twice is not None:
+            self.fail(f"{source} has the member '{join_pointer(twice)}' twice", param, ctx)
+        return value
 
 
 def read_source(

@@ -10,6 +10,8 @@ alone that it would find nothing, and are spared it. Let ``raw`` be a body that 
 * An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so an integer of less than 19
   digits fits. A JSON integer is written as one run of digits without an exponent; where no run of
   19 digits is in ``raw``, every integer fits.
+* A member twice: ``patching.repeated_member`` sees it by the count of colons, in ``raw`` and in the
+  value as JSON.
 * Nesting: every container is opened by its own ``[`` or ``{``, so the value is nested no deeper
   than the number of these bytes in ``raw``. Where there are more, the value's depth is counted.
 
@@ -20,6 +22,7 @@ searched, and the search decides.
 from __future__ import annotations
 
 import json
+import re
 from typing import IO, Any, NoReturn
 
 import msgspec
@@ -34,14 +37,16 @@ from gateway.http.limits import RequestLimits
 from gateway.http.rate_limits import spend_body_bytes
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
-from patching import Json
+from patching import Json, join_pointer, repeated_member
 
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
 _DIGITS_MAX = 4000
+_POINTER_CHARACTERS_MAX = 1000
 # Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
 _DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
 _LONG_RUN = b"0" * 19
+_strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
 def read_body(environ: Environ, limits: RequestLimits) -> bytes:
@@ -87,21 +92,28 @@ def _read(stream: IO[bytes], size: int) -> bytes:
     return raw
 
 
-def decode_value(raw: bytes, limits: RequestLimits) -> Json:
+# Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
+# in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
+# stands in the body, for the pointer to that member.
+
+
+def decode_value(raw: bytes, limits: RequestLimits, at: str = "") -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size."""
     value, suspect = _decoded_shallow(raw, limits)
     _search(value, raw, suspect)
+    refuse_repeated(value, raw, at)
     return value
 
 
-def decode_document(raw: bytes, limits: RequestLimits) -> tuple[Json, int]:
+def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Json, int]:
     """The JSON value in ``raw``, fit to be stored, and its bytes as compact JSON."""
     value, suspect = _decoded_shallow(raw, limits)
     if isinstance(suspect, ValueError):  # it may be nothing that could be encoded
         _search(value, raw, suspect)
     # Before the search, which takes longer. What was sent is no measure: spaces may go away, and
     # 1e15 is written as 1000000000000000.0.
-    size_bytes = len(encode(value))
+    encoded = encode(value)
+    size_bytes = len(encoded)
     if size_bytes > limits.document_bytes_max:
         raise OverLimit(
             f"the document takes {size_bytes} bytes as JSON, "
@@ -111,10 +123,11 @@ def decode_document(raw: bytes, limits: RequestLimits) -> tuple[Json, int]:
             actual=size_bytes,
         )
     _search(value, raw, suspect)
+    refuse_repeated(value, raw, at, encoded)
     return value, size_bytes
 
 
-def decode_patch(raw: bytes) -> Json:
+def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
     Whether it is a patch, and how deep its values reach, is left to ``patching.parse``.
@@ -123,6 +136,7 @@ def decode_patch(raw: bytes) -> Json:
     if suspect:
         check_operations(value, len(raw))
     _search(value, raw, suspect)
+    refuse_repeated(value, raw, at, operation_at=0)
     return value
 
 
@@ -132,6 +146,7 @@ def decode_extended_patch(raw: bytes) -> Json:
     if suspect and isinstance(value, dict):
         check_operations(value.get("patch"), len(raw))
     _search(value, raw, suspect)
+    refuse_repeated(value, raw, operation_at=1)
     return value
 
 
@@ -143,6 +158,7 @@ def decode_members(raw: bytes) -> Json:
     """
     value, suspect = _decoded(raw)
     _search(value, raw, suspect)
+    refuse_repeated(value, raw)
     return value
 
 
@@ -204,12 +220,19 @@ def _decoded_leniently(raw: bytes) -> Json:
         detail = f"the body is not UTF-8, from byte {error.start} on"
         raise RequestRefused("malformed_json", detail) from error
     try:
-        value: Any = json.loads(text, parse_int=_integer)
+        value: Any = json.loads(
+            text, parse_int=_integer, parse_constant=lambda name: _refuse_constant(name, text)
+        )
     except json.JSONDecodeError as error:
         raise RequestRefused("malformed_json", f"the body is not JSON: {error}") from error
     except RecursionError:
         _refuse_very_deep()
     return value  # type: ignore[no-any-return]
+
+
+def _refuse_constant(name: str, text: str) -> NoReturn:
+    place = next(found.start(1) for found in _strings_and_constants(text) if found[1])
+    raise json.JSONDecodeError(f"JSON has no {name}", text, place)
 
 
 def _integer(digits: str) -> int:
@@ -225,6 +248,31 @@ def _search(value: Json, raw: bytes, suspect: ValueError | bool) -> None:
         storable.check(value, depth_max=len(raw))
     if isinstance(suspect, ValueError):
         raise RequestRefused("malformed_json", f"the body is not JSON: {suspect}") from suspect
+
+
+def refuse_repeated(
+    value: Any,
+    raw: bytes,
+    at: str = "",
+    encoded: bytes | None = None,
+    *,
+    operation_at: int | None = None,
+) -> None:
+    """Refuse ``raw``, which is ``value``, where an object in it has a member twice.
+
+    ``at``: the pointer to ``raw`` in the body. ``encoded``: the value as JSON, if that is there.
+    ``operation_at``: which step of the way to a member is the index of a patch's operation."""
+    try:
+        way = repeated_member(raw, encode(value) if encoded is None else encoded)
+    except RecursionError:
+        _refuse_very_deep()
+    if way is None:
+        return
+    members: dict[str, Any] = {"pointer": (at + join_pointer(way))[:_POINTER_CHARACTERS_MAX]}
+    if operation_at is not None and len(way) > operation_at and way[operation_at].isdecimal():
+        members["operation"] = int(way[operation_at])
+    detail = f"an object has the member '{way[-1]}' twice"
+    raise RequestRefused("malformed_json", detail, **members)
 
 
 def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> None:

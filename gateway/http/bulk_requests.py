@@ -30,7 +30,13 @@ from gateway.http.answers import encode
 from gateway.http.authorization import require
 from gateway.http.authors import RULE as AUTHOR_RULE
 from gateway.http.authors import author_of, is_author
-from gateway.http.bodies import decode_document, decode_extended_patch, decode_patch, decode_value
+from gateway.http.bodies import (
+    decode_document,
+    decode_extended_patch,
+    decode_patch,
+    decode_value,
+    refuse_repeated,
+)
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.bulk_lines import Line
 from gateway.http.json_members import refuse_member, require_known, required, switch, text
@@ -155,12 +161,15 @@ def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]
         except ValueError as error:
             detail = f"'/{name}': {error}"
             raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
+        refuse_repeated(members[name], bytes(value), f"/{name}")
     return members, large
 
 
 def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.Raw]:
     try:
-        return _decode_members(raw)
+        members = _decode_members(raw)
+        refuse_repeated(members, raw)
+        return members
     except msgspec.ValidationError:
         refuse_member("", "a line is an object")
     except (ValueError, RecursionError):
@@ -176,10 +185,10 @@ def _edit(
 ) -> tuple[Edit, Sent]:
     """What the line asks for, and what would have been sent for it to the document's own route."""
     if operation == "put":
-        value, size_bytes = decode_document(required(large, "value"), limits)
+        value, size_bytes = decode_document(required(large, "value"), limits, "/value")
         return Put(value, size_bytes), _sent(value, media_types.JSON)
     if operation == "merge":
-        value = decode_value(required(large, "value"), limits)
+        value = decode_value(required(large, "value"), limits, "/value")
         return Merge(value, len(encode(value))), _sent(value, media_types.MERGE_PATCH)
     if operation == "patch":
         return _patch(required(large, "patch"), large.get("array_primary_keys"), patch_limits)
@@ -187,7 +196,7 @@ def _edit(
 
 
 def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, Sent]:
-    operations = decode_patch(raw)
+    operations = decode_patch(raw, "/patch")
     if keys is None and _is_plain(operations):
         patch = patching.parse(operations, limits=limits)
         return ApplyPatch(patch), _sent(operations, media_types.JSON_PATCH)

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching import diff
 
-from .values import Converter, NoJson, converter, encode
+from .values import Converter, NoJson, converter, decoded_json, encode
 
 CREATE: Final = "create"
 PATCH: Final = "patch"
@@ -152,8 +152,8 @@ class Planner:
         if wanted.value is None:
             raise NoJson("it has no document (null); the JSON value is written 'null'")
         if isinstance(self.kind, types.StringType):
-            return _decoded(wanted.value)
-        return _decoded(encode(_converter_of(self.kind)(wanted.value)))
+            return decoded_json(wanted.value, "its document")
+        return decoded_json(encode(_converter_of(self.kind)(wanted.value)), "its document")
 
     def _planned(self, action: str, key: str, members: dict[str, Any]) -> Planned:
         line = {
@@ -221,13 +221,6 @@ def _converter_of(kind: types.DataType) -> Converter:
     if name not in _converters:
         _converters[name] = converter(kind, "document")
     return _converters[name]
-
-
-def _decoded(text: str | bytes) -> Any:
-    try:
-        return _decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NoJson(f"its document is no JSON: {error}") from error
 
 
 def _digest(key: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
+from patching import join_pointer, repeated_member
+
 Converter = Callable[[Any], Any]
 
 _encoder: Final = msgspec.json.Encoder(decimal_format="number")
@@ -29,15 +31,26 @@ def encode(value: Any) -> bytes:
         raise NoJson(f"it can't be written as JSON: {error}") from error
 
 
+def decoded_json(text: str | bytes, what: str) -> Any:
+    """What ``text`` is as JSON. Raises NoJson, which tells of ``what``; also for a member that is
+    there twice, which the gateway refuses, and which would be lost here unseen."""
+    try:
+        raw = text.encode() if isinstance(text, str) else text
+        value = msgspec.json.decode(raw)
+        twice = repeated_member(raw, msgspec.json.encode(value))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NoJson(f"{what} is no JSON: {error}") from error
+    if twice is not None:
+        raise NoJson(f"{what} has the member '{join_pointer(twice)}' twice")
+    return value
+
+
 def raw_json(text: str) -> msgspec.Raw:
     """``text`` itself, if it is JSON, in one line. Raises NoJson.
 
     It is kept as it is written: the gateway shall see what was meant, numbers above all.
     """
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NoJson(f"it is no JSON: {error}") from error
+    decoded_json(text, "it")
     # A line's end can only stand between two tokens; in a string it has to be escaped.
     return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
 

@@ -153,6 +153,8 @@ def test_what_the_gateway_says_can_not_act_on_a_terminal() -> None:
         (("put", "c", "k", "orders"), "a text needs its quotes"),
         (("put", "c", "k", '{"a": 1'), "no JSON"),
         (("put", "c", "k", "1e400"), "no JSON"),
+        (("put", "c", "k", '{"a": {"b": 1, "b": 2}}'), "the member '/a/b' twice"),
+        (("patch", "c", "k", '[{"op": "test", "op": "remove", "path": ""}]'), "'/0/op' twice"),
         (("put", "c", "k", "@/does/not/exist"), "can't read '/does/not/exist'"),
         (("put", "c", "k", "1", "--if-absent", "--if-match", "1-a"), "contradict"),
         (("put", "c", "k", "1", "--if-match", ""), "version token"),

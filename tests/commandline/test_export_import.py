@@ -178,6 +178,10 @@ def test_what_changes_while_others_are_deleted_is_left(catalog: str) -> None:
         ("x.ndjson", '{"key": "k", "value": 1, "more": 2}', "more"),
         ("x.ndjson", '{"key": "k", "value": 1}\n\n{"key": "k", "value": 2}', "line 3: the key 'k'"),
         ("x.ndjson", b'{"key": "k", "value": "\xff"}', "line 1"),
+        ("x.json", '{"metadata": {"k": 1, "k": 2}}', "the member '/metadata/k' comes twice"),
+        ("x.json", '{"metadata": {"k": {"a": 1, "a": 2}}}', "the member '/a' comes twice"),
+        ("x.ndjson", '{"key": "k", "value": 1, "key": "l"}', "line 1: the member '/key' comes"),
+        ("x.ndjson", '{"key": "k", "value": 1, "attributes": {"a": 1, "a": 2}}', "'/attributes/a'"),
     ],
 )
 def test_a_malformed_file_changes_nothing(

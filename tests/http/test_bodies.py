@@ -36,12 +36,15 @@ MALFORMED = [
     b"+1",
     b".5",
     b"tru",
+    # Python's JSON has these; RFC 8259, section 6, doesn't.
+    b"NaN",
+    b'{"a": [1, NaN]}',
+    b'{"a": Infinity}',
+    b'{"a": -Infinity}',
+    b'{"a": 1, "b": {"c": "\\ud800"}, "d": NaN}',
 ]
 
 UNSTORABLE = [
-    (b'{"a": [1, NaN]}', "/a/1"),
-    (b'{"a": Infinity}', "/a"),
-    (b'{"a": -Infinity}', "/a"),
     (b'{"a": 1e400}', "/a"),
     (b'{"a": -1e400}', "/a"),
     (b'{"a": ' + b"9" * 400 + b".5}", "/a"),
@@ -52,8 +55,8 @@ UNSTORABLE = [
     (b'{"a": "\\udc00\\ud800"}', "/a"),
     (b'{"a": {"b\\u0000": 1}}', "/a"),
     (b'{"a": {"\\ud800": 1}}', "/a"),
-    (b'{"~/": NaN}', "/~0~1"),
-    (b"NaN", ""),
+    (b'{"~/": 1e400}', "/~0~1"),
+    (b"1e400", ""),
 ]
 
 STORABLE = [
@@ -126,11 +129,19 @@ def test_a_lone_surrogate_in_a_pointer_is_422(catalog: Catalog) -> None:
     problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
 
 
-def test_a_nan_where_nobody_reads_it_is_refused_all_the_same(catalog: Catalog) -> None:
+def test_an_infinity_where_nobody_reads_it_is_refused_all_the_same(catalog: Catalog) -> None:
     catalog.put({})
-    raw = b'[{"op":"remove","path":"/a","note":NaN}]'
+    raw = b'[{"op":"remove","path":"/a","note":1e400}]'
     content = problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
     assert content["pointer"] == "/0/note"
+
+
+def test_nan_is_malformed_and_its_place_is_told(catalog: Catalog) -> None:
+    raw = b'{"a": "NaN",\n "b\\"NaN": -Infinity}'
+    content = problem(catalog.send("PUT", raw, JSON), 400, "malformed_json")
+    assert content["detail"] == (
+        "the body is not JSON: JSON has no -Infinity: line 2 column 12 (char 24)"
+    )
 
 
 def nested(levels: int) -> bytes:

@@ -127,6 +127,11 @@ def test_the_message_of_the_row_wins() -> None:
         ({"document": "1", "delete": True}, "column 'delete': there is a document in the same row"),
         ({"document": "NaN"}, "column 'document': it is no JSON"),
         ({"document": "[" * 100_000}, "column 'document': it is no JSON"),
+        ({"document": '{"a": 1, "a": 2}'}, "column 'document': it has the member '/a' twice"),
+        (
+            {"patch": '{"patch": [], "patch": []}'},
+            "column 'patch': it has the member '/patch' twice",
+        ),
         ({"patch": '{"patch": [], "x": 1}'}, "column 'patch': a patch is a JSON array"),
         ({"patch": "7"}, "column 'patch': a patch is a JSON array"),
     ],

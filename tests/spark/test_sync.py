@@ -189,6 +189,7 @@ def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
         ([("a", "1"), ("none", None)], "key 'none': it has no document"),
         ([("a", "1"), ("", "1")], "key '': a key can't be empty"),
         ([("a", "NaN")], "key 'a': its document is no JSON"),
+        ([("a", '{"x": 1, "x": 2}')], "key 'a': its document has the member '/x' twice"),
     ],
 )
 def test_what_cannot_be_is_named_before_anything_is_sent(
