@@ -60,7 +60,7 @@ def _open(port: int, catalog: str) -> socket.socket:
     feed = socket.create_connection(("127.0.0.1", port))
     path = f"/v1/catalogs/{catalog}/changes?after={head}"
     feed.sendall(
-        f"GET {path} HTTP/1.1\r\nHost: benchmark\r\nAccept: text/event-stream\r\n\r\n".encode()
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
     )
     started = feed.recv(_RECEIVE_BYTES)
     if not started.startswith(b"HTTP/1.1 200"):
@@ -71,7 +71,7 @@ def _open(port: int, catalog: str) -> socket.socket:
 def _answer(port: int, path: str) -> bytes:
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: benchmark\r\nConnection: close\r\n\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
         )
         received = b""
         while part := connection.recv(_RECEIVE_BYTES):

@@ -16,13 +16,13 @@ def document_path(catalog: str, key: str) -> str:
 
 def get(path: str, **headers: str) -> bytes:
     """A GET; header names are written with underscores."""
-    return f"GET {path} HTTP/1.1\r\nHost: benchmark\r\n{_lines(headers)}\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{_lines(headers)}\r\n".encode()
 
 
 def head_with_body(method: str, path: str, content_type: str, **headers: str) -> bytes:
     """All of a request up to the number of its Content-Length; complete it with `with_body`."""
     return (
-        f"{method} {path} HTTP/1.1\r\nHost: benchmark\r\nContent-Type: {content_type}\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\n"
         f"{_lines(headers)}Content-Length: "
     ).encode()
 

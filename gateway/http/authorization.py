@@ -3,20 +3,28 @@
 Who it is from is told by ``Authorization`` alone, and what it may do by ``roles``. The catalog is
 the one that the route itself will take from the path: the same segment, decoded by the same
 function, and never normalised in any other way.
+
+Without access control, whoever reaches the gateway may do everything, and a browser on this machine
+reaches it for any page that its user visits. So only what no page of another site can send is let
+in: a ``Host`` that no name server decides about, and no ``Origin`` or ``Sec-Fetch-Site`` of another
+site. Browsers set all three by themselves; other clients send the first alone.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final
 
 import flask
 from flask import Flask
 
 from gateway.access import Principal, Role
-from gateway.access.authenticate import Authenticate
+from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.errors import Forbidden, Unauthenticated
 from gateway.commits.reaching import reaching
 from gateway.http import names
@@ -33,6 +41,11 @@ _RECHECK: Final = "gateway.recheck"
 # revocation holds.
 _RECHECK_S: Final = 1.5
 
+# A name or an address, in brackets where it is one of IPv6, and a port.
+_host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
+# ``none``: the user typed the address, or opened a bookmark.
+_OWN_SITES: Final = (None, "same-origin", "none")
+
 Recheck = Callable[[], None]
 
 
@@ -42,6 +55,7 @@ class Authorization:
     def __init__(self, authenticate: Authenticate, limits: RequestLimits) -> None:
         self._authenticate = authenticate
         self._limits = limits
+        self._is_off = authenticate is everybody
 
     def register(self, app: Flask) -> None:
         app.before_request(self.admit)
@@ -50,6 +64,8 @@ class Authorization:
         """Set the request's principal, if it may do what it asks for."""
         request = flask.request
         environ = request.environ
+        if self._is_off:
+            _refuse_foreign_pages(environ)
         if request.url_rule is None:
             # No such route, or not this method: told to those who show who they are.
             set_principal(environ, self._principal(environ))
@@ -95,6 +111,35 @@ def require(principal: Principal, role: Role, catalog: str, to: str = "the reque
     """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
     if not principal.may(role, catalog):
         raise Forbidden(principal.name, role, catalog, to)
+
+
+def _refuse_foreign_pages(environ: Environ) -> None:
+    """Raise RequestRefused for what a page of another site may have sent."""
+    host: str | None = environ.get("HTTP_HOST")
+    # Browsers always name a host.
+    if host is not None and not _is_loopback(host):
+        raise _foreign(f"Host: without access control {host[:100]!r} is not served")
+    origin: str | None = environ.get("HTTP_ORIGIN")
+    if origin is not None and origin.partition("://")[2] != (host or "").lower():
+        raise _foreign(f"Origin: without access control pages of {origin[:100]!r} are not served")
+    if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN_SITES:
+        raise _foreign("Sec-Fetch-Site: without access control pages of other sites are not served")
+
+
+def _foreign(detail: str) -> RequestRefused:
+    return RequestRefused("foreign_page", detail)
+
+
+@lru_cache(maxsize=64)
+def _is_loopback(host: str) -> bool:
+    """Whether a header ``Host`` names this machine, by what nobody else can redefine."""
+    named = _host(host.lower())
+    if named is None:
+        return False
+    try:
+        return ip_address(named[1].strip("[]")).is_loopback
+    except ValueError:
+        return named[1] == "localhost"
 
 
 def recheck_of(environ: Environ) -> Recheck:

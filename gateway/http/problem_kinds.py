@@ -30,6 +30,7 @@ KINDS: Final[dict[str, Kind]] = {
     # Who asks
     "unauthenticated": Kind(401, "No valid token"),
     "forbidden": Kind(403, "Not allowed"),
+    "foreign_page": Kind(403, "Not served to pages of other sites"),
     # What it names
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),

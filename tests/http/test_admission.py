@@ -203,7 +203,8 @@ class Connection:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
 
     def begin(self, method: str, path: str, body_bytes: int, more: str = "") -> None:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}"
+        head += "Content-Type: application/json\r\n"
         self.socket.sendall(f"{head}Content-Length: {body_bytes}\r\n\r\n".encode())
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
@@ -260,7 +261,7 @@ def test_requests_that_are_sent_ahead_on_one_connection_are_answered(
         RunningGateway(mongodb_uri, database_name, workers=1) as gateway,
         connections(gateway.port, 1) as (only,),
     ):
-        request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+        request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
         only.socket.sendall(request * 3)
         received = b""
         while received.count(b'{"status":"alive"}') < 3:

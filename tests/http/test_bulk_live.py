@@ -16,7 +16,7 @@ import pytest
 
 from tests.service import RunningGateway
 
-_HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+_HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
 
 
 class Client:
@@ -162,7 +162,7 @@ def test_the_connection_serves_the_next_request(serve: Serve) -> None:
         line = put(1)
         client.begin(length=len(line))
         # Pipelined: it comes in one piece with the body.
-        client.socket.sendall(line + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.socket.sendall(line + b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         received = b""
         while b'"alive"' not in received:
             piece = client.socket.recv(4096)

@@ -161,7 +161,8 @@ def lazy_reader(port: int, path: str) -> socket.socket:
     connection.connect(("127.0.0.1", port))
     connection.settimeout(30)
     request = (
-        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: text/event-stream\r\n\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        "Accept: text/event-stream\r\n\r\n"
     )
     connection.sendall(request.encode())
     assert connection.recv(12) == b"HTTP/1.1 200"
@@ -223,7 +224,7 @@ class TestBodies:
     """A body that is begun and not gone on with holds nothing for long."""
 
     HEAD = (
-        b"PUT /v1/catalogs/live/documents/k HTTP/1.1\r\nHost: x\r\n"
+        b"PUT /v1/catalogs/live/documents/k HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/json\r\n"
     )
 

@@ -208,7 +208,7 @@ def test_what_is_no_name_is_400(server: Server, target: str) -> None:
 )
 def test_odd_targets_are_no_500(server: Server, target: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode("latin-1"))
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1"))
         status = int(connection.recv(1000).split()[1])
     assert 400 <= status < 500
 
@@ -303,7 +303,7 @@ class TestBodySizes:
     def test_a_body_that_never_ends_is_answered(self, document: Document) -> None:
         """The answer comes while the client is still sending."""
         head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
@@ -317,7 +317,7 @@ class TestBodySizes:
         self, document: Document
     ) -> None:
         head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
             f"Content-Length: {10**15}\r\n\r\n"
         )
         with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
@@ -330,7 +330,7 @@ class TestBodySizes:
         self, document: Document, length: str
     ) -> None:
         head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
             f"Content-Length: {length}\r\n\r\n12"
         )
         with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
@@ -341,7 +341,7 @@ class TestBodySizes:
     def test_a_body_that_ends_early_is_not_taken_for_whole(self, document: Document) -> None:
         """Its beginning is JSON by itself."""
         head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
             "Content-Length: 10\r\n\r\n12"
         )
         with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:

@@ -259,6 +259,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "unknown_operation": _operation(op="append"),
     "unauthenticated": _by(lambda c: _closed(c).get()),
     "forbidden": _by(lambda c: _closed(c).get(Authorization="Bearer ann")),
+    "foreign_page": _by(lambda c: c.get(Origin="https://other.example")),
     "keys_unavailable": _by(lambda c: _closed(c).get(Authorization="Bearer unverifiable")),
     "route_not_found": _by(lambda c: c.client.get("/v2")),
     "method_not_allowed": _by(lambda c: c.client.post(c.document("k"))),
