@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.store.embedded import EmbeddedMongod
+from tests.patience import TEST_S, WAIT_S
 
 # A server to use instead of an embedded one. Its databases `test_…` are made and dropped.
 EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
@@ -35,6 +36,13 @@ def _slowness(item: pytest.Item) -> int:
     return next((rank for rank, each in enumerate(SLOW) if place.startswith(each)), len(SLOW))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
+def pytest_configure(config: pytest.Config) -> None:
+    """A test that hangs fails with a stack trace; `--timeout` says otherwise."""
+    if config.getoption("timeout", None) is None:
+        config.option.timeout = TEST_S
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs MongoDB carries the marker that `make test-fast` leaves out."""
@@ -47,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """A mongod that the tests share; one that stops or kills it has to `start` it again."""
-    with EmbeddedMongod(tmp_path_factory.mktemp("mongod")) as running:
+    with EmbeddedMongod(tmp_path_factory.mktemp("mongod"), start_timeout_s=WAIT_S) as running:
         yield running
 
 
@@ -70,12 +78,12 @@ def database_name(mongodb_uri: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[..., Any]:
-    """`eventually(condition, timeout_s=10)` returns the first true result of calling it.
+    """`eventually(condition)` returns the first true result of calling it.
 
-    It fails the test when there is none in time. The pause is between looks, never instead of one.
+    It fails the test when there is none in WAIT_S. It pauses between looks, never instead of one.
     """
 
-    def wait(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    def wait(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (result := condition()):
             if time.monotonic() > deadline:

@@ -19,11 +19,10 @@ from typing import Any, Self
 import psutil
 
 from gateway.settings import SETTINGS
+from tests.patience import UNHURRIED, WAIT_S
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ROWS = {row.name: row for row in SETTINGS}
-_START_TIMEOUT_S = 60
-_STOP_TIMEOUT_S = 60
 _ready_at = re.compile(r"gateway: ready at (https?)://127\.0\.0\.1:(\d+)\n").fullmatch
 
 
@@ -50,7 +49,8 @@ class RunningGateway:
     It is started by `start()` or by entering it as a context, which returns when all workers are
     there and one of them is ready; leaving the context stops it, whatever state it is in. Further
     settings go by the names that `gateway.settings` has: `RunningGateway(uri, name,
-    deadline_ms=500)`. Access control is off, unless `access=True` asks for it. `GATEWAY_…`
+    deadline_ms=500)`. Access control is off, unless `access=True` asks for it, and no limit of
+    time is short (`UNHURRIED`). `GATEWAY_…`
     variables of the environment have no effect.
     """
 
@@ -58,7 +58,7 @@ class RunningGateway:
         self, mongodb_uri: str, database: str, *, workers: int = 2, **settings: Any
     ) -> None:
         chosen = {"mongodb_uri": mongodb_uri, "database": database, "workers": workers}
-        chosen |= {"access": False, **settings}
+        chosen |= UNHURRIED | {"access": False} | settings
         self._workers = workers
         self._flags = [_flag(name, value) for name, value in chosen.items()]
         self._process: subprocess.Popen[str] | None = None
@@ -82,7 +82,7 @@ class RunningGateway:
 
     def any_worker(self, luck: random.Random) -> int:
         """One of the workers' process ids, as soon as there is one: they may all have died."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         while not (found := self.worker_pids()):
             if time.monotonic() > deadline:
                 raise ServiceError("it has no workers any more")
@@ -108,7 +108,7 @@ class RunningGateway:
         return self._said
 
     def start(self) -> Self:
-        """Raises ServiceError where it isn't ready in a minute; nothing is left running then."""
+        """Raises ServiceError where it isn't ready in WAIT_S; nothing is left running then."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
         environment["PYTHONPATH"] = str(_ROOT)
         self._process = subprocess.Popen(
@@ -121,19 +121,19 @@ class RunningGateway:
             start_new_session=True,  # a group of its own, so that all of it can be ended
         )
         try:
-            self._await_ready(time.monotonic() + _START_TIMEOUT_S)
+            self._await_ready(time.monotonic() + WAIT_S)
         except BaseException:
             self.kill()
             raise
         return self
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
-        """The exit code, once master and workers have ended. Kills what doesn't end in a minute."""
+        """The exit code, once master and workers have ended. Kills what doesn't end in WAIT_S."""
         process = self._started()
         if process.poll() is None:
             process.send_signal(signal_number)
             try:
-                process.wait(_STOP_TIMEOUT_S)
+                process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise

@@ -23,6 +23,7 @@ from gateway.store.embedded import (
     MongodFailed,
 )
 from gateway.store.embedded_primary import make_primary
+from tests.patience import WAIT_S
 
 pytestmark = pytest.mark.mongod
 Eventually = Callable[..., Any]
@@ -42,7 +43,7 @@ def notes(mongod: EmbeddedMongod) -> list[Any]:
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """One that these tests may stop and kill; each starts it first."""
-    mongod = EmbeddedMongod(tmp_path_factory.mktemp("own"))
+    mongod = EmbeddedMongod(tmp_path_factory.mktemp("own"), start_timeout_s=WAIT_S)
     yield mongod
     mongod.stop()
 
@@ -70,7 +71,7 @@ def test_its_data_can_be_used_on_another_port(own: EmbeddedMongod) -> None:
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
-    with EmbeddedMongod(own.data_dir, port=port) as moved:
+    with EmbeddedMongod(own.data_dir, port=port, start_timeout_s=WAIT_S) as moved:
         assert moved.port == port != own.port
         assert notes(moved) == [*before, len(before)]
     own.start()
@@ -160,7 +161,7 @@ def test_it_ends_with_an_owner_that_is_killed(tmp_path: Path, eventually: Eventu
         assert psutil.Process(pid).name() == "mongod"
         owner.send_signal(signal.SIGKILL)
         eventually(lambda: not psutil.pid_exists(pid))
-    with EmbeddedMongod(tmp_path) as again:
+    with EmbeddedMongod(tmp_path, start_timeout_s=WAIT_S) as again:
         assert notes(again) == []
 
 
@@ -168,7 +169,9 @@ def test_its_unexpected_end_is_reported_and_its_stop_is_not(
     tmp_path: Path, eventually: Eventually
 ) -> None:
     ended: list[str] = []
-    with EmbeddedMongod(tmp_path, on_unexpected_exit=lambda: ended.append("ended")) as mongod:
+    with EmbeddedMongod(
+        tmp_path, start_timeout_s=WAIT_S, on_unexpected_exit=lambda: ended.append("ended")
+    ) as mongod:
         mongod.restart()
         mongod.kill()
         mongod.start()
@@ -180,7 +183,7 @@ def test_its_unexpected_end_is_reported_and_its_stop_is_not(
 
 
 def test_stopping_kills_one_that_does_not_stop(tmp_path: Path) -> None:
-    mongod = EmbeddedMongod(tmp_path, stop_timeout_s=0.2)
+    mongod = EmbeddedMongod(tmp_path, start_timeout_s=WAIT_S, stop_timeout_s=0.2)
     mongod.start()
     pid = mongod.pid
     assert pid is not None

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from gateway.server import HEADER_BYTES_MAX
+from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
 WORKER_CLASSES = ("gevent", "gthread")
@@ -78,7 +79,7 @@ class Served:
         self.port = port
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
 
     def get(self, path: str, **headers: str) -> tuple[int, Any]:
         connection = self.connect()
@@ -88,7 +89,7 @@ class Served:
 
     def send(self, request: bytes) -> tuple[int, bytes, bytes]:
         """Status, head and body of the answer to bytes that may be no request, and then an end."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -105,7 +106,7 @@ class Served:
 
     def ended(self) -> tuple[int, str, str]:
         """Exit code, and what was said since it was ready."""
-        out, err = self.process.communicate(timeout=40)
+        out, err = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, out, err
 
 
@@ -133,7 +134,7 @@ def serving(directory: Path, *arguments: str) -> Iterator[Served]:
     try:
         line = process.stdout.readline()
         ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+)\n", line)
-        assert ready is not None, line + process.communicate(timeout=20)[1]
+        assert ready is not None, line + process.communicate(timeout=WAIT_S)[1]
         yield Served(process, directory, int(ready[1]))
     finally:
         if process.poll() is None:
@@ -298,7 +299,7 @@ def test_no_header_changes_where_a_request_leads(name: str, served: Served) -> N
 
 def test_an_address_in_use_is_one_line_and_exit_code_1(served: Served, tmp_path: Path) -> None:
     process = command(tmp_path, "serve", f"--bind=127.0.0.1:{served.port}", NO_DATABASE)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=WAIT_S)
     message = f"gateway: can't listen on 127.0.0.1:{served.port}: Address already in use\n"
     assert (process.returncode, out, err) == (1, "", message)
 
@@ -309,7 +310,7 @@ def test_an_application_that_cannot_be_made_ends_the_service_with_exit_code_1(
     process = command(
         tmp_path, "serve", "--bind=127.0.0.1:0", NO_DATABASE, application="fake:broken"
     )
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (1, "")
     assert "no such thing" in err
 

@@ -12,13 +12,14 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from tests.patience import WAIT_S
 from tests.service import RunningGateway, ServiceError, leaked_secrets, lives
 
 Eventually = Callable[..., Any]
 
 
 def get(url: str) -> Any:
-    with urlopen(url, timeout=20) as answer:
+    with urlopen(url, timeout=WAIT_S) as answer:
         return json.load(answer)
 
 

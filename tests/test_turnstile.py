@@ -8,6 +8,7 @@ import gevent
 import pytest
 
 from gateway.server.turnstile import Turnstile, WaitingRoom
+from tests.patience import WAIT_S
 
 
 class Clock:
@@ -35,7 +36,7 @@ def test_between_two_looks_at_the_sockets_only_some_pass_in_order(
             gevent.sleep(0.000001)  # a timer, as data on a socket: after the next look
 
     waiting = [gevent.spawn(request, number) for number in range(200)]
-    gevent.joinall([*waiting, gevent.spawn(look)], timeout=60, raise_error=True)
+    gevent.joinall([*waiting, gevent.spawn(look)], timeout=WAIT_S, raise_error=True)
     assert passed == list(range(200))
     assert max(after - before for before, after in pairwise(looked)) <= 4 * at_a_time
 
@@ -55,7 +56,7 @@ def test_whoever_came_last_is_let_in_first() -> None:
     for _ in range(4):  # one more than there are
         room.let_one_in()
         gevent.sleep(0)
-    gevent.joinall(waiting, timeout=60, raise_error=True)
+    gevent.joinall(waiting, timeout=WAIT_S, raise_error=True)
     assert entered == [2, 1, 0]
 
 

@@ -14,6 +14,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.patience import WAIT_S
+
 ISSUER: Final = "https://issuer.example"
 AUDIENCE: Final = "metadata-gateway"
 
@@ -83,7 +85,7 @@ class Issuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.fetches += 1
-                issuer.answers.wait(30)
+                issuer.answers.wait(WAIT_S)
                 self.send_response(issuer.status)
                 if issuer.status == 302:
                     self.send_header("Location", "/elsewhere")

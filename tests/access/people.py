@@ -20,6 +20,7 @@ from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
 from gateway.store.mongodb import connect
+from tests.patience import WAIT_MS
 
 # Tests list ann, and wes to write alone; nobody lists bob and eve.
 PEOPLE: Final = {
@@ -120,7 +121,7 @@ def _authenticate(authorization: str | None) -> Principal:
 def people_on(mongodb_uri: str) -> Iterator[People]:
     """The service over a database of its own, in this process."""
     database = f"test_{uuid.uuid4().hex}"
-    store = connect(mongodb_uri, database, timeout_ms=10_000)
+    store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
     limits = ServiceLimits(retention=RetentionLimits(pause_ms=0, tombstone_grace_s=0))
     gateway = Gateway(store, ThreadRuntime(), limits, None, store.uploads())
     app = create_app(gateway, authenticate=_authenticate)

@@ -12,6 +12,7 @@ from gateway.access.tokens import Tokens
 from gateway.store.mongodb import connect
 from tests.http.event_stream import EventStream
 from tests.http.served import Answered, Server
+from tests.patience import WAIT_MS, WAIT_S
 from tests.service import RunningGateway
 
 PEOPLE = {"ann": Role.WRITE, "eve": Role.READ, "root": Role.ADMIN}
@@ -20,7 +21,7 @@ FEED = "/v1/catalogs/c/changes?after=0"
 
 def issued(mongodb_uri: str, database: str) -> Mapping[str, str]:
     """By name the header that tells who it is."""
-    store = connect(mongodb_uri, database, timeout_ms=10_000)
+    store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
     try:
         tokens = Tokens(store.tokens())
         return {
@@ -74,7 +75,7 @@ def test_an_acl_holds_for_every_worker_and_for_streams_under_way(
             assert send("eve", "GET", "/documents/k").status == 200
         assert send("ann", "PUT", "/documents/open", {"last": True}).status == 200
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_S)
             assert not thread.is_alive()
         for stream in streams.values():
             stream.close()

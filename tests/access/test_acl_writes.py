@@ -21,6 +21,7 @@ from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person, peo
 from tests.access.test_acl import MALFORMED
 from tests.commits.conftest import Ask, ask, bounds, patch, put  # noqa: F401 - fixtures
 from tests.http.conftest import problem
+from tests.patience import WAIT_S
 
 ANN_ALONE = {"acl": {"read": ["ann"], "write": ["ann"]}, "team": "x"}
 
@@ -311,7 +312,7 @@ def test_no_write_slips_through_beside_a_change_of_the_acl(people: People) -> No
         ann.patch("open", {"op": "test", "path": "", "value": n})  # a little later
     assert ann.put_attributes("open", {"acl": {"write": ["ann"]}}).status_code == 200
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert len(statuses) == 10 * writers
     assert set(statuses) <= {200, 403}
     log = people("root").commits("?key=open")

@@ -16,6 +16,7 @@ from gateway.http import names
 from gateway.store.mongodb import MongoStore, connect
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.http.conftest import problem
+from tests.patience import WAIT_MS
 
 COMPOSED = unicodedata.normalize("NFC", "café")
 DECOMPOSED = unicodedata.normalize("NFD", "café")
@@ -69,7 +70,7 @@ def service(mongodb_uri: str) -> Iterator[Service]:
     from pymongo import MongoClient
 
     database = f"test_{uuid.uuid4().hex}"
-    store: MongoStore = connect(mongodb_uri, database, timeout_ms=10_000)
+    store: MongoStore = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
     made = Service(store, store.tokens(), store.uploads())
     root = made.caller("root", "admin:*")
     for catalog in OTHERS:

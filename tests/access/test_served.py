@@ -23,6 +23,7 @@ from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from tests.access.certificates import Authority, Signed
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 KEY = Key("served", "RS256")
@@ -57,7 +58,7 @@ class Served:
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
         return http.client.HTTPSConnection(
-            "127.0.0.1", self.gateway.port, timeout=60, context=context
+            "127.0.0.1", self.gateway.port, timeout=WAIT_S, context=context
         )
 
     def send(
@@ -128,10 +129,9 @@ def test_a_jwt_of_the_issuer_is_let_in_where_it_may(served: Served) -> None:
     assert served.send("GET", "/v1/catalogs/jwt/documents/k", forged)[0] == 401
 
 
-def test_a_revocation_holds_within_five_seconds(
-    served: Served, eventually: Callable[..., Any]
-) -> None:
-    """In both workers, also for a feed and a bulk request that run already."""
+def test_a_revocation_soon_holds_everywhere(served: Served, eventually: Callable[..., Any]) -> None:
+    """In both workers, also for a feed and a bulk request that run already (how soon:
+    test_tokens.py, by a clock that the test sets)."""
     bob = served.issue("bob", "write:team/*")
     root = served.issue("root", "admin:*")
     (line,) = [each for each in served.command("list").stdout.splitlines() if " bob " in each]
@@ -154,7 +154,7 @@ def test_a_revocation_holds_within_five_seconds(
                 put = {"catalog": "team/a", "op": "put", "key": key, "value": 1}
                 yield json.dumps(put).encode() + b"\n"
                 begun.set()
-                revoked.wait(60)
+                revoked.wait(WAIT_S)
 
         bulk = served.connection()
         bulk.request(
@@ -169,24 +169,23 @@ def test_a_revocation_holds_within_five_seconds(
 
     running = threading.Thread(target=in_bulk)
     running.start()
-    assert begun.wait(60)
-    eventually(lambda: served.send("GET", f"{PATH}/documents/before", root)[0] == 200, 60)
+    assert begun.wait(WAIT_S)
+    eventually(lambda: served.send("GET", f"{PATH}/documents/before", root)[0] == 200)
     assert served.send("GET", PATH, bob)[0] == 200
 
     assert served.command("revoke", line.split()[0]).exit_code == 0
-    since = time.monotonic()
+    given_up = time.monotonic() + WAIT_S
     refusals = 0
     while refusals < 8:  # of both workers
-        begun_s = time.monotonic()
+        assert time.monotonic() < given_up, "the token is let in still"
         status, problem = served.send("GET", PATH, bob)
         if status == 200:
             refusals = 0
-            assert begun_s - since < 5
         else:
             refusals += 1
             assert (status, problem["detail"]) == (401, "the token was revoked")
     revoked.set()
-    running.join(60)
+    running.join(WAIT_S)
     assert [json.loads(each)["status"] for each in lines] == [201, 401]
     assert served.send("GET", f"{PATH}/documents/after", root)[0] == 404
     # Whatever is committed now, the feed doesn't tell it.
@@ -287,10 +286,10 @@ def livez(connection: http.client.HTTPConnection) -> bytes:
 
 
 def test_a_client_that_trusts_nobody_gets_nothing(served: Served) -> None:
-    untrusting = http.client.HTTPSConnection("127.0.0.1", served.gateway.port, timeout=30)
+    untrusting = http.client.HTTPSConnection("127.0.0.1", served.gateway.port, timeout=WAIT_S)
     with pytest.raises(ssl.SSLCertVerificationError):
         untrusting.request("GET", "/livez")
-    plain = http.client.HTTPConnection("127.0.0.1", served.gateway.port, timeout=30)
+    plain = http.client.HTTPConnection("127.0.0.1", served.gateway.port, timeout=WAIT_S)
     with pytest.raises((http.client.HTTPException, OSError)):
         livez(plain)
 

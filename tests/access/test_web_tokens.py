@@ -22,6 +22,7 @@ from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.access.key_set import FRESH_S, PAUSE_S, USABLE_S, KeySet, fetch_from
 from gateway.access.web_tokens import Trust, WebTokens
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
+from tests.patience import WAIT_S
 
 KEYS = {name: Key(f"key-{name}", name) for name in ("RS256", "ES256", "EdDSA")}
 KEY = KEYS["ES256"]
@@ -295,7 +296,7 @@ class TestKeys:
             thread.start()
         issuer.answers.set()
         for thread in asking:
-            thread.join(30)
+            thread.join(WAIT_S)
         assert found == [KEY.id] * 20
         assert issuer.fetches == 1
 
@@ -311,4 +312,4 @@ class TestKeys:
         assert keys.key(KEY.id).key_id == KEY.id  # while the first one still fetches
         assert first.is_alive()
         issuer.answers.set()
-        first.join(30)
+        first.join(WAIT_S)

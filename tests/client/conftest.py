@@ -12,6 +12,7 @@ from pymongo import MongoClient
 from patching.client import Backoff, Catalog, Follower, Gateway
 from tests.client.fake_documents import FakeDocuments, retry
 from tests.client.fake_gateway import FakeGateway
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
@@ -66,7 +67,7 @@ def service(mongodb_uri: str) -> Iterator[RunningGateway]:
 
 @pytest.fixture
 def connected(service: RunningGateway) -> Iterator[Gateway]:
-    with Gateway(service.url) as opened:
+    with Gateway(service.url, timeout_s=WAIT_S) as opened:
         yield opened
 
 

@@ -10,6 +10,7 @@ import pytest
 from patching.client import Appended, AppendFailed, Conflict, FollowerStopped, Snapshot, append
 from tests.client.conftest import Follow
 from tests.client.fake_gateway import FakeGateway, Refused
+from tests.patience import WAIT_S
 
 Actions = list[dict[str, Any]]
 
@@ -21,7 +22,7 @@ def count_up(now: Snapshot) -> Actions:
 def test_it_commits_what_was_decided_on_the_copy(gateway: FakeGateway, follow: Follow) -> None:
     follower = follow()
     assert append(follower, count_up) == Appended(1, True, "id-1", 1)
-    follower.wait_for(1, 5)
+    follower.wait_for(1, WAIT_S)
     assert append(follower, count_up).revision == 2
     assert gateway.documents() == {"n": 2}
 

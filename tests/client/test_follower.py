@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from patching.client import (
 )
 from tests.client.conftest import QUICK, Follow
 from tests.client.fake_gateway import EPOCH, FakeGateway, Refused
+from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
 
@@ -38,7 +40,7 @@ def test_it_starts_from_the_export_and_applies_what_follows(
     gateway.put(a={"n": 2}, c="new")
     gateway.commit({"b": ABSENT})
     gateway.commit({})  # a touch
-    follower.wait_for(4, 5)
+    follower.wait_for(4, WAIT_S)
     snapshot = follower.current()
     assert (snapshot.revision, snapshot.time) == (4, at(4))
     assert snapshot.documents == gateway.documents(4)
@@ -52,7 +54,7 @@ def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(
     assert (follower.position, dict(follower.current().documents)) == (0, {})
     assert follower.current().time is None
     gateway.put(a=1)
-    follower.wait_for(1, 5)
+    follower.wait_for(1, WAIT_S)
     assert follower.current().documents == {"a": 1}
 
 
@@ -62,7 +64,7 @@ def test_settings_are_no_document(gateway: FakeGateway, follow: Follow) -> None:
     assert follower.current().settings == {"require_precondition": True}
     gateway.commit({None: {"require_precondition": False}})
     gateway.commit({None: ABSENT})
-    follower.wait_for(3, 5)
+    follower.wait_for(3, WAIT_S)
     assert dict(follower.current().documents) == {"a": 1}
     assert follower.at_revision(2).settings == {"require_precondition": False}
     assert follower.current().settings is None
@@ -75,7 +77,7 @@ def test_a_prefix_leaves_out_other_documents_of_the_same_commit(
     follower = follow(prefix="a", poll_s=1)
     gateway.commit({"aa": 2, "b": 2, "ab": 1})
     gateway.put(b=3)  # of which it learns by a bookmark
-    follower.wait_for(3, 5)
+    follower.wait_for(3, WAIT_S)
     assert follower.current().documents == gateway.documents(3, "a") == {"aa": 2, "ab": 1}
     assert follower.at_revision(2).documents == {"aa": 2, "ab": 1}
 
@@ -85,7 +87,7 @@ def test_lookups_by_revision_and_by_time(gateway: FakeGateway, follow: Follow) -
     follower = follow(now=lambda: at(100))
     for n in range(2, 6):
         gateway.put(a=n, **{f"k{n}": n})
-    follower.wait_for(5, 5)
+    follower.wait_for(5, WAIT_S)
     for n in range(1, 6):
         assert follower.at_revision(n).documents == gateway.documents(n)
         assert follower.at_time(at(n)).revision == n
@@ -125,7 +127,7 @@ def test_history_is_bounded_by_commits(gateway: FakeGateway, follow: Follow) -> 
     follower = follow(history=History(commits=2))
     for n in range(1, 7):
         gateway.commit({"a": n, "gone": n if n < 4 else ABSENT})
-    follower.wait_for(7, 5)
+    follower.wait_for(7, WAIT_S)
     assert [follower.at_revision(n).documents["a"] for n in (5, 6, 7)] == [4, 5, 6]
     assert "gone" not in follower.at_revision(5).documents
     with pytest.raises(RevisionTooOld):
@@ -141,7 +143,7 @@ def test_history_is_bounded_by_age(gateway: FakeGateway, follow: Follow) -> None
     follower = follow(history=History(seconds=2.5), now=lambda: clock[0])
     for n in (2, 3, 4, 5):
         gateway.put(a=n)
-    follower.wait_for(5, 5)
+    follower.wait_for(5, WAIT_S)
     # What was current 2.5 seconds ago was made 3 seconds ago.
     assert follower.at_time(at(2.5)).documents["a"] == 2
     with pytest.raises(RevisionTooOld):
@@ -155,12 +157,12 @@ def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: FakeGateway, follo
     for n in (2, 3, 4):
         gateway.put(a=n)
     gateway.commit({"b": ABSENT})
-    follower.wait_for(5, 5)
+    follower.wait_for(5, WAIT_S)
     assert dict(held.documents) == {"a": 1, "b": 1}
     gateway.hidden = {6}
     gateway.put(a=6)
     gateway.put(a=7)
-    follower.wait_for(7, 5)
+    follower.wait_for(7, WAIT_S)
     follower.stop()
     assert dict(held.documents) == {"a": 1, "b": 1}
     assert follower.current().documents == {"a": 7}
@@ -175,7 +177,7 @@ def test_it_goes_on_where_it_was_after_a_restart(
     eventually(lambda: follower.last_error is not None)
     gateway.put(a=2)
     gateway.start()
-    follower.wait_for(2, 5)
+    follower.wait_for(2, WAIT_S)
     eventually(lambda: follower.last_error is None)
     assert sum("export" in each for each in gateway.requests) == 1
 
@@ -192,7 +194,7 @@ def test_a_refusal_is_waited_out(gateway: FakeGateway, follow: Follow, status: i
     gateway.before = refuse
     follower = follow()
     gateway.put(a=2)
-    follower.wait_for(2, 5)
+    follower.wait_for(2, WAIT_S)
     assert sum("export" in each for each in gateway.requests) == 1
 
 
@@ -207,7 +209,7 @@ def test_it_loads_anew_where_history_was_compacted(
         gateway.put(a=n)
     gateway.compact(3)
     gateway.start()
-    follower.wait_for(4, 5)
+    follower.wait_for(4, WAIT_S)
     assert follower.current().documents == {"a": 4}
     with pytest.raises(RevisionTooOld):
         follower.at_revision(1)
@@ -220,7 +222,7 @@ def test_a_gap_in_the_feed_is_no_state(gateway: FakeGateway, follow: Follow) -> 
     with gateway.changed:
         gateway.put(a=2)
         gateway.put(b=2)
-    follower.wait_for(3, 5)
+    follower.wait_for(3, WAIT_S)
     assert follower.current().documents == {"a": 2, "b": 2}
 
 
@@ -238,7 +240,7 @@ def test_a_patch_that_does_not_fit_is_no_state(gateway: FakeGateway, follow: Fol
         )
         gateway.states.append({"a": 7, "b": 2})
         gateway.changed.notify_all()
-    follower.wait_for(2, 5)
+    follower.wait_for(2, WAIT_S)
     assert follower.current().documents == {"a": 7, "b": 2}
 
 
@@ -261,10 +263,10 @@ def test_commits_that_are_told_again_change_nothing(
     told: list[int] = []
     follower.subscribe(lambda commit: told.append(commit.revision))
     gateway.put(a=[1])
-    follower.wait_for(2, 5)
+    follower.wait_for(2, WAIT_S)
     follower._apply(follower._routes.changes(1, timeout_s=0))
     gateway.put(a=[1, 2])
-    follower.wait_for(3, 5)
+    follower.wait_for(3, WAIT_S)
     assert follower.current().documents == {"a": [1, 2]}
     assert eventually(lambda: len(told) == 2 and told) == [2, 3]
 
@@ -279,7 +281,7 @@ def test_waiting_ends_in_time_and_with_the_follower(gateway: FakeGateway, follow
     stopper = threading.Timer(0.05, follower.stop)
     stopper.start()
     with pytest.raises(FollowerStopped):
-        follower.wait_for(2, 30)
+        follower.wait_for(2, WAIT_S)
     stopper.join()
 
 
@@ -290,8 +292,10 @@ def test_stop_breaks_off_a_long_poll(
     follower = follow(poll_s=60)
     eventually(lambda: any("changes" in each for each in gateway.requests))
     thread = follower._thread
-    follower.stop(timeout_s=5)
+    begun = time.monotonic()
+    follower.stop(timeout_s=WAIT_S)
     assert not thread.is_alive()
+    assert time.monotonic() - begun < 60
     assert follower.current().documents == {"a": 1}
 
 

@@ -26,6 +26,7 @@ from patching.client import (
     Transport,
     append,
 )
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 Eventually = Callable[..., Any]
@@ -108,7 +109,7 @@ def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
         with writing(transport):
             pass
         head = routes_of(transport).read().revision
-        follower.wait_for(head, 20)
+        follower.wait_for(head, WAIT_S)
         assert head > started
         for revision in range(started, head + 1):
             export = routes_of(transport).export(revision=revision, prefix=prefix)
@@ -123,7 +124,7 @@ def test_i6_replaying_from_the_first_commit_gives_the_current_state(
         with writing(transport, commits=20):
             pass
         export = routes_of(transport).export()
-        follower.wait_for(export.revision, 20)
+        follower.wait_for(export.revision, WAIT_S)
         assert follower.current().documents == export.documents
         told: list[int] = []
         follower.subscribe(lambda commit: told.append(commit.revision), after=0)
@@ -140,7 +141,7 @@ def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
         told: list[int] = []
         follower.subscribe(lambda commit: told.append(commit.revision))
         put(transport, a=2)
-        follower.wait_for(2, 10)
+        follower.wait_for(2, WAIT_S)
         first.stop(signal.SIGTERM)
         bind = f"127.0.0.1:{first.port}"
     eventually(lambda: follower.last_error is not None)
@@ -148,7 +149,7 @@ def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
         with RunningGateway(mongodb_uri, database_name, bind=bind) as service:
             with Transport(service.url) as transport:
                 put(transport, a=revision)
-            follower.wait_for(revision, 20)
+            follower.wait_for(revision, WAIT_S)
             assert follower.current().documents == {"a": revision}
             end(service)
     eventually(lambda: told == [2, 3, 4])
@@ -165,7 +166,7 @@ def test_i4_lookups_by_time_agree_with_the_gateway(
     with follower_of(service) as follower:
         for n in (2, 3, 4, 5):
             put(transport, a=n)
-        follower.wait_for(5, 10)
+        follower.wait_for(5, WAIT_S)
         commits = routes_of(transport).commits(0).commits
         for commit in commits:
             snapshot = follower.at_time(commit.time)
@@ -194,9 +195,9 @@ def test_i8_a_listener_that_failed_resumes_where_it_was(
     with follower_of(service, history=History(commits=3)) as follower:
         failing = follower.subscribe(fail_at_5)
         with writing(transport, writers=2, commits=30):
-            eventually(lambda: failing.stopped, 20)
+            eventually(lambda: failing.stopped)
         head = routes_of(transport).read().revision
-        follower.wait_for(head, 20)
+        follower.wait_for(head, WAIT_S)
         resumed = follower.subscribe(fail_at_5, after=failing.position)
         eventually(lambda: resumed.position == head)
     assert (failing.position, resumed.error) == (4, None)
@@ -215,7 +216,7 @@ def test_i2_eight_who_append_at_once_lose_nothing(
 
         def append_five(_: int) -> list[int]:
             barrier.wait()
-            return [append(follower, count_up, timeout_s=60).revision for _ in range(5)]
+            return [append(follower, count_up, timeout_s=WAIT_S).revision for _ in range(5)]
 
         with ThreadPoolExecutor(8) as pool:
             revisions = [r for done in pool.map(append_five, range(8)) for r in done]
@@ -235,14 +236,14 @@ def test_a_deleted_catalog_is_empty_and_goes_on(
     put(transport, a=1)
     with follower_of(service) as before:
         transport.request("DELETE", routes_of(transport)._path)
-        before.wait_for(2, 10)
+        before.wait_for(2, WAIT_S)
         with follower_of(service) as after:
             assert after.position == 2
             for follower in (before, after):
                 assert len(follower.current().documents) == 0
             put(transport, b=1)
             for follower in (before, after):
-                follower.wait_for(3, 10)
+                follower.wait_for(3, WAIT_S)
                 assert follower.current().documents == {"b": 1}
 
 
@@ -252,10 +253,10 @@ def test_settings_are_followed(service: RunningGateway, transport: Transport) ->
     with follower_of(service) as follower:
         assert follower.current().settings == {"require_precondition": False}
         transport.request("PUT", path, json={"retention": {"commits": 100}})
-        follower.wait_for(2, 10)
+        follower.wait_for(2, WAIT_S)
         assert follower.current().settings == {"retention": {"commits": 100}}
         transport.request("DELETE", path)
-        follower.wait_for(3, 10)
+        follower.wait_for(3, WAIT_S)
         assert follower.current().settings is None
 
 
@@ -269,7 +270,7 @@ def test_i5_a_compaction_is_told_to_a_listener_that_missed_commits_by_it(
         follower.subscribe(lambda _: None, after=0, on_reload=snapshots.append)
         for n in (2, 3, 4, 5):
             put(transport, a=n)
-        follower.wait_for(5, 10)
+        follower.wait_for(5, WAIT_S)
         transport.request("POST", f"{path}/compactions", json={"revision": 4})
         late: list[Reload] = []
         subscription = follower.subscribe(lambda _: None, after=1, on_reload=late.append)

@@ -17,6 +17,7 @@ from patching.client import (
     Transport,
 )
 from patching.client.transport import segment
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 
@@ -95,5 +96,5 @@ def test_a_follower_has_the_gateways_connections(connected: Gateway, catalog: Ca
     catalog.put("k", 1)
     with connected.follower(catalog.name, poll_s=1) as follower:
         written = catalog.put("k", 2)
-        follower.wait_for(written.catalog_revision, 30)
+        follower.wait_for(written.catalog_revision, WAIT_S)
         assert dict(follower.current().documents) == {"k": 2}

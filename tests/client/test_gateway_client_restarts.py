@@ -13,6 +13,7 @@ from patching.client import (
     Gateway,
     Retry,
 )
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 
@@ -22,7 +23,7 @@ def test_writes_survive_the_death_of_a_worker(
     """None is lost, none is done twice, whatever the connection was doing."""
     with (
         RunningGateway(mongodb_uri, database_name, workers=1) as running,
-        Gateway(running.url, timeout_s=60, retry=Retry(sends_max=10**6)) as gateway,
+        Gateway(running.url, timeout_s=WAIT_S, retry=Retry(sends_max=10**6)) as gateway,
     ):
         catalog = gateway.catalog("c")
         catalog.put("k", [])
@@ -37,7 +38,7 @@ def test_writes_survive_the_death_of_a_worker(
 
         writer = threading.Thread(target=append)
         writer.start()
-        eventually(lambda: catalog.read().revision > 20 or done.is_set(), 60)
+        eventually(lambda: catalog.read().revision > 20 or done.is_set())
         for pid in running.worker_pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -31,6 +31,7 @@ from tests.client.fake_documents import (
     with_retry,
     writes,
 )
+from tests.patience import WAIT_S
 
 
 @pytest.mark.parametrize("mishap", [BUSY, AWAY, lose])
@@ -182,7 +183,7 @@ def test_the_gateway_is_told_the_deadline(fake: FakeDocuments) -> None:
 def test_an_answer_that_does_not_come_ends_at_the_deadline(fake: FakeDocuments) -> None:
     release = threading.Event()
     with Gateway(fake.url, timeout_s=0.2) as gateway:
-        fake.unsent.append(lambda: release.wait(30))
+        fake.unsent.append(lambda: release.wait(WAIT_S))
         with pytest.raises(Unreachable):
             gateway.catalog("c").get("k")
     release.set()

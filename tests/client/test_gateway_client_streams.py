@@ -21,6 +21,7 @@ from tests.client.fake_documents import (
     refuse,
 )
 from tests.client.fake_gateway import Refused
+from tests.patience import WAIT_S
 
 
 def test_an_export_that_breaks_off_says_so(fake: FakeDocuments, faked: Catalog) -> None:
@@ -87,6 +88,6 @@ def test_closing_a_feed_ends_the_loop_that_waits(
     reader.start()
     eventually(lambda: any(each.startswith("GET changes") for each in fake.requests))
     feed.close()
-    reader.join(10)
+    reader.join(WAIT_S)
     assert not reader.is_alive()
     assert seen == []

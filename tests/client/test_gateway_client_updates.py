@@ -12,6 +12,7 @@ from patching.client import (
     Catalog,
     NotFound,
 )
+from tests.patience import WAIT_S
 
 
 def test_updates_that_race_lose_nothing(catalog: Catalog) -> None:
@@ -27,7 +28,7 @@ def test_updates_that_race_lose_nothing(catalog: Catalog) -> None:
                 now["by"].append(name)
                 return now
 
-            catalog.update("k", change, tries_max=1000, timeout_s=60)
+            catalog.update("k", change, tries_max=1000, timeout_s=WAIT_S)
 
     threads = [threading.Thread(target=count, args=(name,)) for name in range(4)]
     for each in threads:

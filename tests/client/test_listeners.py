@@ -18,6 +18,7 @@ from patching.client import (
 )
 from tests.client.conftest import Follow
 from tests.client.fake_gateway import FakeGateway, Refused
+from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
 
@@ -80,7 +81,7 @@ def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(
     follower = follow(history=History(commits=2))
     for n in range(251, 260):
         gateway.put(a=n)
-    follower.wait_for(259, 5)
+    follower.wait_for(259, WAIT_S)
     told: list[int] = []
     subscription = follower.subscribe(told_to(told), after=0)
     gateway.put(a=260)
@@ -117,7 +118,7 @@ def test_a_slow_one_holds_nobody_up_and_is_stopped(
     told: list[int] = []
 
     def dawdle(commit: Commit) -> None:
-        release.wait(30)
+        release.wait(WAIT_S)
         told.append(commit.revision)
 
     slow = follower.subscribe(dawdle)
@@ -129,7 +130,7 @@ def test_a_slow_one_holds_nobody_up_and_is_stopped(
     eventually(lambda: slow.stopped)
     assert isinstance(slow.error, ListenerTooSlow)
     release.set()
-    assert slow.wait(5)
+    assert slow.wait(WAIT_S)
     assert (told, slow.position) == ([2], 2)
     follower.subscribe(told_to(told), after=slow.position)
     eventually(lambda: told == list(range(2, 8)))
@@ -188,7 +189,7 @@ def test_a_reload_that_misses_nothing_is_no_news(
     with gateway.changed:
         gateway.put(a=2)
         gateway.put(a=3)
-    follower.wait_for(3, 5)
+    follower.wait_for(3, WAIT_S)
     gateway.put(a=4)
     eventually(lambda: len(told) == 3)
     assert told == [2, 3, 4]
@@ -243,7 +244,7 @@ def test_stopping_waits_for_the_listener_and_tells_no_more(
     subscription = follower.subscribe(stop_itself)
     other = follower.subscribe(lambda _: None)
     gateway.put(a=2)
-    assert subscription.wait(5)
+    assert subscription.wait(WAIT_S)
     gateway.put(a=3)
     eventually(lambda: other.position == 3)
     follower.stop()

@@ -29,6 +29,7 @@ from patching.client import (
     Unreachable,
 )
 from patching.client.transport import segment
+from tests.patience import WAIT_S
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -52,7 +53,7 @@ class Server:
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 server.asked.append((self.command, self.path, dict(self.headers), body))
-                server.hold.wait(30)
+                server.hold.wait(WAIT_S)
                 status, headers, content = server.answer
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(content)), **headers}.items():
@@ -185,7 +186,7 @@ def test_closing_breaks_off_what_waits(
     thread.start()
     eventually(lambda: server.asked)
     transport.close()
-    thread.join(5)
+    thread.join(WAIT_S)
     assert len(ended) == 1
     with pytest.raises(Unreachable):
         transport.request("GET", "/x")

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.cli import main
 from gateway.commandline.lazy import COMMANDS
+from tests.patience import WAIT_S
 
 # The service's packages, which a client's installation lacks.
 OF_THE_SERVICE = (
@@ -49,7 +50,7 @@ def run_without(missing: tuple[str, ...], *arguments: str) -> tuple[int, list[st
     """Exit code, modules and output of a process in which these packages aren't installed."""
     code = _RUN.format(missing=set(missing), arguments=list(arguments))
     done = subprocess.run(
-        (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=60
+        (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=WAIT_S
     )
     assert done.stdout, done.stderr
     *output, last = done.stdout.splitlines()

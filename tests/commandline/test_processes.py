@@ -19,10 +19,10 @@ from click.shell_completion import BashComplete
 
 from gateway.cli import main
 from tests.commandline.conftest import Commands
+from tests.patience import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = (sys.executable, "-m", "gateway.cli")
-_TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
         run("put", "-q", catalog, "k", "1")
         assert json.loads(watch.stdout.readline())["revision"] == 1
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(_TIMEOUT_S) == 130
+        assert watch.wait(WAIT_S) == 130
         assert (watch.stdout.read(), watch.stderr.read()) == ("", "")
 
 
@@ -75,7 +75,7 @@ def test_a_watch_that_nobody_reads_ends_though_there_is_nothing_to_tell(
         assert watch.stdout is not None
         assert "following" in watch.stderr.readline()
         watch.stdout.close()
-        assert watch.wait(_TIMEOUT_S) == 0
+        assert watch.wait(WAIT_S) == 0
         assert watch.stderr.read() == ""
 
 
@@ -90,7 +90,7 @@ def test_what_is_piped_into_head_ends_without_a_word(
             assert listing.stderr is not None
             assert listing.stdout.read(10)
             listing.stdout.close()
-            assert listing.wait(_TIMEOUT_S) == 0
+            assert listing.wait(WAIT_S) == 0
             assert listing.stderr.read() == ""
 
 
@@ -100,7 +100,7 @@ def test_output_is_pretty_on_a_terminal_alone(
     run("put", "-q", catalog, "k", '{"a": 1}')
     ours, theirs = pty.openpty()
     with started(environment, "get", catalog, "k", stdout=theirs) as shown:
-        assert shown.wait(_TIMEOUT_S) == 0
+        assert shown.wait(WAIT_S) == 0
     os.close(theirs)
     assert os.read(ours, 1000).replace(b"\r", b"") == b'{\n  "a": 1\n}\n'
     os.close(ours)
@@ -116,7 +116,7 @@ def test_an_import_shows_its_progress_on_a_terminal_alone(
     file.write_text('{"metadata": {"a": 1, "b": 2}}')
     ours, theirs = pty.openpty()
     with started(environment, "import", catalog, str(file), stderr=theirs) as shown:
-        assert shown.wait(_TIMEOUT_S) == 0
+        assert shown.wait(WAIT_S) == 0
     os.close(theirs)
     assert b"2/2" in os.read(ours, 10_000)
     os.close(ours)

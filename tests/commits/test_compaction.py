@@ -38,6 +38,7 @@ from tests.commits.history_checks import (
     settler_of,
     state_at,
 )
+from tests.patience import WAIT_MS
 
 KEYS = ("a", "b", "c", "d")
 
@@ -61,7 +62,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield MemoryStore()
         return
     database = request.getfixturevalue("database_name")
-    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=10_000)
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
     yield real
     real.close()
 

@@ -19,6 +19,7 @@ from tests.commits.conftest import patch, put
 from tests.commits.history_checks import compaction_of, findings, settler_of, state_at
 from tests.commits.test_compaction import SetClock, nothing, store
 from tests.commits.test_loop import WatchedStore, once
+from tests.patience import WAIT_S
 
 __all__ = ["store"]
 
@@ -165,7 +166,7 @@ def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, slee
 
     def die() -> None:
         reached.set()
-        held.wait(60)
+        held.wait(WAIT_S)
         raise Unreachable("it is dead")
 
     dying.before["write_documents"] = die
@@ -173,7 +174,7 @@ def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, slee
     edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
     writer = threading.Thread(target=lambda: dead.commit(dead.request("c", edits)))
     writer.start()
-    assert reached.wait(10)
+    assert reached.wait(WAIT_S)
     clock = SetClock()
     watched = WatchedStore(store)
     sleeper = Sleeper(store, clock, meanwhile, sleep_s)
@@ -181,7 +182,7 @@ def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, slee
     settler_of(cast(Store, watched), clock).settle("c")
     sleeper.check()
     held.set()
-    writer.join(60)
+    writer.join(WAIT_S)
     sleeper.check()
 
 

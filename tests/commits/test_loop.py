@@ -18,6 +18,7 @@ from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.commits.conftest import patch, put, replace
+from tests.patience import WAIT_MS, WAIT_S
 
 
 class WatchedStore:
@@ -48,7 +49,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[WatchedStore]:
         yield WatchedStore(MemoryStore())
         return
     database = request.getfixturevalue("database_name")
-    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=10_000)
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
     yield WatchedStore(real)
     real.close()
 
@@ -69,11 +70,11 @@ def break_off() -> None:
 
 def stop_at(reached: threading.Event, hold: threading.Event) -> None:
     reached.set()
-    hold.wait(20)
+    hold.wait(WAIT_S)
 
 
 def wait_for(barrier: threading.Barrier) -> None:
-    barrier.wait(10)
+    barrier.wait(WAIT_S)
 
 
 def overtake(theirs: Gateway) -> None:
@@ -91,7 +92,7 @@ def together(calls: Sequence[Callable[[], object]]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     return results
 
 
@@ -105,7 +106,7 @@ def test_what_arrives_during_a_batch_forms_the_next_one(store: WatchedStore) -> 
     store.before["move_heads"] = once(lambda: wait_for(arrived))
 
     def client(number: int) -> object:
-        arrived.wait(10)
+        arrived.wait(WAIT_S)
         return ours.write("c", "k", patch({"op": "add", "path": f"/{number}", "value": 0})).attempts
 
     store.calls.clear()
@@ -179,7 +180,7 @@ def test_a_batch_whose_writer_died_is_written_out_by_the_next(
     store.before[call] = once(lambda: stop_at(reached, hold))
     writer = threading.Thread(target=dying.write, args=("c", "k", replace("/n", 8)))
     writer.start()
-    assert reached.wait(10)
+    assert reached.wait(WAIT_S)
     reading = heir.read("c", "k")
     assert reading.document is not None
     assert (reading.document.content, reading.catalog_revision) == ({"n": 8}, 2)
@@ -187,7 +188,7 @@ def test_a_batch_whose_writer_died_is_written_out_by_the_next(
     assert isinstance(written.outcome, Applied)
     assert written.outcome.commit.revision == 3
     hold.set()  # the dead one was only paused: its late write-out changes nothing
-    writer.join(10)
+    writer.join(WAIT_S)
     final = heir.read("c", "k").document
     assert final is not None
     assert final.content == {"n": 8, "m": 9}
@@ -262,12 +263,12 @@ def test_the_clients_deadline_bounds_the_loop(store: WatchedStore) -> None:
     store.before["move_heads"] = once(lambda: stop_at(reached, hold))
     first = threading.Thread(target=ours.write, args=("c", "k", put(1)))
     first.start()
-    assert reached.wait(10)
+    assert reached.wait(WAIT_S)
     outcome = ours.write("c", "k", put(2), wait_s=0.05).outcome
     assert isinstance(outcome, Refused)
     assert isinstance(outcome.error, DeadlineExceeded)
     hold.set()
-    first.join(10)
+    first.join(WAIT_S)
     assert ours.commits("c", after=0, limit=9, key=None).head_revision == 1
 
 
@@ -278,11 +279,11 @@ def test_a_full_queue_refuses_before_anything_is_tried(store: WatchedStore) -> N
     store.before["move_heads"] = once(lambda: stop_at(reached, hold))
     first = threading.Thread(target=ours.write, args=("c", "k", put(1)))
     first.start()
-    assert reached.wait(10)
+    assert reached.wait(WAIT_S)
     with pytest.raises(QueueFull):
         ours.write("c", "k", put(2))
     hold.set()
-    first.join(10)
+    first.join(WAIT_S)
     assert isinstance(ours.write("c", "k", put(3)).outcome, Applied)
 
 
@@ -330,7 +331,7 @@ def test_racing_creators_make_one_document(store: WatchedStore) -> None:
     barrier = threading.Barrier(16)
 
     def create(number: int) -> object:
-        barrier.wait(10)
+        barrier.wait(WAIT_S)
         return gateways[number % 4].write("c", "k", put(number), conditions=create_only).outcome
 
     outcomes = together([lambda n=n: create(n) for n in range(16)])  # type: ignore[misc]
@@ -350,7 +351,7 @@ def test_one_idempotency_key_racing_through_several_workers_applies_once(
     grow = patch({"op": "add", "path": "/log/-", "value": 1})
 
     def send(number: int) -> object:
-        barrier.wait(10)
+        barrier.wait(WAIT_S)
         return gateways[number % 4].write("c", "k", grow, idempotency=name).outcome
 
     outcomes = together([lambda n=n: send(n) for n in range(16)])  # type: ignore[misc]

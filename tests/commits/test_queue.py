@@ -10,6 +10,7 @@ from gateway.commits.errors import QueueFull
 from gateway.commits.queue import Pending, Queue, QueueBounds
 from gateway.commits.runtime import ThreadRuntime
 from tests.commits.conftest import Ask, put
+from tests.patience import WAIT_S
 
 BOUNDS = QueueBounds(
     requests_max=10, bytes_max=1_000_000, batch_requests_max=10, batch_bytes_max=1_000_000
@@ -53,7 +54,7 @@ def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once(ask: Ask) 
         taken: list[object] = []
         leader = threading.Thread(target=lambda: taken.append(queue.take()), daemon=True)  # noqa: B023
         leader.start()
-        leader.join(5)
+        leader.join(WAIT_S)
         assert taken == [{"c": [pending]}]
         queue.end_batch("c")
 

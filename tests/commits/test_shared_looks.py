@@ -11,6 +11,7 @@ import pytest
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.shared_looks import SharedLooks
 from gateway.store.contract import Unreachable
+from tests.patience import WAIT_S
 
 
 class Shelf:
@@ -28,7 +29,7 @@ class Shelf:
         value = self.value  # as it is when the call begins
         if len(self.calls) == 1:
             self.begun.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(WAIT_S)
         if not self.reachable:
             raise Unreachable("x")
         return {name: value for name in names if name != "missing"}
@@ -47,14 +48,14 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
         return thread
 
     threads = [ask("first")]
-    assert shelf.begun.wait(30)
+    assert shelf.begun.wait(WAIT_S)
     shelf.value = 1
     threads += [ask("a", "missing"), ask("b", "a"), ask("c")]
     waiting = {"a", "missing", "b", "c"}
     eventually(lambda: looks._gathering is not None and looks._gathering.names == waiting)
     shelf.go_on.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert shelf.calls == [{"first"}, waiting]
     assert found == {"first": {"first": 0}, "a": {"a": 1}, "b": {"b": 1, "a": 1}, "c": {"c": 1}}
 

@@ -18,6 +18,7 @@ from gateway.store.mongodb.store import MongoStore
 from tests.commits.conftest import put
 from tests.commits.history_checks import compaction_of, findings
 from tests.commits.test_compaction import gateway_on, nothing, write_history
+from tests.patience import WAIT_MS
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def test_writes_meanwhile_are_no_findings(store: MemoryStore) -> None:
 class TestTheCommand:
     @pytest.fixture
     def real(self, mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-        opened = connect(mongodb_uri, database_name, timeout_ms=10_000)
+        opened = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
         yield opened
         opened.close()
 

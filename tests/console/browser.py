@@ -23,6 +23,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.patience import WAIT_S
+
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -35,7 +37,6 @@ _FLAGS = (
     "--disable-sync",
     "--force-device-scale-factor=1",
 )
-_WAIT_S = 30
 # The page may draw itself anew between finding something in it and using it.
 _MOVED = (
     StaleElementReferenceException,
@@ -58,7 +59,7 @@ def start_browser(executables: dict[str, str], profile: Path) -> Iterator[Browse
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(executables["chromedriver"]))
     try:
-        driver.set_script_timeout(60)
+        driver.set_script_timeout(WAIT_S)
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _NETWORK})
         yield Browser(driver)
     finally:
@@ -165,7 +166,7 @@ class Browser:
             self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
         )
 
-    def wait(self, condition: Any, timeout_s: float = _WAIT_S) -> Any:
+    def wait(self, condition: Any, timeout_s: float = WAIT_S) -> Any:
         waiting = WebDriverWait(self.driver, timeout_s, 0.05, ignored_exceptions=_MOVED)
         try:
             return waiting.until(lambda _: condition())

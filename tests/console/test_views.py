@@ -16,6 +16,7 @@ from gateway.access.tokens import Tokens
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
 from tests.console.writer import Writer
+from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 
 Screenshot = Callable[[Browser, str], None]
@@ -358,7 +359,7 @@ def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, Callable[..., st
     database = f"test_{uuid.uuid4().hex}"
 
     def issue(name: str, grant: str) -> str:
-        store = connect(mongodb_uri, database, timeout_ms=10_000)
+        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
         try:
             return Tokens(store.tokens()).issue(name, (parse_grant(grant),), None).text
         finally:

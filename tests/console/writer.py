@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import urllib3
 
+from tests.patience import RUN_S, WAIT_S
+
 PATCH = "application/json-patch+json"
 
 
@@ -17,7 +19,7 @@ class Writer:
     def __init__(self, url: str, catalog: str, token: str | None = None) -> None:
         self.url, self.catalog = url, catalog
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._pool = urllib3.PoolManager(retries=False, timeout=30)
+        self._pool = urllib3.PoolManager(retries=False, timeout=WAIT_S)
 
     def put(self, key: str, value: Any, message: str = "") -> str:
         """The document's new token."""
@@ -43,7 +45,7 @@ class Writer:
         ]
         headers = {"Content-Type": "application/x-ndjson", **self._headers}
         answer = self._pool.request(
-            "POST", f"{self.url}/v1/bulk", body="\n".join(lines), headers=headers, timeout=100
+            "POST", f"{self.url}/v1/bulk", body="\n".join(lines), headers=headers, timeout=RUN_S
         )
         assert answer.status == 200, answer.data[:1000]
         answers = [json.loads(line) for line in answer.data.splitlines()]

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import ROOT, Block, Page
+from tests.patience import RUN_S
 
 WRITTEN_URL = "http://127.0.0.1:8080"
-_TIMEOUT_S = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def run(page: Page, url: str, directory: Path) -> list[str]:
     }
     done = subprocess.run(
         ("bash", "-c", script), cwd=directory, env=environment,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         at = re.findall(r"^block (\d+)$", done.stderr, re.MULTILINE)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from tests.patience import WAIT_S
+
 CATALOG = "urn:li:dataset:(hive,orders,PROD)"
 KEY = "jobs/nightly"
 DOCUMENT = f"/v1/catalogs/{quote(CATALOG, safe='')}/documents/{quote(KEY, safe='')}"
@@ -18,7 +20,6 @@ COMMITS = f"/v1/catalogs/{quote(CATALOG, safe='')}/commits"
 
 # Answers that say: the same request may be sent again. 504 says so because it carries a key.
 _TRY_AGAIN = {429, 503, 504}
-_READING_S = 20.0
 
 
 @dataclass
@@ -39,7 +40,13 @@ class Tally:
 
 
 def send(
-    port: int, method: str, path: str, body: Any = None, *, timeout_s: float = 30, **headers: str
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    timeout_s: float = WAIT_S,
+    **headers: str,
 ) -> tuple[int, Any]:
     """One request on a connection of its own; raises OSError or HTTPException when it breaks."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
@@ -61,7 +68,7 @@ def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) 
         {"op": "add", "path": "/log/-", "value": entry},
         {"op": "add", "path": f"/last/{client}", "value": entry},
     ]
-    give_up = time.monotonic() + 90
+    give_up = time.monotonic() + WAIT_S
     while time.monotonic() < give_up:
         try:
             status, answer = send(
@@ -83,11 +90,11 @@ def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) 
             tally.unexpected.append(f"{entry}: {status} {answer}")
             return
         tally.broken += 1
-    tally.unexpected.append(f"{entry}: no answer in 90 s")
+    tally.unexpected.append(f"{entry}: no answer in {WAIT_S:g} s")
 
 
 def run_clients(
-    port: int, tally: Tally, *, clients: int, turns: range, timeout_s: float = 30
+    port: int, tally: Tally, *, clients: int, turns: range, timeout_s: float = WAIT_S
 ) -> None:
     """``clients`` threads with an append for each of ``turns``, until all are acknowledged."""
 
@@ -130,7 +137,7 @@ def check(port: int, tally: Tally, *, clients: int, patches: int) -> None:
 
 def _page(port: int, after: int) -> Any:
     """Read again where it is 503: a database that came back may close a last connection."""
-    until = time.monotonic() + _READING_S
+    until = time.monotonic() + WAIT_S
     while True:
         status, page = send(port, "GET", f"{COMMITS}?after={after}&limit=500")
         if status != 503 or time.monotonic() > until:

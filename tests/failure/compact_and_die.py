@@ -13,6 +13,7 @@ import sys
 
 from gateway.store.mongodb import connect
 from tests.commits.history_checks import compaction_of
+from tests.patience import WAIT_MS
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
         if count == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store = connect(uri, database, timeout_ms=10_000)
+    store = connect(uri, database, timeout_ms=WAIT_MS)
     compaction_of(store, step=step).compact(catalog, int(revision), lambda: None)
 
 

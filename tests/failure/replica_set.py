@@ -22,6 +22,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from gateway.store.embedded_binary import find_mongod
 from gateway.store.embedded_process import last_log_lines, start_bound_process
+from tests.patience import WAIT_S
 
 NAME: Final = "failover"
 _OPTIONS: Final = (
@@ -40,7 +41,6 @@ _SETTINGS: Final = {
     "heartbeatIntervalMillis": 500,
     "chainingAllowed": False,
 }
-_START_S: Final = 60.0
 _POLL_S: Final = 0.02
 _T = TypeVar("_T")
 
@@ -125,7 +125,7 @@ class Member:
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
-            probe.settimeout(1)
+            probe.settimeout(WAIT_S)
             return self.running and probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
@@ -151,12 +151,12 @@ class ReplicaSet:
         elected = [(h["electionId"], m) for h, m in claims if h.get("isWritablePrimary")]
         return max(elected, key=lambda each: each[0])[1] if elected else None
 
-    def await_primary(self, *, other_than: Member | None = None, timeout_s: float = 30) -> Member:
+    def await_primary(self, *, other_than: Member | None = None) -> Member:
         def found() -> Member | None:
             primary = self.primary()
             return primary if primary is not other_than else None
 
-        return _until(found, self._state, timeout_s)
+        return _until(found, self._state)
 
     def await_healthy(self) -> Member:
         """Start what doesn't run; the primary, once both others follow it."""
@@ -251,7 +251,7 @@ class ReplicaSet:
 
 
 def _until(
-    condition: Callable[[], _T | None], state: Callable[[], str], timeout_s: float = _START_S
+    condition: Callable[[], _T | None], state: Callable[[], str], timeout_s: float = WAIT_S
 ) -> _T:
     """The first true result; AssertionError with the state where there is none in time."""
     deadline = time.monotonic() + timeout_s

@@ -17,6 +17,7 @@ from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
 from tests.commits.history_checks import check_history, compaction_of
 from tests.commits.test_compaction import KEYS, write_history
+from tests.patience import WAIT_MS
 
 pytestmark = pytest.mark.mongod
 
@@ -26,7 +27,7 @@ STEPS_MAX = 60
 
 @pytest.fixture
 def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-    real = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    real = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     yield real
     real.close()
 
@@ -48,7 +49,6 @@ def compact_elsewhere(
     return ended.returncode, ended.stdout.split()
 
 
-@pytest.mark.timeout(300)
 def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
     store: MongoStore, mongodb_uri: str, database_name: str
 ) -> None:

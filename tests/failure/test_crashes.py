@@ -19,6 +19,7 @@ import pytest
 
 from gateway.store.embedded import EmbeddedMongod
 from tests.failure.clients import Tally, check, create, run_clients
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 pytestmark = pytest.mark.mongod
@@ -67,7 +68,11 @@ def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> N
     """Two workers, 32 clients, one document: SIGKILL after SIGKILL, and mongod too."""
     patches = 30
     luck = random.Random(7)
-    with EmbeddedMongod(tmp_path) as mongod, RunningGateway(mongod.uri, "failure") as service:
+    limits = {"deadline_ms": 10_000, "store_timeout_ms": 5_000}
+    with (
+        EmbeddedMongod(tmp_path, start_timeout_s=WAIT_S) as mongod,
+        RunningGateway(mongod.uri, "failure", **limits) as service,
+    ):
         create(service.port)
         killed: list[int] = []
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.failure.clients import COMMITS, DOCUMENT, send
+from tests.patience import WAIT_S
 
 COUNTER: Final = DOCUMENT.rsplit("/", 1)[0] + "/counter"
 OUTCOMES: Final = COMMITS.replace("/commits", "/outcomes")
 _REFUSED: Final = {412, 429, 503}
-_GIVE_UP_S: Final = 60.0
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Writer:
 
     def _settle(self, name: str, method: str, path: str, body: Any, **headers: str) -> bool:
         """Whether it was applied. What is unknown is asked for, and sent again if not there."""
-        give_up = time.monotonic() + _GIVE_UP_S
+        give_up = time.monotonic() + WAIT_S
         in_doubt = False
         status, answer = 0, "no answer"
         while time.monotonic() < give_up:

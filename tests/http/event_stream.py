@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from tests.patience import WAIT_S
+
 _HEADERS = {"Accept": "text/event-stream"}
 
 
@@ -22,7 +24,7 @@ class Event(NamedTuple):
 class EventStream:
     """Entered, it is connected; iterated, it gives the events until the stream ends."""
 
-    def __init__(self, port: int, path: str, *, timeout_s: float = 30, **headers: str) -> None:
+    def __init__(self, port: int, path: str, *, timeout_s: float = WAIT_S, **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
         self._connection.request("GET", path, headers=_HEADERS | named)
@@ -102,7 +104,7 @@ class Follower:
         headers = dict(self._headers)
         if self._position is not None:
             headers["Last_Event_ID"] = str(self._position)
-        with EventStream(self._port(), self._path, timeout_s=5, **headers) as stream:
+        with EventStream(self._port(), self._path, **headers) as stream:
             self._stream = stream
             if stream.response.status != 200:
                 if stream.response.status != 503:

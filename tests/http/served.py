@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tests.patience import WAIT_S
+
 
 class Answered(NamedTuple):
     status: int
@@ -34,7 +36,7 @@ class Server:
         headers: Iterable[tuple[str, str]] = (),
     ) -> Answered:
         """``path`` goes out as it is; a ``body`` that is no bytes goes out chunked."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
             chunked = body is not None and not isinstance(body, bytes)
@@ -70,4 +72,4 @@ def serving(mongodb_uri: str, database: str, *flags: str) -> Iterator[Server]:
         yield Server(int(found[1]))
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(WAIT_S)

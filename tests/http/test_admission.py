@@ -22,6 +22,7 @@ from gateway.http.admission import AdmissionBounds
 from gateway.store.embedded import EmbeddedMongod
 from tests.http.conftest import Catalog, problem
 from tests.http.served import Answered, Server
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 Eventually = Callable[..., Any]
@@ -50,7 +51,7 @@ def held_up(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, *names: str) -> I
         method = getattr(gateway, name)
 
         def wait(*arguments: Any, _method: Any = method, **named: Any) -> Any:
-            assert go_on.wait(60)
+            assert go_on.wait(WAIT_S)
             return _method(*arguments, **named)
 
         monkeypatch.setattr(gateway, name, wait)
@@ -140,7 +141,7 @@ def test_bulk_requests_are_bounded_for_as_long_as_they_last(memory_gateway: Gate
 @pytest.fixture(scope="module")
 def own_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """One that can be stopped without stopping other tests."""
-    with EmbeddedMongod(tmp_path_factory.mktemp("stopped")) as running:
+    with EmbeddedMongod(tmp_path_factory.mktemp("stopped"), start_timeout_s=WAIT_S) as running:
         yield running
 
 
@@ -166,8 +167,6 @@ def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
         workers=1,
         worker_class=worker_class,
         writes_in_flight_max=room,
-        deadline_ms=60_000,
-        store_timeout_ms=60_000,
     ) as gateway:
         server = Server(gateway.port)
         assert server.send("PUT", "/v1/catalogs/c/documents/first", b"0", JSON).status == 201
@@ -181,7 +180,7 @@ def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
         with stopped(own_mongod):
             for thread in threads:
                 thread.start()
-            eventually(lambda: len(answers) == clients - room, 60)
+            eventually(lambda: len(answers) == clients - room)
             for answer in dict(answers).values():
                 content = answer.json()
                 assert (answer.status, content["code"]) == (429, "overloaded")
@@ -190,7 +189,7 @@ def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
             for _ in range(5):
                 assert server.send("GET", "/livez").status == 200
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_S)
         accepted = {number for number, answer in answers.items() if answer.status == 201}
         assert len(accepted) == room
         for number in range(clients):
@@ -200,7 +199,7 @@ def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
 
 class Connection:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
 
     def begin(self, method: str, path: str, body_bytes: int, more: str = "") -> None:
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}"

@@ -22,6 +22,7 @@ from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
 from gateway.http.spool import Spool
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import JSON_PATCH, Catalog, problem
+from tests.patience import WAIT_S
 
 NDJSON = "application/x-ndjson"
 
@@ -395,7 +396,7 @@ def test_lines_wait_while_the_queue_is_full() -> None:
     waiting.start()
     assert not done.wait(0.05)
     assert len(queue.take()) == 2
-    waiting.join(5)
+    waiting.join(WAIT_S)
     assert done.is_set()
     assert len(queue.take()) == 2
     assert queue.take() == []
@@ -416,7 +417,7 @@ def test_nobody_waits_for_what_nobody_takes() -> None:
     queue.close()
     spool.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(WAIT_S)
     assert results == [False, False]
     assert (queue.take(), spool.read(1)) == ([], b"")
 
@@ -438,5 +439,5 @@ def test_a_spool_that_is_full_waits_for_its_reader() -> None:
     threading.Thread(target=lambda: (spool.write(b"y"), spool.end(), done.set())).start()
     assert not done.wait(0.05)
     assert spool.read(4) == b"xxxx"
-    assert done.wait(5)
+    assert done.wait(WAIT_S)
     assert spool.read(100) + spool.read(100) == b"x" * 6 + b"y"

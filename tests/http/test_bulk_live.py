@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 _HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
@@ -26,7 +27,7 @@ class Client:
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(60)
+        self.socket.settimeout(WAIT_S)
         self.socket.connect(("127.0.0.1", port))
         self.response = HTTPResponse(self.socket, method="POST")
         self._begun = False
@@ -113,16 +114,16 @@ def test_a_client_that_sends_slowly_may_read_nothing_for_long(
     serve: Serve, worker_class: str
 ) -> None:
     """Longer than its body may stall: that isn't said of the answers."""
-    gateway = serve(worker_class=worker_class, body_timeout_s=1)
+    gateway = serve(worker_class=worker_class, body_timeout_s=3)
     long_answer = json.dumps({"op": "delete", "x" * 1000: 1}).encode() + b"\n"
     with connected(gateway, receive_bytes=4096) as client:
         client.begin()
         for _ in range(80):
             client.chunk(long_answer * 100)
             time.sleep(0.02)  # so that the gateway waits for lines, not for what it does with them
-        for _ in range(15):
+        for _ in range(17):
             client.chunk(b"\n")
-            time.sleep(0.1)
+            time.sleep(0.2)
         client.end()
         assert [answer["status"] for answer in client.answers()] == [400] * 8000
 

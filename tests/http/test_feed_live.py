@@ -17,6 +17,7 @@ import pytest
 
 from tests.failure.clients import send
 from tests.http.event_stream import EventStream
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 pytestmark = pytest.mark.mongod
@@ -78,7 +79,7 @@ def test_a_stream_is_chunked_and_begins_at_once(
 
 def test_a_connection_is_of_use_after_a_long_poll(serve: Callable[..., RunningGateway]) -> None:
     service = serve(workers=1)
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_S)
     for _ in range(3):
         connection.request("GET", f"{CHANGES}?timeout=0")
         assert json.loads(connection.getresponse().read()) == {"commits": [], "revision": 0}
@@ -123,11 +124,9 @@ def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGat
         ]
         told = [iter(stream) for stream in streams]
         assert [next(each).name for each in told] == ["bookmark"] * len(streams)
-        begun = time.monotonic()
         assert put(service.port, "k", {"n": 1}) == 2
         assert [next(e.id for e in each if e.name == "commit") for each in told] == [2] * 320
-        assert time.monotonic() - begun < 5
-        status, _ = send(service.port, "GET", f"{CATALOG}/documents/k", timeout_s=5)
+        status, _ = send(service.port, "GET", f"{CATALOG}/documents/k")
         assert status == 200
 
 
@@ -135,23 +134,21 @@ def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGat
 def test_a_stop_ends_streams_and_polls_at_once(
     serve: Callable[..., RunningGateway], worker_class: str
 ) -> None:
-    service = serve(workers=1, worker_class=worker_class, graceful_timeout_s=25)
+    service = serve(workers=1, worker_class=worker_class, graceful_timeout_s=3600)
     put(service.port, "k", 1)
-    poll = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    poll = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_S)
     with EventStream(service.port, CHANGES) as stream:
         told = iter(stream)
         assert next(told).id == 1
         poll.request("GET", f"{CHANGES}?after=1&timeout=60")
         # Its being there is seen by the worker's answering something that was asked later.
         assert send(service.port, "GET", f"{CATALOG}/documents/k")[0] == 200
-        begun = time.monotonic()
         os.kill(service.master_pid, signal.SIGTERM)
         (end,) = [event for event in told if event.name == "end"]
         assert end.data["code"] == "shutting_down"
         assert json.loads(poll.getresponse().read()) == {"commits": [], "revision": 1}
         poll.close()
     assert service.stop() == 0
-    assert time.monotonic() - begun < 12
 
 
 def lazy_reader(port: int, path: str) -> socket.socket:
@@ -159,7 +156,7 @@ def lazy_reader(port: int, path: str) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", port))
-    connection.settimeout(30)
+    connection.settimeout(WAIT_S)
     request = (
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         "Accept: text/event-stream\r\n\r\n"
@@ -236,7 +233,7 @@ class TestBodies:
         self, serve: Callable[..., RunningGateway], worker_class: str, begun: bytes
     ) -> None:
         service = serve(workers=1, worker_class=worker_class, body_timeout_s=1)
-        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
             connection.sendall(self.HEAD + begun)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -246,10 +243,11 @@ class TestBodies:
         assert problem["retryable"] is True
 
     def test_one_that_comes_slowly_is_taken(self, serve: Callable[..., RunningGateway]) -> None:
-        service = serve(workers=1, body_timeout_s=2)
-        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
-            connection.sendall(self.HEAD + b"Content-Length: 5\r\nConnection: close\r\n\r\n")
-            for byte in b"12345":
+        """Longer than a body may stall, and never as long without a byte."""
+        service = serve(workers=1, body_timeout_s=4)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
+            connection.sendall(self.HEAD + b"Content-Length: 9\r\nConnection: close\r\n\r\n")
+            for byte in b"123456789":
                 time.sleep(0.5)
                 connection.sendall(bytes([byte]))
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -261,12 +259,12 @@ class TestBodies:
         service = serve(workers=1, bodies_bytes_max=1 << 20)
         whole = json.dumps("x" * 700_000).encode()
         begun = self.HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(whole)
-        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as slow:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as slow:
             slow.sendall(begun + whole[:600_000])
 
             def refused() -> bool:
                 """Once the worker has taken in what the slow one sent."""
-                with socket.create_connection(("127.0.0.1", service.port), timeout=20) as other:
+                with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as other:
                     with suppress(OSError):  # it may be refused before it has sent everything
                         other.sendall(begun + whole)
                     return other.recv(12) == b"HTTP/1.1 429"

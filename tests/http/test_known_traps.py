@@ -14,6 +14,7 @@ import pytest
 from tests.http.served import Server, serving
 from tests.http.test_bodies import MALFORMED, STORABLE, UNSTORABLE, nested
 from tests.http.test_names import KEYS
+from tests.patience import WAIT_S
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -207,7 +208,7 @@ def test_what_is_no_name_is_400(server: Server, target: str) -> None:
     "target", ["/v1/catalogs/c/documents/../k", "//v1//catalogs", "http://[/", "/%", "*", "/\xe9"]
 )
 def test_odd_targets_are_no_500(server: Server, target: str) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as connection:
         connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1"))
         status = int(connection.recv(1000).split()[1])
     assert 400 <= status < 500
@@ -364,7 +365,7 @@ def test_the_connection_goes_on_after_every_kind_of_answer(document: Document) -
     """An answer whose length is told wrongly would spoil the next one."""
     import http.client
 
-    connection = http.client.HTTPConnection("127.0.0.1", document.server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", document.server.port, timeout=WAIT_S)
     for method, headers, status in (
         ("HEAD", {}, 200),
         ("GET", {"If-None-Match": "*"}, 304),

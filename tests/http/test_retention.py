@@ -12,6 +12,7 @@ from werkzeug.test import TestResponse
 
 from tests.http.conftest import Catalog, problem
 from tests.http.served import serving
+from tests.patience import WAIT_S
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_a_served_catalog_is_compacted_in_the_background(
         def floor() -> int:
             return int(server.send("GET", "/v1/catalogs/c").json()["floor"])
 
-        eventually(lambda: floor() == 7, timeout_s=30)
+        eventually(lambda: floor() == 7)
         assert server.send("GET", "/v1/catalogs/c/documents/k?revision=7").json() == {"n": 6}
         assert server.send("GET", "/v1/catalogs/c/documents/k?revision=6").status == 410
 
@@ -201,7 +202,7 @@ def test_of_a_pin_and_a_compaction_side_by_side_one_is_refused(
             def send(
                 what: str, body: bytes, catalog: str = catalog, barrier: threading.Barrier = barrier
             ) -> None:
-                barrier.wait(10)
+                barrier.wait(WAIT_S)
                 answer = server.send("POST", f"{catalog}/{what}", body, json_body)
                 statuses[what] = answer.status  # noqa: B023
 
@@ -212,5 +213,5 @@ def test_of_a_pin_and_a_compaction_side_by_side_one_is_refused(
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(30)
+                thread.join(WAIT_S)
             assert (statuses["pins"], statuses["compactions"]) in {(201, 409), (410, 200)}

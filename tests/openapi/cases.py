@@ -17,6 +17,7 @@ from schemathesis import Case
 from gateway.http.authors import is_author
 from tests.openapi.bodies import fit
 from tests.openapi.choices import DOCUMENTS, chance, one_of
+from tests.patience import WAIT_S
 
 CATALOG = "conformance"
 # What would spoil the catalog for the others is done to one of its own.
@@ -71,7 +72,7 @@ def prepare(url: str) -> Given:
     touches = [{"catalog": each, "op": "touch"} for each in sorted(set(_CATALOGS.values()))]
     lines = b"\n".join(json.dumps(each).encode() for each in touches * _TOUCHES)
     kind = {"Content-Type": "application/x-ndjson"}
-    urlopen(Request(f"{url}/v1/bulk", lines, kind), timeout=20).read()
+    urlopen(Request(f"{url}/v1/bulk", lines, kind), timeout=WAIT_S).read()
     pins = f"{url}/v1/catalogs/{CATALOG}/pins"
     return Given(
         datetime.now(UTC).isoformat(),
@@ -93,7 +94,9 @@ def _upload(url: str, key: str) -> str:
 
 def _send(url: str, method: str, body: Any = None, **headers: str) -> Any:
     headers = {"Content-Type": "application/json", **headers}
-    with urlopen(Request(url, json.dumps(body).encode(), headers, method=method), timeout=20) as it:
+    with urlopen(
+        Request(url, json.dumps(body).encode(), headers, method=method), timeout=WAIT_S
+    ) as it:
         return json.load(it)
 
 

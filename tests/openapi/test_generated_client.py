@@ -18,6 +18,7 @@ import pytest
 
 from tests.openapi import scenario
 from tests.openapi.document import PATH, load, operations
+from tests.patience import RUN_S
 from tests.service import RunningGateway
 
 PACKAGE = "generated_gateway_client"
@@ -82,7 +83,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         *("--path", str(PATH), "--config", str(configuration)),
         *("--output-path", str(directory / PACKAGE)),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory, done.stdout + done.stderr
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.openapi import scenario
 from tests.openapi.document import PATH, load, operations
+from tests.patience import RUN_S
 from tests.service import RunningGateway
 
 # Not among the tests that need no MongoDB: the generator needs Java, which comes with all tests.
@@ -65,7 +66,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     java = [os.path.join(os.environ["JAVA_HOME"], "bin")] if "JAVA_HOME" in os.environ else []
     environment = {**os.environ, "PATH": os.pathsep.join([*java, os.environ["PATH"]])}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.insert(0, str(directory))

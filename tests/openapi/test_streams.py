@@ -15,6 +15,7 @@ from openapi_schema_validator import OAS31Validator
 from tests.http.event_stream import EventStream
 from tests.openapi.checks import DOCUMENT, problem_statuses
 from tests.openapi.document import Object, examples
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 PATHS = DOCUMENT["paths"]
@@ -52,7 +53,7 @@ def validator(schema: str) -> Any:
 def bulk(url: str, lines: list[Object]) -> list[Object]:
     body = b"\n".join(json.dumps(line).encode() for line in lines)
     request = Request(f"{url}/v1/bulk", body, {"Content-Type": "application/x-ndjson"})
-    with urlopen(request, timeout=20) as answer:
+    with urlopen(request, timeout=WAIT_S) as answer:
         assert answer.headers["Content-Type"] == "application/x-ndjson"
         return [json.loads(line) for line in answer]
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.openapi import scenario
 from tests.openapi.document import PATH
+from tests.patience import RUN_S
 from tests.service import RunningGateway
 
 # Not among the tests that need no MongoDB: packages are fetched.
@@ -29,7 +30,7 @@ def _node(directory: Path, *command: str) -> str:
     environment = {**os.environ, "PATH": f"{_NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ("node", *command), cwd=directory, env=environment,
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

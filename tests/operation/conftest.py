@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -37,7 +38,7 @@ def samples(exposition: str) -> Samples:
 
 
 def scraped(url: str) -> Samples:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return samples(answer.read().decode())
 

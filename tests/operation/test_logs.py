@@ -246,8 +246,8 @@ def test_a_service_logs_lines_of_json_alone(
         == 201
     )
     os.kill(service.worker_pids()[0], signal.SIGKILL)
-    eventually(lambda: "SIGKILL" in service.log(), 30)
-    eventually(lambda: len(service.worker_pids()) == 2, 30)
+    eventually(lambda: "SIGKILL" in service.log())
+    eventually(lambda: len(service.worker_pids()) == 2)
     said = service.log()
     found = [json.loads(line) for line in said.splitlines()]
     assert {"gateway.access", "gunicorn.error"} <= {line["logger"] for line in found}

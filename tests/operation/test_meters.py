@@ -22,6 +22,7 @@ from gateway.metrics.store import measured
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.operation.conftest import samples, value
+from tests.patience import WAIT_S
 from tests.test_layers import files, imports
 
 Eventually = Callable[..., Any]
@@ -204,7 +205,7 @@ def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
         "found = {'prometheus_client', 'pymongo', 'opentelemetry'} & set(sys.modules)\n"
         "assert not found, found\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT_S)
 
 
 def test_a_move_is_one_call_for_all_its_heads() -> None:

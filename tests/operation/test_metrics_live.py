@@ -42,7 +42,7 @@ def test_requests_and_writes_are_counted_by_route_and_outcome(
     service: RunningGateway, eventually: Eventually
 ) -> None:
     # The second worker may be on its way yet.
-    eventually(lambda: value(scraped(service.url), "gateway_workers") == 2, 30)
+    eventually(lambda: value(scraped(service.url), "gateway_workers") == 2)
     before = scraped(service.url)
     for number in range(20):
         put(service, f"k{number}", {"n": number})
@@ -104,7 +104,7 @@ def test_feeds_are_measured(service: RunningGateway, eventually: Eventually) -> 
         assert next(event for event in stream if event.name == "commit")
         eventually(lambda: value(scraped(service.url), "gateway_feed_delay_seconds_count") > before)
         assert value(scraped(service.url), "gateway_feed_lag_commits") == 0
-    eventually(lambda: value(scraped(service.url), "gateway_watchers") == 0, 30)
+    eventually(lambda: value(scraped(service.url), "gateway_watchers") == 0)
 
 
 def test_a_worker_that_is_killed_leaves_its_counts_and_its_place(
@@ -129,9 +129,9 @@ def test_a_worker_that_is_killed_leaves_its_counts_and_its_place(
         put(service, "mortal", os.urandom(8).hex())
         known = set(service.worker_pids())
         os.kill(service.worker_pids()[0], signal.SIGKILL)
-        eventually(lambda known=known: len(set(service.worker_pids()) - known) == 1, 30)
-        eventually(running, 30)
-    eventually(lambda: started() == starts + 3, 30)
+        eventually(lambda known=known: len(set(service.worker_pids()) - known) == 1)
+        eventually(running)
+    eventually(lambda: started() == starts + 3)
     assert written() == before + 3
     # The same files: a worker that replaces another goes on with those.
     assert files_of(service).keys() == files.keys()

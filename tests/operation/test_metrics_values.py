@@ -17,6 +17,7 @@ from gateway.metrics.meters import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.shared import Place, forget_gauges, shared_directory
 from tests.operation.conftest import samples, value
+from tests.patience import WAIT_S
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
             target=_count_and_die, args=(directory,)
         )
         worker.start()
-        worker.join(60)
+        worker.join(WAIT_S)
         assert worker.exitcode == -signal.SIGKILL
     found = exposed(Registry(Place(directory, 1)))
     assert value(found, "gateway_compaction_commits_total") == 14

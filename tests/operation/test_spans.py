@@ -19,6 +19,7 @@ from gateway.http import create_app
 from gateway.store.memory import MemoryStore
 from gateway.tracing.setup import is_wanted, tracing
 from gateway.tracing.spans import exporting_provider, tracing_to
+from tests.patience import WAIT_S
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -138,4 +139,4 @@ def test_nothing_of_it_is_imported_where_it_is_not_asked_for() -> None:
         "found = [name for name in sys.modules if name.startswith('opentelemetry')]\n"
         "assert not found, found\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env={"PATH": ""})
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT_S, env={"PATH": ""})

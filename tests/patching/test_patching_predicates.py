@@ -15,6 +15,7 @@ from patching import (
     apply_extended,
     parse_tests,
 )
+from tests.patience import WAIT_S
 
 DOCUMENT = {
     "text": "Straße",
@@ -168,11 +169,11 @@ CATASTROPHES = ["(a*)*b", "(x+x+)+y", "(a|aa)+$", "(.{1,30}){1,20}$", "((a?){1,6
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 def test_no_pattern_takes_long_on_a_long_text(pattern):
     document = {"a": "a" * 200_000, "x": "x" * 200_000}
-    started = time.perf_counter()
+    started = time.thread_time()
     for path in ("/a", "/x"):
         with contextlib.suppress(LimitExceeded, TestFailed):
             run(document, p("not", "", apply=[p("matches", path, pattern)]))
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < WAIT_S
 
 
 def test_the_text_searched_is_bounded_and_the_bound_says_where():

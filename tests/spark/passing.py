@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import psutil
 
+from tests.patience import WAIT_S
+
 
 class Passing:
     """Listens at ``url``; calls ``before(method, path, client port)`` for each request."""
@@ -28,7 +30,7 @@ class Passing:
                 body = self.rfile.read(length) if length else None
                 passing.asked.append(f"{self.command} {self.path}")
                 passing.before(self.command, self.path, self.client_address[1])
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
                 sent = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
                 connection.request(self.command, self.path, body, sent)
                 answer = connection.getresponse()

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from tests.patience import RUN_S
 from tests.spark.conftest import ROOT
 
 
@@ -59,7 +60,7 @@ def run(module: str, *arguments: str) -> None:
     )
     started = psutil.Process(process.pid)
     try:
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=RUN_S)
     finally:
         with suppress(psutil.NoSuchProcess):
             kill([*started.children(recursive=True), started])

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.patience import RUN_S, WAIT_S
+
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 import patching.spark.session
@@ -132,7 +134,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | Non
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 1
@@ -154,7 +156,7 @@ def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=RUN_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -112,10 +112,10 @@ def test_a_running_stream_tells_what_comes_and_a_killed_worker_changes_nothing(
     frame = through.stream(spark, partitions=2, startingRevision=1)
     query = sink.start(frame, processingTime="100 milliseconds")
     try:
-        eventually(lambda: len(sink.revisions) >= 6 or query.exception(), 60)
+        eventually(lambda: len(sink.revisions) >= 6 or query.exception())
         written.put_all({"a": 1, "b": 1})
         written.put_each((f"k{i}", i) for i in range(3))
-        eventually(lambda: len(sink.revisions) >= 11 or query.exception(), 60)
+        eventually(lambda: len(sink.revisions) >= 11 or query.exception())
         assert query.exception() is None
     finally:
         query.stop()

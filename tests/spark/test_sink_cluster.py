@@ -14,7 +14,6 @@ from tests.spark.processes import run
 _ROWS = 400
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("script", "rows"), [("cluster_script", 400), ("speculation_script", 120)])
 def test_a_cluster_applies_nothing_twice(
     java: None,  # noqa: ARG001

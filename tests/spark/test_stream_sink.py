@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from patching.client import CatalogRoutes, RequestError, Transport
+from tests.patience import RUN_S
 from tests.service import RunningGateway
 from tests.spark.conftest import ROOT
 from tests.spark.processes import kill, python_workers
@@ -87,7 +88,6 @@ def is_within_a_batch(folder: Path) -> bool:
     return newest("offsets") > newest("commits")
 
 
-@pytest.mark.timeout(300)
 def test_a_query_ended_at_random_moments_applies_each_row_once(
     spark: Any, start: Query, folder: Path, routes: CatalogRoutes, log: Any
 ) -> None:
@@ -178,7 +178,6 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-@pytest.mark.timeout(300)
 def test_a_killed_driver_starts_again_where_it_was(
     java: None,  # noqa: ARG001
     gateway: RunningGateway,
@@ -199,7 +198,7 @@ def test_a_killed_driver_starts_again_where_it_was(
         assert 0 < len(log()) < 300
     second = begin(gateway, catalog, folder)
     try:
-        _, said = second.communicate(timeout=200)
+        _, said = second.communicate(timeout=RUN_S)
     finally:
         end(second)
     assert second.returncode == 0, said

@@ -12,6 +12,7 @@ import pytest
 from gateway.access.notation import parse_grant
 from gateway.access.tokens import Tokens
 from gateway.store.mongodb import connect
+from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 
 EXPIRED_S = 3600
@@ -26,7 +27,7 @@ def closed(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
 @pytest.fixture
 def issue(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., str]]:
     """`issue(age_s, *grants)`: a token that was made so long ago, for an hour."""
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
 
     def make(age_s: int, *grants: str) -> str:
         made_us = time.time_ns() // 1000 - age_s * 1_000_000

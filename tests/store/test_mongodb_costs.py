@@ -14,6 +14,7 @@ from gateway.model import Change, Idempotency
 from gateway.store.contract import Swept
 from gateway.store.mongodb import MongoStore, connect
 from patching import ABSENT
+from tests.patience import WAIT_MS, WAIT_S
 from tests.store.contract_suite import commit, document
 
 Profiled = Callable[[], Any]
@@ -22,7 +23,7 @@ _LIVE = 500
 
 @pytest.fixture
 def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     yield store
     store.close()
 
@@ -88,7 +89,7 @@ def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: 
     signals = store.commit_signals()
     with profiled() as noted:
         store.write_commits([commit(n, changes=heavy) for n in range(1, 4)])
-        while signals.next(10.0).get("c") != 3:
+        while signals.next(WAIT_S).get("c") != 3:
             pass
     signals.close()
     answers = [e for e in noted if e["op"] == "getmore" and e.get("nreturned")]

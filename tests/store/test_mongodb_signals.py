@@ -13,6 +13,7 @@ from pymongo import MongoClient
 
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import connect
+from tests.patience import WAIT_MS, WAIT_S
 from tests.store.contract_suite import commit
 
 _UNDER_GEVENT = """
@@ -21,9 +22,10 @@ monkey.patch_all()
 import sys, time
 import gevent
 from gateway.store.mongodb import connect
+from tests.patience import WAIT_MS, WAIT_S
 from tests.store.contract_suite import commit
 
-store = connect(sys.argv[1], sys.argv[2], timeout_ms=10_000)
+store = connect(sys.argv[1], sys.argv[2], timeout_ms=WAIT_MS)
 signals = store.commit_signals()
 turns = 0
 
@@ -34,14 +36,14 @@ def count():
         turns += 1
 
 counting = gevent.spawn(count)
-waiting = gevent.spawn(signals.next, 30.0)
+waiting = gevent.spawn(signals.next, WAIT_S)
 while turns < 50:
     gevent.sleep(0.005)
 assert not waiting.ready()
 store.write_commits([commit(n) for n in range(1, 4)])
-told = waiting.get(timeout=10)
+told = waiting.get(timeout=WAIT_S)
 while told.get("c") != 3:
-    told = signals.next(10.0)
+    told = signals.next(WAIT_S)
 assert signals.next(0.0) == {}
 counting.kill()
 signals.close()
@@ -55,7 +57,7 @@ def test_waiting_lets_other_greenlets_run(mongodb_uri: str, database_name: str) 
         [sys.executable, "-c", _UNDER_GEVENT, mongodb_uri, database_name],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.stdout == "told\n", done.stderr
@@ -63,29 +65,31 @@ def test_waiting_lets_other_greenlets_run(mongodb_uri: str, database_name: str) 
 
 def test_it_waits_longer_than_a_call_may_take(mongodb_uri: str, database_name: str) -> None:
     """The bound on a call is one on each answer; and an idle stream gives an answer in time."""
-    store = connect(mongodb_uri, database_name, timeout_ms=400)
+    store = connect(mongodb_uri, database_name, timeout_ms=2000)
     signals = store.commit_signals()
-    writer = threading.Timer(1.2, store.write_commits, [[commit(1)]])
-    writer.start()
+    unhurried = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    writer = threading.Timer(3.0, unhurried.write_commits, [[commit(1)]])
     begun = time.monotonic()
-    assert signals.next(30.0) == {"c": 1}
-    assert time.monotonic() - begun > 1.0
+    writer.start()
+    assert signals.next(WAIT_S) == {"c": 1}
+    assert time.monotonic() - begun > 2.5
     writer.join()
     signals.close()
+    unhurried.close()
     store.close()
 
 
 def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_name: str) -> None:
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     signals = store.commit_signals()
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
         client[database_name].drop_collection("commits")
     for _ in range(2):
         with pytest.raises(Unreachable):
-            signals.next(10.0)
+            signals.next(WAIT_S)
     opened = store.commit_signals()
     store.write_commits([commit(1)])
-    assert opened.next(10.0) == {"c": 1}
+    assert opened.next(WAIT_S) == {"c": 1}
     opened.close()
     store.close()
 

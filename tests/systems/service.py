@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from tests.patience import WAIT_S
+
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 EXTENDED_PATCH: Final = "application/vnd.metadata.patch+json"
 NDJSON: Final = "application/x-ndjson"
 
-_TIMEOUT_S = 60
 # How tokens are sent: in quotes. Everything else is sent as given.
 _TAGS = ("if_match", "if_none_match")
 _NOTHING: Final = object()
@@ -73,7 +74,7 @@ class Service:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -85,7 +86,7 @@ class Service:
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> None:
         """Send, and cut the connection off without waiting for an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         connection.request(method, path, body, dict(headers))
         connection.close()
 
@@ -282,7 +283,7 @@ class Feed:
         """`resume`: `after` goes as `Last-Event-ID`, as a browser sends it."""
         self._position = after
         self._connection = http.client.HTTPConnection(
-            "127.0.0.1", catalog.service.port, timeout=_TIMEOUT_S
+            "127.0.0.1", catalog.service.port, timeout=WAIT_S
         )
         headers = {"Accept": "text/event-stream"}
         if resume:
@@ -333,7 +334,7 @@ def side_by_side(calls: Iterable[Callable[[], _Result]]) -> list[_Result]:
     start = threading.Barrier(len(waiting))
 
     def run(call: Callable[[], _Result]) -> _Result:
-        start.wait(_TIMEOUT_S)
+        start.wait(WAIT_S)
         return call()
 
     with ThreadPoolExecutor(len(waiting)) as pool:

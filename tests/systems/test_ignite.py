@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from patching.client import AppendFailed, Follower, Snapshot, append
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 from tests.systems.feeds import applied
 from tests.systems.service import Answer, Catalog, Feed, side_by_side, statuses
@@ -75,7 +76,7 @@ def nodes(catalog: Catalog, count: int) -> Iterator[list[Follower]]:
 
 def copy_of(node: Follower, revision: int) -> dict[str, Any]:
     """What the node holds at this version, as an export."""
-    node.wait_for(revision, 10)
+    node.wait_for(revision, WAIT_S)
     return {
         "resource_version": revision,
         "metadata": dict(node.at_revision(revision).documents),
@@ -161,9 +162,9 @@ def test_i2_a_lost_append_is_validated_again_and_retried(catalog: Catalog) -> No
 
         command, versions = losing(float("inf"))
         with pytest.raises(AppendFailed) as failed:
-            append(followers[0], command, timeout_s=1)
+            append(followers[0], command, timeout_s=2)
         assert failed.value.applied == "no"
-        assert failed.value.attempts > 5
+        assert failed.value.attempts == len(versions) > 1
         assert str(failed.value.attempts) in str(failed.value)
         assert failed.value.last_head >= versions[-1]
 
@@ -318,7 +319,7 @@ def test_i6_replaying_what_is_retained_gives_the_current_state(
     verified = subprocess.run(
         (sys.executable, "-m", "gateway.cli", "verify", catalog.name,
          f"--mongodb-uri={mongodb_uri}", f"--database={systems_database}"),
-        capture_output=True, text=True, cwd=ROOT, check=False, timeout=60,
+        capture_output=True, text=True, cwd=ROOT, check=False, timeout=WAIT_S,
     )  # fmt: skip
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
@@ -428,9 +429,9 @@ def test_i8_listeners_get_every_commit_once_and_in_order(
         broken = node.subscribe(break_down, after=end - 3)
         for number in range(4):
             catalog.touch() if number % 2 else catalog.patch("k", add("/n", number + 1))
-        assert reached.wait(10)
+        assert reached.wait(WAIT_S)
         assert handled == list(range(1, end + 5))
-        assert broken.wait(10)
+        assert broken.wait(WAIT_S)
         assert failing == list(range(end - 2, end + 3))
         assert isinstance(broken.error, ValueError)
         assert broken.position == end + 1, "what it failed at isn't handled"
@@ -441,7 +442,7 @@ def test_i8_listeners_get_every_commit_once_and_in_order(
             lambda commit: resumed.append(commit.revision), after=broken.position
         )
         catalog.touch()
-        node.wait_for(end + 5, 10)
+        node.wait_for(end + 5, WAIT_S)
         again.stop() if resumed == list(range(end + 2, end + 6)) else again.wait(1)
         assert resumed == list(range(end + 2, end + 6))
     assert gateway.is_running()
