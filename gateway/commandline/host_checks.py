@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -116,12 +116,24 @@ def diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
             f"no journaled write at a majority: {diagnosis.refused}",
             "are a majority of its members up, and may this user write?",
         )
-        return
-    waited = f"a journaled write at a majority takes {diagnosis.acknowledged_ms:.0f} ms"
-    if diagnosis.acknowledged_ms > _ACKNOWLEDGED_SLOW_MS:
-        yield warn("write concern", waited, "writes are as slow as this: look at disks and network")
     else:
-        yield ok("write concern", waited)
+        waited = f"a journaled write at a majority takes {diagnosis.acknowledged_ms:.0f} ms"
+        if diagnosis.acknowledged_ms > _ACKNOWLEDGED_SLOW_MS:
+            help = "writes are as slow as this: look at disks and network"
+            yield warn("write concern", waited, help)
+        else:
+            yield ok("write concern", waited)
+    yield _indexes(diagnosis.foreign)
+
+
+def _indexes(foreign: Sequence[str]) -> Finding:
+    if not foreign:
+        return ok("indexes", "none that could refuse a write")
+    return fail(
+        "indexes",
+        "; ".join(foreign),
+        "drop them: what they refuse to take keeps its whole catalog from being written",
+    )
 
 
 def _without(uri: str, text: str) -> str:

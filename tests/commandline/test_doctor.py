@@ -9,11 +9,15 @@ from time import time
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from gateway.commandline import host_checks, service_checks
-from gateway.store.mongodb.diagnosis import Diagnosis
+from gateway.store.contract import Move
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
+from tests.store.contract_suite import commit, head
 
 
 def states(ran: Any) -> dict[str, str]:
@@ -27,8 +31,8 @@ def test_all_is_well_on_a_gateway_and_its_mongodb(
     settings = ("--mongodb-uri", mongodb_uri, "--database", commandline_database)
     ran = run("doctor", catalog, *settings, "--output=json")
     checks = (
-        *("versions", "settings", "mongodb", "write concern", "url", "livez", "clock"),
-        *("readyz", "contract", "token", "access"),
+        *("versions", "settings", "mongodb", "write concern", "indexes", "url", "livez"),
+        *("clock", "readyz", "contract", "token", "access"),
     )
     assert states(ran) == dict.fromkeys(checks, "ok")
     details = {each["check"]: each["detail"] for each in ran.lines()}
@@ -96,16 +100,50 @@ def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
 @pytest.mark.parametrize(
     ("diagnosis", "expected"),
     [
-        (Diagnosis("7.0.1", "replica set rs of 3", True, 5.0, None), ["ok", "ok"]),
-        (Diagnosis("8.2.0-rc1", "a sharded cluster", True, 900.0, None), ["ok", "warn"]),
-        (Diagnosis("5.0.9", "replica set rs of 1", True, 5.0, None), ["FAIL", "ok"]),
-        (Diagnosis("7.0.1", "a single server", False, 5.0, "no majority"), ["FAIL", "FAIL"]),
+        (Diagnosis("7.0.1", "replica set rs of 3", True, 5.0, None), ["ok", "ok", "ok"]),
+        (Diagnosis("8.2.0-rc1", "a sharded cluster", True, 900.0, None), ["ok", "warn", "ok"]),
+        (Diagnosis("5.0.9", "replica set rs of 1", True, 5.0, None), ["FAIL", "ok", "ok"]),
+        (Diagnosis("7.0.1", "a single server", False, 5.0, "no majority"), ["FAIL", "FAIL", "ok"]),
     ],
 )
 def test_what_a_mongodb_must_be(diagnosis: Diagnosis, expected: list[str]) -> None:
     found = list(host_checks.diagnosed(diagnosis))
     assert [each.state for each in found] == expected
     assert all(each.help for each in found if each.state != "ok")
+
+
+def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> None:
+    """Indexes that can't refuse anything may be added for queries of one's own."""
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store.heads(["c"])
+    store.move_heads([Move(head(0, commit(1)))])
+    store.close()
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        database = client[database_name]
+        assert diagnose(mongodb_uri, database_name, 10_000).foreign == ()
+        documents = database["documents"]
+        documents.create_index("state.content.owner")
+        documents.create_index([("state.content.$**", 1)])
+        assert diagnose(mongodb_uri, database_name, 10_000).foreign == ()
+        documents.create_index("state.content.mail", unique=True, name="mail")
+        documents.create_index([("state.content.place", "2dsphere")], name="place")
+        documents.create_index([("state.content.a", 1), ("state.content.b", 1)], name="both")
+        documents.create_index("state.content.until", expireAfterSeconds=0, name="until")
+        database["commits"].drop_index("reply_id_1")
+        database["commits"].create_index("reply_id", name="reply_id_1", unique=True, sparse=True)
+        database.command("collMod", "catalogs", validator={"revision": {"$exists": True}})
+    diagnosis = diagnose(mongodb_uri, database_name, 10_000)
+    assert diagnosis.foreign == (
+        "catalogs: a validator",
+        "commits: index 'reply_id_1' is not as the gateway makes it",
+        "documents: index 'mail' is unique",
+        "documents: index 'place' is of a kind (2dsphere) that refuses some values",
+        "documents: index 'both' has several fields, of which two may be arrays",
+        "documents: index 'until' deletes documents",
+    )
+    (found,) = [each for each in host_checks.diagnosed(diagnosis) if each.check == "indexes"]
+    assert found.state == "FAIL"
+    assert "index 'mail' is unique" in found.detail
 
 
 def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> None:

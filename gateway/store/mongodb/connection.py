@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final, Self
@@ -150,20 +150,15 @@ class Connection:
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
-        """Run a bulk; the indexes of the operations that met a duplicate key. Else Unreachable."""
+        """Run a bulk; the positions of the operations whose name another one had taken.
+
+        Anything else that is refused is Unreachable: a unique index that isn't the gateway's, too.
+        """
         with self.writing() as session:
             try:
                 bulk_write(operations, ordered=ordered, session=session)
             except BulkWriteError as error:
-                details = error.details or {}
-                failures = details.get("writeErrors", [])
-                others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
-                if others or details.get("writeConcernErrors"):
-                    reasons = others or details["writeConcernErrors"]
-                    # Not the whole of them: they repeat what was to be written.
-                    told = [(r.get("code"), str(r.get("errmsg"))[:200]) for r in reasons[:3]]
-                    raise Unreachable(f"a bulk write failed: {told}") from None
-                return {failure["index"] for failure in failures}
+                return _taken(error)
         return set()
 
     def _meet_primary(self) -> ObjectId | str | None:
@@ -206,3 +201,35 @@ class Part:
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
+
+
+def _taken(error: BulkWriteError) -> set[int]:
+    """Raises Unreachable for any failure but a duplicate ``_id``.
+
+    What is told of a failure repeats nothing of what was to be written: the server's messages quote
+    it behind the first brace.
+    """
+    details = error.details or {}
+    failures = details.get("writeErrors", [])
+    reasons = [_reason(each) for each in failures if not _has_name_taken(each)]
+    reasons = reasons or [_reason(each) for each in details.get("writeConcernErrors", [])]
+    if reasons:
+        raise Unreachable(f"a bulk write failed: {'; '.join(reasons[:3])}") from None
+    return {failure["index"] for failure in failures}
+
+
+def _has_name_taken(failure: Mapping[str, Any]) -> bool:
+    return failure.get("code") == _DUPLICATE_KEY and _index_of(failure) in ("_id", "")
+
+
+def _index_of(failure: Mapping[str, Any]) -> str:
+    """The fields of the unique index that a duplicate was found in; "" where it isn't told."""
+    return ", ".join(failure.get("keyPattern", ()))
+
+
+def _reason(failure: Mapping[str, Any]) -> str:
+    if failure.get("code") == _DUPLICATE_KEY:
+        index = _index_of(failure)
+        return f"a unique index on {index} refuses it, which is not the gateway's: drop that index"
+    said = str(failure.get("errmsg")).partition("{")[0][:200]
+    return f"{said.rstrip(': ')} (code {failure.get('code')})"

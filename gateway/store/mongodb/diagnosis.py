@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from bson.objectid import ObjectId
+from pymongo.database import Database
 from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb.connection import Connection
+from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
+from gateway.store.mongodb.records import Record
+
+_OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """``replicated``: a replica set or a sharded cluster of them, which is what the service needs.
     ``topology`` names it. ``refused``: why a journaled majority write isn't acknowledged; None: it
-    is, after ``acknowledged_ms``."""
+    is, after ``acknowledged_ms``. ``foreign``: what somebody added to the gateway's collections and
+    that can refuse its writes, or delete what it wrote."""
 
     version: str
     topology: str
     replicated: bool
     acknowledged_ms: float
     refused: str | None
+    foreign: tuple[str, ...] = ()
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
@@ -41,9 +50,12 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         begun = time.monotonic()
         refused = _refusal(connection)
         waited_ms = (time.monotonic() - begun) * 1000
+        with connection.reaching():
+            foreign = tuple(_foreign(connection.database))
     finally:
         connection.client.close()
-    return Diagnosis(version, topology, topology != "a single server", waited_ms, refused)
+    replicated = topology != "a single server"
+    return Diagnosis(version, topology, replicated, waited_ms, refused, foreign)
 
 
 def _refusal(connection: Connection) -> str | None:
@@ -55,3 +67,30 @@ def _refusal(connection: Connection) -> str | None:
     except Unreachable as error:
         return str(error)
     return None
+
+
+def _foreign(database: Database[Record]) -> Iterator[str]:
+    there = {each["name"]: each.get("options", {}) for each in database.list_collections()}
+    for name in sorted(there.keys() & COLLECTIONS):
+        if there[name].get("validator"):
+            yield f"{name}: a validator"
+        own = {each.document["name"]: each.document for each in INDEXES.get(name, ())}
+        for index in database[name].list_indexes():
+            problem = _problem(index, own.get(index["name"]))
+            if problem is not None and index["name"] != "_id_":
+                yield f"{name}: index {index['name']!r} {problem}"
+
+
+def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | None:
+    """Why an index can't stay; ``own``: what the gateway makes under its name."""
+    if own is not None:
+        same = all(index.get(option) == own.get(option) for option in _OPTIONS)
+        return None if same else "is not as the gateway makes it"
+    if index.get("unique"):
+        return "is unique"
+    if "expireAfterSeconds" in index:
+        return "deletes documents"
+    if len(index["key"]) > 1:
+        return "has several fields, of which two may be arrays"
+    kind = next(iter(index["key"].values()))
+    return None if kind in (1, -1) else f"is of a kind ({kind}) that refuses some values"

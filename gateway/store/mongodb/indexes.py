@@ -29,6 +29,10 @@ from typing import Final
 
 from pymongo import ASCENDING, IndexModel
 
+# All that the gateway keeps; nobody else may make an index on them that can refuse a write.
+COLLECTIONS: Final = frozenset(
+    ("catalogs", "commits", "documents", "leases", "tokens", "upload_parts", "uploads")
+)
 TOMBSTONES: Final = "tombstones"
 
 _EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)

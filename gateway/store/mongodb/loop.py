@@ -7,12 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pymongo import InsertOne, UpdateOne
 
 from gateway.model import BareDocument, Commit, Document, Head
-from gateway.store.contract import Move, Moved
+from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
 from gateway.store.mongodb.ranges import in_spans, one_of
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
+# The second one finds what the first one met, unless it was purged in between.
+_WRITE_TRIES = 4
 
 
 class LoopPart(Part):
@@ -103,9 +105,13 @@ class LoopPart(Part):
             for catalog, changed in documents.items()
             for document in changed
         ]
-        while left:
+        for _ in range(_WRITE_TRIES):
+            if not left:
+                return
             # Two inserts of one document at the same time: the second one becomes an update.
             left = [left[index] for index in self._on.bulk(self._on.documents.bulk_write, left)]
+        if left:
+            raise Unreachable("documents are made and deleted while they are written")
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
         left = [InsertOne(records.commit_record(commit)) for commit in commits]

@@ -1,0 +1,102 @@
+"""Indexes that somebody added to the gateway's collections: what they refuse is told, and heals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from gateway.commits.errors import StoreUnavailable
+from gateway.commits.requests import Applied, Put, Refused
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.store.contract import Move, Swept, Unreachable
+from gateway.store.mongodb import MongoStore, connect
+from tests.store.contract_suite import commit, document, head
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store.heads(["c"])
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def database(mongodb_uri: str, database_name: str) -> Iterator[Database[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        yield client[database_name]
+
+
+def test_a_duplicate_that_is_no_race_is_told_and_not_tried_for_ever(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    database["documents"].create_index("state.content.mail", unique=True)
+    both = [document(1, key=key, content={"mail": "secret"}) for key in "ab"]
+    with pytest.raises(Unreachable, match=r"unique index on state\.content\.mail") as refused:
+        store.write_documents({"c": both})
+    assert "secret" not in str(refused.value)
+
+
+def test_a_commit_is_never_left_out_of_the_history_for_it(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    database["commits"].create_index("author", unique=True)
+    with pytest.raises(Unreachable, match="unique index on author"):
+        store.write_commits([commit(1), commit(2)])
+    database["commits"].drop_index("author_1")
+    store.write_commits([commit(1), commit(2)])
+    assert [each.revision for each in store.commits({"c": (0, 2)})["c"]] == [1, 2]
+
+
+def test_a_sweep_says_what_it_could_not_do(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    store.write_commits([commit(1, author="ann"), commit(2, author="bob")])
+    database["commits"].create_index("author", unique=True)
+    with pytest.raises(Unreachable, match="unique index on author"):
+        store.sweep("c", [Swept(2, commit(2, author="ann"), frozenset("k"))])
+
+
+def test_a_move_is_not_taken_for_a_lost_race(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    store.move_heads([Move(head(0, commit(1, catalog="c", time_us=5)))])
+    database["catalogs"].create_index("time_us", unique=True)
+    with pytest.raises(Unreachable, match="unique index on time_us"):
+        store.move_heads([Move(head(0, commit(1, catalog="d", time_us=5)))])
+
+
+@pytest.mark.parametrize("index", [{"unique": True}, {"kind": "2dsphere"}])
+def test_a_catalog_goes_on_when_the_index_that_refused_its_batch_is_gone(
+    store: MongoStore, database: Database[dict[str, Any]], index: dict[str, Any]
+) -> None:
+    """Its head has moved, so nothing is lost; until then it takes no writes, and others do."""
+    database["documents"].create_index(
+        [("state.content.at", index.get("kind", 1))],
+        unique=index.get("unique", False),
+        sparse=True,
+        name="foreign",
+    )
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=1500, leaders=1))
+
+    def put(catalog: str, key: str, value: Any) -> Any:
+        return gateway.write(catalog, key, Put(value, 9)).outcome
+
+    place = {"at": "nowhere"}
+    unique = "unique" in index
+    assert isinstance(put("c", "a", place if unique else {}), Applied)
+    assert isinstance(put("c", "b", place), Applied)
+    refused = put("c", "b", {})
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, StoreUnavailable)
+    assert isinstance(put("other", "a", {}), Applied)
+    database["documents"].drop_index("foreign")
+    assert isinstance(put("c", "c", {}), Applied)
+    document = gateway.read("c", "b").document
+    assert document is not None
+    assert document.content == place
