@@ -216,21 +216,62 @@ class Hub:
             channel.clear()
 
     def _read(self, now: float) -> None:
-        """Onward, of those who wait for it and whose turn it is; one read for all of them."""
+        """Onward, of those who wait for it and whose turn it is; one read for all of them.
+
+        One catalog's trouble is no other's: it waits for its next try by itself.
+        """
         with self.lock:
             due = [c for c in self._pending if self._channels[c].due <= now]
             positions = {catalog: self._channels[catalog].position for catalog in due}
         if not positions:
             return
-        for catalog, onward in self.log.onward(positions).items():
-            self._advance(catalog, onward, now)
+        found = self._onward(positions, now)
+        stuck = [
+            c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
+        ]
+        for catalog in stuck:
+            try:
+                self._finish(catalog, found[catalog].head, now)
+            except Exception as error:  # noqa: BLE001
+                self._put_off(catalog, error, now)
 
-    def _advance(self, catalog: str, onward: Onward, now: float) -> None:
+    def _onward(self, positions: Mapping[str, int], now: float) -> Mapping[str, Onward]:
+        """What follows the positions, of those catalogs whose log can be read at all."""
+        try:
+            return self.log.onward(positions)
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001
+            if len(positions) == 1:
+                self._put_off(next(iter(positions)), error, now)
+                return {}
+        found: dict[str, Onward] = {}
+        for catalog, position in positions.items():
+            found |= self._onward({catalog: position}, now)
+        return found
+
+    def _put_off(self, catalog: str, error: Exception, now: float) -> None:
+        about = {"catalog": catalog}
+        if isinstance(error, Unreachable):
+            _log.info("the feed of %r waits: %s", catalog, error, extra=about)
+        else:
+            _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
         with self.lock:
-            channel = self._channels[catalog]
+            channel = self._channels.get(catalog)
+            if channel is not None:
+                channel.due = now + _LOOK_EVERY_S
+
+    def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
+        """Move the channel on by what was found above ``after``; whether it is another place.
+
+        Where it stands elsewhere by now, two runs have read the same, and the other was first.
+        """
+        with self.lock:
+            channel = self._channels.get(catalog)
+            if channel is None or channel.position != after:
+                return True
             channel.known_head = max(channel.known_head, onward.head.revision)
             released: Collection[Waiting] = ()
-            before = channel.position
             if onward.told:
                 channel.append(onward.told, self.bounds)
                 released = channel.release(onward.told, self.bounds.bookmark_commits)
@@ -240,20 +281,22 @@ class Hub:
             channel.due = now + min(_SHARE_S * len(released), _SHARE_MAX_S)
             if channel.position >= channel.known_head:
                 self._pending.discard(catalog)
-            stands_still = channel.position == before
+            has_moved = channel.position != after
         _wake(released)
-        if stands_still:
-            self._finish(catalog, channel, onward.head, now)
+        return has_moved
 
-    def _finish(self, catalog: str, channel: Channel, head: Head, now: float) -> None:
+    def _finish(self, catalog: str, head: Head, now: float) -> None:
         """Nothing new could be read: a batch may be left unfinished by a writer that died."""
-        if head.revision > channel.position:
+        with self.lock:
+            channel = self._channels.get(catalog)
+            is_behind = channel is not None and head.revision > channel.position
+        if is_behind:
             commits = head.revision - head.base_revision
             if self._settler.take_over(catalog, head.revision, commits):
                 return  # it is still pending, and can be read now
         with self.lock:
             self._pending.discard(catalog)
-            if channel.known_head > channel.position:
+            if channel is not None and channel.known_head > channel.position:
                 self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
 
 

@@ -324,6 +324,62 @@ class TestHints:
         assert "ZeroDivisionError" in caplog.text
 
 
+class TestTroubleOfOne:
+    """One catalog's trouble is no other's."""
+
+    @pytest.mark.parametrize("names", ["abc", "cba"])
+    @pytest.mark.parametrize(
+        "trouble", [Unreachable("an index refuses it"), ZeroDivisionError("edited by hand")]
+    )
+    def test_a_batch_that_cannot_be_written_out_silences_its_own_feed_alone(
+        self, world: World, trouble: Exception, names: str
+    ) -> None:
+        watchers = {name: world.watch(of=name) for name in names}
+        for name in names:
+            world.commit("k", of=name)
+        assert [revisions(each) for each in watchers.values()] == [[1]] * 3
+        written = world.store.write_documents
+
+        def refuse(documents: Mapping[str, Any]) -> None:
+            if "b" in documents:
+                raise trouble
+            written(documents)
+
+        world.store.write_documents = refuse  # type: ignore[method-assign]
+        world.move("k", of="b")
+        assert revisions(watchers["b"], 5.0) == []
+        for revision in range(2, 12):
+            for name in ("a", "c"):
+                world.commit("k", of=name)
+            with world.took() as spent:
+                assert revisions(watchers["a"]) == [revision]
+                assert revisions(watchers["c"]) == [revision]
+            assert spent[0] <= 2 * _STEP_S
+        world.move("k", of="a")  # and its writer died
+        assert revisions(watchers["a"]) == [12]
+        world.store.write_documents = written  # type: ignore[method-assign]
+        assert revisions(watchers["b"]) == [2]
+
+    def test_a_log_that_cannot_be_read_silences_its_own_feed_alone(self, world: World) -> None:
+        watchers = {name: world.watch(of=name) for name in "abc"}
+        read = world.store.commits
+
+        def fail(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+            if "b" in spans:
+                raise ValueError("edited by hand")
+            return read(spans)
+
+        world.store.commits = fail  # type: ignore[method-assign]
+        for revision in range(1, 4):
+            for name in "abc":
+                world.commit("k", of=name)
+            for name in "ac":
+                assert revisions(watchers[name]) == [revision]
+        assert revisions(watchers["b"], 3.0) == []
+        world.store.commits = read  # type: ignore[method-assign]
+        assert revisions(watchers["b"]) == [1, 2, 3]
+
+
 class TestSelections:
     def test_only_commits_that_touch_what_is_wanted_are_told_and_those_whole(
         self, world: World
@@ -534,6 +590,43 @@ class TestLife:
             assert len(world.runtime.spawned) == 4
             world.commit("k")
             assert revisions(watcher) == [1]
+
+    def test_two_runs_that_meet_append_nothing_twice(self, world: World) -> None:
+        """One has found nobody left, and still reads when somebody comes and another begins."""
+        watcher = world.watch()
+        assert revisions(watcher, 2.0) == []
+        world.commits(5)
+        nested = [world.hub.step, lambda: world.commits(2), world.hub.step]
+
+        def meanwhile() -> None:
+            world.store.reading = lambda: None
+            for step in nested:
+                step()
+
+        world.store.reading = meanwhile
+        assert all_there_is(watcher) == [1, 2, 3, 4, 5, 6, 7]
+        assert [told.revision for told in watcher._on.ring] == [1, 2, 3, 4, 5, 6, 7]
+        assert all_there_is(world.watch()) == [1, 2, 3, 4, 5, 6, 7]
+
+    def test_a_run_that_comes_too_late_finds_its_channel_gone(self, world: World) -> None:
+        """What it has read is of no use to the channel that began meanwhile."""
+        watcher = world.watch()
+        world.commits(5)
+
+        def meanwhile() -> None:
+            world.store.reading = lambda: None
+            watcher.close()
+            world.runtime.now += 60
+            world.hub.step()  # gives the channel up
+            world.commit("k")
+            world.watch(after=6)
+
+        world.store.reading = meanwhile
+        world.hub.step()
+        fresh = world.watch(after=6)
+        world.commit("k")
+        assert all_there_is(fresh) == [7]
+        assert [told.revision for told in fresh._on.ring] == [7]
 
     def test_stopping_ends_those_who_wait_and_those_who_come(self, world: World) -> None:
         watcher = world.watch()
