@@ -27,7 +27,7 @@ from gateway.commits.errors import (
     StoreUnavailable,
 )
 from gateway.commits.meters import NO_METERS, Meters
-from gateway.commits.observe import Settler
+from gateway.commits.observe import Settler, Standing
 from gateway.commits.runtime import Runtime
 from gateway.commits.sweeper import Sweeper
 from gateway.model import Pin
@@ -94,6 +94,29 @@ class Compaction:
         swept = self._raise_floor(catalog, revision, rest)
         swept += self.finish(catalog, rest)
         return Compacted(revision, standing.revision, swept, self.tidy(catalog, rest))
+
+    def compact_as_wanted(
+        self, catalog: str, wanted: Callable[[Standing], int], rest: Callable[[], None]
+    ) -> Compacted | None:
+        """Compact to what ``wanted`` says of the catalog at the standing that it is given.
+
+        ``wanted`` reads what it needs of the catalog, its settings among it, at that revision or
+        later; the floor rises only while the head still is there. So nothing that was acknowledged
+        before is passed over. None where the floor is as high already. Raises StoreUnavailable
+        where the catalog moves on all the time.
+        """
+        swept = self.finish(catalog, rest)
+        for _ in range(_TRIES):
+            standing = self._settler.settle(catalog)
+            revision = wanted(standing)
+            if revision <= standing.floor:
+                return None
+            now_us = self._runtime.now_us()
+            if self._store.raise_floor(catalog, revision, now_us, standing.revision):
+                self._sweeper.step("raise_floor")
+                swept += self.finish(catalog, rest)
+                return Compacted(revision, standing.revision, swept, self.tidy(catalog, rest))
+        raise StoreUnavailable("the catalog moves on all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
         """Sweep what a raised floor has left to be swept; how many commits that were."""

@@ -19,6 +19,7 @@ from gateway.commits.catalog_settings import settings_of
 from gateway.commits.compaction import Compaction, lowest_pin
 from gateway.commits.errors import CommitError, SettingsInvalid
 from gateway.commits.meters import NO_METERS, Meters
+from gateway.commits.observe import Standing
 from gateway.commits.runtime import Runtime
 from gateway.model import SETTINGS_KEY, Document, Head
 from gateway.store.contract import Store, Unreachable
@@ -122,18 +123,27 @@ class Compactor:
         return True
 
     def _compact_one(self, head: Head, settings: Mapping[tuple[str, str], Document]) -> None:
-        """Compact one catalog; its errors are no other's."""
+        """Compact one catalog; its errors are no other's.
+
+        ``settings`` tell whether it is worth a closer look: they may have changed since.
+        """
+        catalog = head.catalog
         try:
-            rules = self._rules.with_catalog(settings.get((head.catalog, SETTINGS_KEY)))
-            wanted = self._wanted_floor(head, rules)
-            if wanted > head.floor:
-                self._compact(head, wanted)
+            rules = self._rules.with_catalog(settings.get((catalog, SETTINGS_KEY)))
+            if self._wanted_floor(catalog, head.revision, head.floor, rules) > head.floor:
+                self._compact(head)
             elif head.floor > 0:
-                self._compaction.finish(head.catalog, self._rest)
-                self._compaction.tidy(head.catalog, self._rest)
+                self._compaction.finish(catalog, self._rest)
+                self._compaction.tidy(catalog, self._rest)
                 self._rest()
-        except (Unreachable, LeaseLost):
+        except LeaseLost:
             raise
+        except Unreachable as error:
+            self._store.ping()  # where it answers, the trouble is this catalog's
+            self._meters.compaction_failed()
+            _log.warning(
+                "catalog %r could not be compacted: %s", catalog, error, extra={"catalog": catalog}
+            )
         except SettingsInvalid as error:
             self._meters.compaction_failed()
             _log.warning(
@@ -151,35 +161,44 @@ class Compactor:
                 "catalog %r could not be compacted", head.catalog, extra={"catalog": head.catalog}
             )
 
-    def _compact(self, head: Head, floor: int) -> None:
+    def _compact(self, head: Head) -> None:
         begun = self._runtime.monotonic()
-        done = self._compaction.compact(head.catalog, floor, self._rest)
-        _log.info(
-            "compacted catalog %r from %d to %d of %d: %d commits swept, %d tombstones purged"
-            " in %.1f s",
-            head.catalog,
-            head.floor,
-            done.floor,
-            done.head_revision,
-            done.swept,
-            done.tombstones,
-            self._runtime.monotonic() - begun,
-            extra={"catalog": head.catalog},
-        )
+        catalog = head.catalog
+
+        def wanted(standing: Standing) -> int:
+            found = self._store.documents({catalog: (SETTINGS_KEY,)})
+            rules = self._rules.with_catalog(found.get((catalog, SETTINGS_KEY)))
+            return self._wanted_floor(catalog, standing.revision, standing.floor, rules)
+
+        done = self._compaction.compact_as_wanted(catalog, wanted, self._rest)
+        if done is not None:
+            _log.info(
+                "compacted catalog %r from %d to %d of %d: %d commits swept, %d tombstones purged"
+                " in %.1f s",
+                catalog,
+                head.floor,
+                done.floor,
+                done.head_revision,
+                done.swept,
+                done.tombstones,
+                self._runtime.monotonic() - begun,
+                extra={"catalog": catalog},
+            )
         self._rest()
 
-    def _wanted_floor(self, head: Head, rules: RetentionRules) -> int:
+    def _wanted_floor(self, catalog: str, revision: int, floor: int, rules: RetentionRules) -> int:
+        """``floor`` where the rules and the pins let it rise no higher."""
         floors = []
         if rules.commits is not None:
-            floors.append(head.revision - rules.commits)
+            floors.append(revision - rules.commits)
         if rules.age_s is not None:
             before_us = self._runtime.now_us() - rules.age_s * 1_000_000
-            last = self._store.commit_at(head.catalog, before_us)
+            last = self._store.commit_at(catalog, before_us)
             floors.append(0 if last is None else last.revision)
         wanted = min(floors, default=0)
-        if wanted <= head.floor:
-            return head.floor
-        bounds = self._store.retention(head.catalog)
+        if wanted <= floor:
+            return floor
+        bounds = self._store.retention(catalog)
         held = None if bounds is None else lowest_pin(bounds.pins, self._runtime.now_us())
         return wanted if held is None else min(wanted, held)
 

@@ -163,10 +163,10 @@ class Store(Protocol):
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
         """Whether there was such a pin."""
 
-    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         """Raise the floor, if it is lower, swept, not above the head, and no pin holds it.
 
-        A pin holds the floor if its revision is lower than ``floor`` and it expires after
+        With ``at``, only while the head is at that revision. A pin holds the floor if its revision is lower than ``floor`` and it expires after
         ``now_us``. Pins that have expired are dropped with it.
         """
 

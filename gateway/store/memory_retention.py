@@ -40,10 +40,12 @@ class MemoryRetention(MemoryRecords):
         with self._lock:
             return self._pins.get(catalog, {}).pop(pin_id, None) is not None
 
-    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         with self._lock:
             bounds = self._retention(catalog)
             if bounds is None or not bounds.floor == bounds.swept < floor <= bounds.revision:
+                return False
+            if at is not None and bounds.revision != at:
                 return False
             live = {pin.id: pin for pin in bounds.pins if pin.expires_us > now_us}
             if any(pin.revision < floor for pin in live.values()):

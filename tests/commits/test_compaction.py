@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from gateway.commits.errors import (
     StoreUnavailable,
 )
 from gateway.commits.history import History
+from gateway.commits.meters import NO_METERS, Meters, NoMeters
 from gateway.commits.requests import Delete, KeyEdit, Move, Touch
 from gateway.commits.retention import RetentionLimits
 from gateway.commits.runtime import ThreadRuntime
@@ -38,6 +39,7 @@ from tests.commits.history_checks import (
     settler_of,
     state_at,
 )
+from tests.commits.test_loop import WatchedStore, once
 from tests.patience import WAIT_MS
 
 KEYS = ("a", "b", "c", "d")
@@ -326,10 +328,23 @@ def test_tombstones_wait_for_their_grace(store: Store) -> None:
     assert {key for _, key in store.documents({"c": KEYS})} == {"a", "c"}
 
 
-def compactor_of(store: Store, runtime: ThreadRuntime, **rules: int) -> Compactor:
+class CountingMeters(NoMeters):
+    failed = 0
+
+    def compaction_failed(self) -> None:
+        self.failed += 1
+
+
+def touch(gateway: Gateway) -> None:
+    gateway.write("c", "a", Touch())
+
+
+def compactor_of(
+    store: Store, runtime: ThreadRuntime, meters: Meters = NO_METERS, **rules: int
+) -> Compactor:
     compaction = compaction_of(store, runtime)
     pace = CompactorPace(interval_s=300, pause_s=0)
-    return Compactor(store, runtime, compaction, RetentionRules(**rules), pace)
+    return Compactor(store, runtime, compaction, RetentionRules(**rules), pace, meters)
 
 
 def floor(store: Store, catalog: str = "c") -> int:
@@ -393,19 +408,95 @@ class TestInTheBackground:
         for catalog in ("a", "b", "c"):
             write_history(gateway, store, catalog)
         compactor = compactor_of(store, ThreadRuntime(), commits=2)
-        compact = compactor._compaction.compact
+        compact = compactor._compaction.compact_as_wanted
 
         def failing(catalog: str, *arguments: Any) -> Any:
             if catalog == "b":
                 raise RuntimeError("a defect")
             return compact(catalog, *arguments)
 
-        monkeypatch.setattr(compactor._compaction, "compact", failing)
+        monkeypatch.setattr(compactor._compaction, "compact_as_wanted", failing)
         with caplog.at_level(logging.INFO):
             assert compactor.run_round()
         assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 10]
         assert "compacted catalog 'a' from 0 to 10 of 12" in caplog.text
         assert "catalog 'b' could not be compacted" in caplog.text
+
+    def test_a_catalog_that_cannot_be_swept_ends_nobody_elses_compaction(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The store is there; it refuses what one catalog needs."""
+        gateway = gateway_on(store)
+        for catalog in ("a", "b", "c"):
+            write_history(gateway, store, catalog)
+        sweep = store.sweep
+
+        def refuse(catalog: str, swept: Any) -> None:
+            if catalog == "b":
+                raise Unreachable("a bulk write failed")
+            sweep(catalog, swept)
+
+        monkeypatch.setattr(store, "sweep", refuse)
+        meters = CountingMeters()
+        compactor = compactor_of(store, ThreadRuntime(), meters, commits=2)
+        assert compactor.run_round()
+        assert [store.retention(c).swept for c in ("a", "b", "c")] == [10, 0, 10]  # type: ignore[union-attr]
+        assert meters.failed == 1
+
+    def test_a_round_ends_where_the_store_is_away(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It isn't waited for once for each catalog."""
+        gateway = gateway_on(store)
+        for catalog in ("a", "b", "c"):
+            write_history(gateway, store, catalog)
+        asked: list[str] = []
+
+        def away(*arguments: Any) -> None:
+            asked.append(arguments[0] if arguments else "ping")
+            raise Unreachable("it is away")
+
+        monkeypatch.setattr(store, "retention", away)
+        monkeypatch.setattr(store, "ping", away)
+        with pytest.raises(Unreachable):
+            compactor_of(store, ThreadRuntime(), commits=2).run_round()
+        assert asked == ["a", "ping"]
+
+    @pytest.mark.parametrize(
+        ("when", "call"),
+        [
+            *(("after", "documents"), ("after", "list_heads"), ("before", "retention")),
+            *(("before", "raise_floor"), ("after", "heads")),
+        ],
+    )
+    def test_a_longer_retention_counts_from_when_it_was_acknowledged(
+        self, store: Store, when: str, call: str
+    ) -> None:
+        gateway = gateway_on(store)
+        for catalog in ("c", "d"):
+            write_history(gateway, store, catalog)
+        watched = WatchedStore(store)
+
+        def keep_more() -> None:
+            gateway.write("c", SETTINGS_KEY, put({"retention": {"commits": 8}}))
+            gateway.write("d", SETTINGS_KEY, put({"retention": {"commits": 9}}))
+
+        getattr(watched, when)[call] = once(keep_more)
+        assert compactor_of(cast(Store, watched), ThreadRuntime(), commits=2).run_round()
+        assert (floor(store), floor(store, "d")) == (5, 4)
+
+    def test_a_catalog_that_moves_on_all_the_time_is_left_to_the_next_round(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gateway = gateway_on(store)
+        for catalog in ("c", "d"):
+            write_history(gateway, store, catalog)
+        watched = WatchedStore(store)
+        watched.before["raise_floor"] = lambda: touch(gateway)
+        with caplog.at_level(logging.INFO):
+            assert compactor_of(cast(Store, watched), ThreadRuntime(), commits=2).run_round()
+        assert (floor(store), floor(store, "d")) == (0, 10)
+        assert "catalog 'c' was not compacted" in caplog.text
 
     def test_one_of_all_compacts_and_stops_when_its_lease_is_lost(self, store: Store) -> None:
         gateway = gateway_on(store)

@@ -103,9 +103,11 @@ def nothing_pinned(pins: Sequence[Pin], now_us: int) -> int | None:  # noqa: ARG
 _raise_floor = MemoryRetention.raise_floor
 
 
-def raise_floor_anyway(self: MemoryRetention, catalog: str, floor: int, now_us: int) -> bool:
+def raise_floor_anyway(
+    self: MemoryRetention, catalog: str, floor: int, now_us: int, at: int | None = None
+) -> bool:
     self._pins.pop(catalog, None)
-    return _raise_floor(self, catalog, floor, now_us)
+    return _raise_floor(self, catalog, floor, now_us, at)
 
 
 def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], step: str) -> int:

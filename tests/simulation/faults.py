@@ -186,8 +186,8 @@ class FaultyStore:
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
         return self._update(lambda: self._inner.drop_pin(catalog, pin_id))
 
-    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
-        return self._update(lambda: self._inner.raise_floor(catalog, floor, now_us))
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
+        return self._update(lambda: self._inner.raise_floor(catalog, floor, now_us, at))
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         self._update(lambda: self._inner.end_sweep(catalog, floor))

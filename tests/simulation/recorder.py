@@ -165,8 +165,8 @@ class RecordingStore(MemoryStore):
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
         return self._note(super().drop_pin(catalog, pin_id), catalog, "unpin", pin_id)
 
-    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
-        return self._note(super().raise_floor(catalog, floor, now_us), catalog, "floor", floor)
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
+        return self._note(super().raise_floor(catalog, floor, now_us, at), catalog, "floor", floor)
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         super().end_sweep(catalog, floor)

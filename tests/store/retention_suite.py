@@ -112,6 +112,16 @@ class RetentionContract:
         at_ten.end_sweep("c", 5)
         assert at_ten.retention("c") == Retention(10, 6, 6, ())
 
+    def test_the_floor_rises_only_while_the_head_is_where_it_was(self, at_ten: Store) -> None:
+        assert not at_ten.raise_floor("c", 5, _NOW_US, 9)
+        assert not at_ten.raise_floor("c", 5, _NOW_US, 11)
+        assert at_ten.raise_floor("c", 5, _NOW_US, 10)
+        at_ten.end_sweep("c", 5)
+        assert not at_ten.raise_floor("c", 5, _NOW_US, 10)
+        assert not at_ten.raise_floor("c", 11, _NOW_US, 10)
+        at_ten.move_heads([Move(head(10, commit(11)))])
+        assert not at_ten.raise_floor("c", 6, _NOW_US, 10)
+
     def test_a_move_of_the_head_leaves_retention_alone(self, at_ten: Store) -> None:
         at_ten.raise_floor("c", 5, _NOW_US)
         at_ten.end_sweep("c", 5)

@@ -52,11 +52,12 @@ class RetentionPart(Part):
             {"_id": catalog, "pins.id": pin_id}, {"$pull": {"pins": {"id": pin_id}}}
         )
 
-    def raise_floor(self, catalog: str, floor: int, now_us: int) -> bool:
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         holding = {"revision": {"$lt": floor}, "expires_us": {"$gt": now_us}}
+        standing: Record = {"$gte": floor} if at is None else {"$gte": floor, "$eq": at}
         allowed = {
             "_id": catalog,
-            "revision": {"$gte": floor},
+            "revision": standing,
             "floor": {"$not": {"$gte": floor}},
             "$expr": {"$eq": [{"$ifNull": ["$swept", 0]}, {"$ifNull": ["$floor", 0]}]},
             "pins": {"$not": {"$elemMatch": holding}},
