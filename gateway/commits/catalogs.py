@@ -14,7 +14,7 @@ from gateway.commits.errors import (
     RevisionCompacted,
 )
 from gateway.commits.guards import require_revision
-from gateway.commits.listing import DocumentPage, Listing
+from gateway.commits.listing import DocumentPage, Listing, not_overtaken
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.requests import (
@@ -60,10 +60,14 @@ class Catalogs:
         self._keys_max = keys_max
 
     def read(self, catalog: str) -> CatalogState:
-        """The catalog now. Raises CatalogNotFound, also where it was deleted."""
-        self._listing.head(catalog)
+        """The catalog at one revision, now. Raises CatalogNotFound, also where it was deleted."""
+        return not_overtaken(None, lambda: self._read(catalog))
+
+    def _read(self, catalog: str) -> CatalogState:
         with reaching():
             standing = self._settler.settle(catalog)
+        if standing.revision == 0 or standing.deleted:
+            raise CatalogNotFound(catalog, standing.revision)
         _, found = self._listing.several(catalog, [SETTINGS_KEY], revision=standing.revision)
         return CatalogState(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]

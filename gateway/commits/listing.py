@@ -129,7 +129,7 @@ class Listing:
             return self._page(_Scan(catalog, prefix, sight), after, limit, at)
 
         with reaching():
-            return _not_overtaken(revision, page)
+            return not_overtaken(revision, page)
 
     def several(
         self,
@@ -144,7 +144,7 @@ class Listing:
         Raises DocumentForbidden where one of them is beyond ``sight``.
         """
         with reaching():
-            return _not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
+            return not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
 
     def _several(
         self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
@@ -184,7 +184,7 @@ class Listing:
             return page
 
         with reaching():
-            first = _not_overtaken(revision, begin)
+            first = not_overtaken(revision, begin)
         if first.next_after is None:
             return Export(first.revision, iter(first.documents), lambda: None)
         documents = self._pages(scan, first, pin_id)
@@ -274,7 +274,7 @@ class Listing:
             raise RevisionCompacted(revision, head.floor)
 
 
-def _not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
+def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
     """``read``, once more where compaction passes a head (``revision`` None) while it is read."""
     for _ in range(_OVERTAKEN_MAX):
         try:

@@ -33,7 +33,7 @@ _GRACE_PER_COMMIT_S = 0.002
 class Standing:
     """Where a catalog stood at a moment after it was asked for.
 
-    ``finished``: the last batch is written out, and the cache has an entry at ``revision`` or
+    ``deleted``: the catalog was deleted at ``revision``. ``finished``: the last batch is written out, and the cache has an entry at ``revision`` or
     later. Otherwise ``unfinished`` is that batch, if it was asked for, and ``batch_commits`` how
     many commits are in it.
     """
@@ -41,9 +41,14 @@ class Standing:
     revision: int
     time_us: int
     floor: int = 0
+    deleted: bool = False
     finished: bool = True
     unfinished: tuple[Commit, ...] = ()
     batch_commits: int = 0
+
+
+def _standing(head: Head) -> Standing:
+    return Standing(head.revision, head.time_us, head.floor, head.deleted)
 
 
 class Observer:
@@ -66,7 +71,7 @@ class Observer:
             for catalog in left:
                 head = heads.get(catalog) or Head(catalog)
                 if self._is_known(head):
-                    standings[catalog] = Standing(head.revision, head.time_us, head.floor)
+                    standings[catalog] = _standing(head)
                 else:
                     behind[catalog] = head
             if behind:
@@ -92,7 +97,7 @@ class Observer:
                 self._cache.advance(catalog, found)
             if found and found[-1].revision == head.revision:
                 self._cache.begin(catalog, head.revision, head.time_us)
-                standings[catalog] = Standing(head.revision, head.time_us, head.floor)
+                standings[catalog] = _standing(head)
                 continue
             if (found[-1].revision if found else spans[catalog][0]) < head.base_revision:
                 # Too much to catch up with: start again from the documents as they are.
@@ -100,10 +105,8 @@ class Observer:
                 continue
             batch = self.last_batch(catalog, head.revision) if batches else ()
             if batch is not None:
-                standings[catalog] = Standing(
-                    head.revision,
-                    head.time_us,
-                    head.floor,
+                standings[catalog] = replace(
+                    _standing(head),
                     finished=False,
                     unfinished=batch,
                     batch_commits=head.revision - head.base_revision,

@@ -166,8 +166,9 @@ class Store(Protocol):
     def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         """Raise the floor, if it is lower, swept, not above the head, and no pin holds it.
 
-        With ``at``, only while the head is at that revision. A pin holds the floor if its revision is lower than ``floor`` and it expires after
-        ``now_us``. Pins that have expired are dropped with it.
+        With ``at``, only while the head is at that revision. A pin holds the floor if its revision
+        is lower than ``floor`` and it expires after ``now_us``. Pins that have expired are dropped
+        with it.
         """
 
     def end_sweep(self, catalog: str, floor: int) -> None:

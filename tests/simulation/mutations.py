@@ -250,7 +250,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "present-stays": _mutation(
         "the present is looked at again where compaction overtakes it",
         "history",
-        (listing, "_not_overtaken", history.read_once),
+        (listing, "not_overtaken", history.read_once),
         adjust=keeping,
     ),
     "pins-hold": _mutation(
