@@ -11,8 +11,8 @@ that decide who may read the one before: its own last acl does.
 Worked example. Key k is created by 3 with an acl, deleted by 7, and created again by 9 without one.
 Revision 5 of k is asked for: the life is (k, 3), but the document that is there now began at 9.
 What k was before that is read: at 8 it was a tombstone, left by 7, of the life that began at 3.
-So its last state is that of 6, and the acl of that is asked. What it says can't change any more,
-and is remembered.
+So its last state is that of 6, and the acl of that is asked. Once that is written out, what it
+says can't change any more, and is remembered.
 
 Where a life's end can't be told any more, because it was compacted away, only an admin sees it.
 """
@@ -28,6 +28,7 @@ from typing import NamedTuple
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
 from gateway.commits.errors import DocumentForbidden
+from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.runtime import Runtime
@@ -70,8 +71,9 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
 class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
-    def __init__(self, store: Store, runtime: Runtime) -> None:
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
         self._store = store
+        self._settler = settler
         self._looks = SharedLooks(store.bare_documents, runtime)
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
@@ -114,12 +116,16 @@ class Acls:
         return _CLOSED
 
     def _as_of(self, catalog: str, key: str, revision: int) -> BareDocument | None:
-        """What the key had at a revision that is written out; None where that can't be told."""
+        """What the key had at a revision that some head has reached; None where that can't be told.
+
+        It is written out before it is read: a document can be told of whose commits aren't yet.
+        """
         name = (catalog, key, revision)
         with self._lock:
             if name in self._past:
                 self._past.move_to_end(name)
                 return self._past[name]
+        self._settler.settle_to(catalog, revision)
         try:
             document = rebuild(self._store, catalog, key, revision)
         except HistoryIncomplete:

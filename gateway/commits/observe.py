@@ -33,9 +33,9 @@ _GRACE_PER_COMMIT_S = 0.002
 class Standing:
     """Where a catalog stood at a moment after it was asked for.
 
-    ``deleted``: the catalog was deleted at ``revision``. ``finished``: the last batch is written out, and the cache has an entry at ``revision`` or
-    later. Otherwise ``unfinished`` is that batch, if it was asked for, and ``batch_commits`` how
-    many commits are in it.
+    ``deleted``: the catalog was deleted at ``revision``. ``finished``: the last batch is written
+    out, and the cache has an entry at ``revision`` or later. Otherwise ``unfinished`` is that
+    batch, if it was asked for, and ``batch_commits`` how many commits are in it.
     """
 
     revision: int
@@ -78,6 +78,11 @@ class Observer:
                 standings.update(self._catch_up(behind, batches))
             left = left - standings.keys()
         return standings
+
+    def knows(self, catalog: str, revision: int) -> bool:
+        """Whether the cache stands at ``revision`` or later: all up to there is written out."""
+        known = self._cache.revision(catalog)
+        return known is not None and known >= revision
 
     def _is_known(self, head: Head) -> bool:
         known = self._cache.revision(head.catalog)
@@ -181,6 +186,14 @@ class Settler:
                 self._runtime.sleep(_LOOK_AGAIN_S)
             standing = self._observer.observe([catalog], batches=False)[catalog]
         return replace(first, finished=True)
+
+    def settle_to(self, catalog: str, revision: int) -> None:
+        """See to it that everything up to ``revision``, which a head has reached, is written out.
+
+        No I/O where this process knows that it is.
+        """
+        if not self._observer.knows(catalog, revision):
+            self.settle(catalog)
 
     def take_over(self, catalog: str, revision: int, commits: int) -> bool:
         """Write the batch of head ``revision`` out, unless its writer still has time for it, which

@@ -104,7 +104,7 @@ class Gateway:
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
         self._shared = SharedReads(observer.observe, runtime)
         self._settler = settler
-        self.acls = Acls(store, runtime)
+        self.acls = Acls(store, settler, runtime)
         self._history = History(store, settler, runtime)
         self.listing = Listing(store, settler, runtime)
         self.retention = HistoryRetention(store, settler, runtime, limits.retention, meters)

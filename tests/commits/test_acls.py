@@ -1,0 +1,87 @@
+"""Who may read what was, where the batch that ended it is written out in part."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from gateway.access import Grant, Principal, Role
+from gateway.commits.acls import Life
+from gateway.commits.requests import Applied, Delete, EditAttributes, KeyEdit, Put
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.store.contract import Store, Unreachable
+from tests.commits.conftest import put
+from tests.commits.test_compaction import store
+from tests.commits.test_loop import WatchedStore
+
+__all__ = ["store"]
+
+EVE = Principal("eve", (Grant(Role.READ, "*"),))
+OPEN = {"acl": {"read": ["eve"]}}
+CLOSED = {"acl": {"read": ["ann"]}}
+FIRST = Life("k", 1)
+
+
+def gateway_on(store: object, grace_ms: int = 0) -> Gateway:
+    limits = ServiceLimits(write_out_grace_ms=grace_ms)
+    return Gateway(cast(Store, store), ThreadRuntime(), limits)
+
+
+def close_and_delete(gateway: Gateway, *, makes_again: bool) -> None:
+    """In one batch: eve is taken off, and the document ends."""
+    steps = [EditAttributes(Put(CLOSED, 40)), Delete(), *([put("new")] if makes_again else [])]
+    requests = [gateway.request("c", (KeyEdit("k", step),)) for step in steps]
+    for written in gateway.commit_each(requests):
+        assert isinstance(written.outcome, Applied)
+
+
+def sees_the_past(gateway: Gateway) -> list[bool]:
+    """Whether eve sees k as revision 1 had it: in a listing, and in the history."""
+    sight = gateway.acls.sight(EVE, "c")
+    assert sight is not None
+    listed = gateway.listing.page("c", prefix="", after="", limit=9, revision=1, sight=sight)
+    told = sight.commits(gateway.commits("c", after=0, limit=1, key=None).commits)
+    return ["k" in {each.key for each in listed.documents}, bool(told[0].changes)]
+
+
+@pytest.mark.parametrize("makes_again", [False, True])
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_acl_that_is_half_written_out_is_not_remembered(
+    store: Store, makes_again: bool, dies: bool
+) -> None:
+    gateway_on(store).write("c", "k", Put("secret", 8, OPEN))
+    reader = gateway_on(store)
+    assert sees_the_past(reader) == [True, True]
+    watched = WatchedStore(store)
+    seen: list[list[bool]] = []
+
+    def look() -> None:
+        sight = reader.acls.sight(EVE, "c")
+        assert sight is not None
+        life = next(iter(reader.acls.now("c", ["k"]).values()))
+        assert life.revision > 2, "the documents are written out"
+        sight.hidden([FIRST])
+        seen.append(sees_the_past(reader))
+        if dies:
+            raise Unreachable("it is dead")
+
+    watched.before["write_commits"] = look
+    close_and_delete(gateway_on(watched, 60_000), makes_again=makes_again)
+    assert seen
+    assert sees_the_past(reader) == [False, False]
+    assert sees_the_past(gateway_on(store)) == [False, False]
+
+
+@pytest.mark.parametrize("makes_again", [False, True])
+def test_an_acl_that_a_sweep_has_taken_away_lets_nobody_in(store: Store, makes_again: bool) -> None:
+    gateway = gateway_on(store)
+    gateway.write("c", "k", Put("secret", 8, OPEN))
+    close_and_delete(gateway, makes_again=makes_again)
+    head = store.heads(["c"])["c"].revision
+    gateway.retention.compact("c", head)
+    reader = gateway_on(store)
+    sight = reader.acls.sight(EVE, "c")
+    assert sight is not None
+    assert sight.hidden([FIRST]) == {FIRST}
