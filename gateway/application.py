@@ -173,4 +173,5 @@ def request_limits(settings: Settings) -> RequestLimits:
         watch_stall_s=settings.watch_stall_s,
         bulk_line_bytes_max=settings.bulk_line_bytes_max,
         bulk_answers_bytes_max=settings.bulk_answers_bytes_max,
+        bulk_refused_lines_max=settings.bulk_refused_lines_max,
     )

@@ -1,4 +1,4 @@
-"""How much a principal may ask for: token buckets, by principal, with a clock that is passed in.
+"""How much a principal may ask for, and hold: token buckets and shares, by principal.
 
 A bucket holds what may be spent at once, its quota, and fills up at an even rate. What costs more
 than the quota may be spent where the bucket is full, and leaves a debt that is paid off before
@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from gateway.access.principal import ANONYMOUS, Principal
 
 # Filling up adds fractions; a bucket that lacks less than this is as full as was asked for.
 _ROUNDING: Final = 1e-6
@@ -139,3 +141,44 @@ def _level(rate: Rate, held: float) -> Level:
     available = max(0, int(held + _ROUNDING))
     units = available if available else 1 - held
     return Level(rate, available, max(1, math.ceil(units / rate.per_s - _ROUNDING)))
+
+
+class Shares:
+    """Who holds how much of something there is only so much of. Not thread-safe.
+
+    A principal may hold as much as it leaves to others. With a maximum of 12, the first one gets 6
+    and leaves 6, a second one gets 3 of these, a third one 2: whoever comes finds some, unless many
+    came before.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.held = 0
+        self._held_by: dict[str | None, int] = {}
+
+    def has_room_for(self, principal: str, amount: int = 1) -> bool:
+        return may_hold(self._held_by.get(principal, 0), amount, self.held, self.maximum)
+
+    def take(self, principal: str | None, amount: int = 1) -> None:
+        """In any case; ``has_room_for`` tells whether it should. None: nobody's share counts."""
+        self.held += amount
+        self._held_by[principal] = self._held_by.get(principal, 0) + amount
+
+    def give_back(self, principal: str | None, amount: int = 1) -> None:
+        """Of what it took."""
+        self.held -= amount
+        left = self._held_by.get(principal, 0) - amount
+        if left:
+            self._held_by[principal] = left
+        else:
+            self._held_by.pop(principal, None)
+
+
+def may_hold(held: int, more: int, held_by_all: int, maximum: int) -> bool:
+    """Whether who holds ``held`` may have ``more`` of ``maximum``; see ``Shares``."""
+    return held + more <= maximum - held_by_all
+
+
+def holder_of(principal: Principal) -> str | None:
+    """Whose share counts; None where access control is off: then everybody is the same one."""
+    return None if principal is ANONYMOUS else principal.name

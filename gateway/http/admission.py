@@ -3,7 +3,8 @@
 Three kinds of requests are counted: writes, bulk requests and reads. A write counts from when its
 body is there until it is answered, so that a client who sends slowly holds up nobody; a bulk
 request for as long as it lasts. Feeds have a bound of their own, and what tells how the service is
-(``/livez``) always gets through.
+(``/livez``) always gets through. Of each kind a principal may have a share alone; that is looked at
+as soon as it is known who it is.
 
 What refusing costs is bounded by the server, which asks ``has_room_for`` before it reads a request.
 """
@@ -16,8 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import flask
+
+from gateway.access.limits import Shares
 from gateway.http.body_framing import declared_bytes
 from gateway.http.limits import MIB
+from gateway.http.principals import share_holder
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ, WsgiApplication
 from gateway.http.refusals import TryLater
@@ -39,49 +44,85 @@ class AdmissionBounds:
 
 
 class InFlight:
-    """The requests of one kind that are under way. Thread-safe."""
+    """The requests of one kind that are under way. Thread-safe.
+
+    Those of whom nobody knows whose they are, or where all are the same one's, are held by None.
+    """
 
     def __init__(self, what: str, setting: str, count_max: int, bytes_max: int | None) -> None:
         self._what = what
         self._setting = setting
-        self._count_max = count_max
-        self._bytes_max = bytes_max
-        self._count = 0
-        self._bytes = 0
+        self._count = Shares(count_max)
+        self._bytes = None if bytes_max is None else Shares(bytes_max)
         self._lock = threading.Lock()
 
-    def enter(self, size: int) -> None:
+    def enter(self, holder: str | None, size: int) -> None:
         """Count one more, of ``size`` bytes. Raises Full."""
         with self._lock:
             self._refuse_if_full(size)
-            self._count += 1
-            self._bytes += size
+            if holder is not None:
+                self._refuse_beyond_share(holder, size)
+            self._take(holder, size)
 
-    def leave(self, size: int) -> None:
+    def claim(self, holder: str, size: int) -> None:
+        """One of ``size`` bytes that was nobody's is ``holder``'s. Raises Full; then it isn't."""
         with self._lock:
-            self._count -= 1
-            self._bytes -= size
+            self._give_back(None, size)
+            try:
+                self._refuse_beyond_share(holder, size)
+            except Full:
+                self._take(None, size)
+                raise
+            self._take(holder, size)
+
+    def leave(self, holder: str | None, size: int) -> None:
+        with self._lock:
+            self._give_back(holder, size)
 
     def is_full(self) -> bool:
         """By number or, where nothing more fits beside the rest, by bytes."""
-        if self._bytes_max is not None and self._bytes >= self._bytes_max:
+        if self._bytes is not None and self._bytes.held >= self._bytes.maximum:
             return True
-        return self._count >= self._count_max
+        return self._count.held >= self._count.maximum
 
     def refuse_if_full(self, size: int) -> None:
         """Raises Full where there is no room for one more. Keeps none."""
         with self._lock:
             self._refuse_if_full(size)
 
+    def _take(self, holder: str | None, size: int) -> None:
+        self._count.take(holder)
+        if self._bytes is not None:
+            self._bytes.take(holder, size)
+
+    def _give_back(self, holder: str | None, size: int) -> None:
+        self._count.give_back(holder)
+        if self._bytes is not None:
+            self._bytes.give_back(holder, size)
+
     def _refuse_if_full(self, size: int) -> None:
-        if self._count >= self._count_max:
-            detail = f"{self._count} {self._what} are under way, no more are taken on"
+        count, held = self._count, self._bytes
+        if count.held >= count.maximum:
+            detail = f"{count.held} {self._what} are under way, no more are taken on"
             raise Full(detail, self._setting)
         # One alone may be as large as it likes: other limits are for that.
-        if self._bytes_max is not None and self._count and self._bytes + size > self._bytes_max:
+        if held is not None and count.held and held.held + size > held.maximum:
+            detail = f"{held.held} bytes of {self._what} are under way, no more are taken on"
+            raise Full(detail, self._setting.replace("_max", "_bytes_max"))
+
+    def _refuse_beyond_share(self, holder: str, size: int) -> None:
+        if not self._count.has_room_for(holder):
+            setting = self._setting
+        elif (
+            self._bytes is not None
+            and self._count.held
+            and not self._bytes.has_room_for(holder, size)
+        ):
             setting = self._setting.replace("_max", "_bytes_max")
-            detail = f"{self._bytes} bytes of {self._what} are under way, no more are taken on"
-            raise Full(detail, setting)
+        else:
+            return
+        detail = f"principal {holder!r} has as many {self._what} under way as it leaves to others"
+        raise Full(detail, setting)
 
 
 class Full(Exception):
@@ -95,16 +136,22 @@ class _Seat:
 
     def __init__(self, among: InFlight) -> None:
         self._among = among
+        self._holder: str | None = None
         self._size: int | None = None
 
     def take(self, size: int) -> None:
         if self._size is None:
-            self._among.enter(size)
+            self._among.enter(self._holder, size)
             self._size = size
+
+    def claim(self, holder: str) -> None:
+        if self._size is not None:
+            self._among.claim(holder, self._size)
+        self._holder = holder
 
     def leave(self) -> None:
         if self._size is not None:
-            self._among.leave(self._size)
+            self._among.leave(self._holder, self._size)
             self._size = None
 
 
@@ -138,9 +185,9 @@ class Admission:
         return answer
 
     def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
+        environ[_SEAT] = seat
         if among is self._writes and _has_body(environ):
-            among.refuse_if_full(declared_bytes(environ) or 0)
-            environ[_SEAT] = seat  # taken when the body is there
+            among.refuse_if_full(declared_bytes(environ) or 0)  # taken when the body is there
         else:
             seat.take(0)
 
@@ -157,6 +204,22 @@ class Admission:
         """Whether a request that starts so would be taken on now, as far as that can be told."""
         among = self._reads if start.startswith(_READING_STARTS) else self._writes
         return not among.is_full()
+
+
+def claim_share() -> None:
+    """The principal of Flask's request is known: from now on the request counts among its own.
+
+    Raises TryLater where it has as many as it may.
+    """
+    environ = flask.request.environ
+    seat: _Seat | None = environ.get(_SEAT)
+    holder = share_holder(environ)
+    if seat is None or holder is None:
+        return
+    try:
+        seat.claim(holder)
+    except Full as full:
+        raise _refusal(full) from full
 
 
 def body_came(environ: Environ, size: int) -> None:

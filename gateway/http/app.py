@@ -11,7 +11,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import PrincipalLimits
 from gateway.commits.service import Gateway
-from gateway.http.admission import Admission, AdmissionBounds
+from gateway.http.admission import Admission, AdmissionBounds, claim_share
 from gateway.http.answers import Answer
 from gateway.http.audit import Audit
 from gateway.http.authorization import Authorization
@@ -93,6 +93,7 @@ def create_app(
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     observe_routes(app)
     Authorization(authenticate, limits).register(app)
+    app.before_request(claim_share)
     Audit().register(app)
     answering: WsgiApplication = app.wsgi_app
     if principal_limits is not None:

@@ -9,14 +9,21 @@ Three work at once on a request, so that none of them waits for what another sho
 A client that sends everything before it reads anything finds its lines read all the same. One that
 sends a line and waits for its answer gets it: a window is what there is when the committer is free,
 not what fills it. Memory is taken by two windows, a line and a piece of the spool.
+
+A client that neither takes answers nor sends lines is cut off, and one whose lines are refused one
+after the other, none of them for what it meets, is told that no more is read.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import select
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import flask
@@ -30,7 +37,7 @@ from gateway.commits.requests import Request
 from gateway.commits.service import Gateway
 from gateway.http import media_types
 from gateway.http.answers import Answer, HeaderList
-from gateway.http.audit import LineOutcome, outcome_of_line, tell_lines
+from gateway.http.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.authorization import recheck_of
 from gateway.http.bodies import refuse_encoded
 from gateway.http.bulk_answers import problem_line, written_line
@@ -40,12 +47,12 @@ from gateway.http.conditions import refuse_conditions
 from gateway.http.limits import MIB, RequestLimits
 from gateway.http.parameters import DryRunParameters, parameters
 from gateway.http.preferences import preferences
-from gateway.http.principals import principal_of
+from gateway.http.principals import principal_of, share_holder
 from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, operations_in, spending_of
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
-from gateway.http.spool import Spool
+from gateway.http.spool import Spool, SpoolBudget
 from gateway.http.streams import Stream, StreamAnswer
 from gateway.logs import for_this_request
 
@@ -59,6 +66,9 @@ _WINDOW_BYTES: Final = 4 * MIB
 _READ_BYTES: Final = 64 * 1024
 # Whenever a socket is writable, it takes this much at once.
 _SEND_BYTES: Final = 4 * 1024
+# Of what is sent behind the line that ended the request: who sent little keeps its connection.
+_DISCARDED_BYTES_MAX: Final = 8 * MIB
+_DISCARDED_FOR_S: Final = 1.0
 # What speaks of one write, and is said in its line.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
@@ -70,6 +80,7 @@ class BulkRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
+        self._budget = SpoolBudget(limits.bulk_answers_bytes_max)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/v1/bulk", "bulk", self.bulk, methods=["POST"])
@@ -90,14 +101,16 @@ class BulkRoutes:
         if wait_s is not None:
             headers.append(("Preference-Applied", f"wait={wait_s}"))
         terms = BulkTerms(principal_of(environ), self._limits, asked["dry_run"], wait_s)
-        run = _Run(self._gateway, terms, environ)
+        run = _Run(self._gateway, terms, environ, self._budget)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 
 
 class _Run:
     """One request, from its first line to its last answer."""
 
-    def __init__(self, gateway: Gateway, terms: BulkTerms, environ: Environ) -> None:
+    def __init__(
+        self, gateway: Gateway, terms: BulkTerms, environ: Environ, budget: SpoolBudget
+    ) -> None:
         self._gateway = gateway
         self._terms = terms
         self._name = request_id(environ)
@@ -105,37 +118,78 @@ class _Run:
         self._connection = environ.get("gunicorn.socket")
         self._recheck = recheck_of(environ)
         self._spending = spending_of(environ)
+        self._audit = BulkAudit(environ)
         self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
-        self._spool = Spool(terms.limits.bulk_answers_bytes_max)
+        self._spool = Spool(budget, share_holder(environ))
+        self._reader = threading.Thread(target=for_this_request(self._read), name="bulk")
+        self._reader.daemon = True
         self._broken: Exception | None = None
         self._failed = False
+        self._moved_at = time.monotonic()  # when lines came, or answers went
+        self._refused = 0  # how many lines in a row, up to the last one
+        self._ended_early = False
+        self._body_over = False
 
     def answers(self) -> Iterator[bytes]:
-        """Raises RuntimeError where a defect keeps the rest of the lines from being answered."""
-        for work in (self._read, self._commit):
-            threading.Thread(target=for_this_request(work), name="bulk", daemon=True).start()
+        """Raises TimeoutError where the client stalls, and RuntimeError where a defect keeps the
+        rest of the lines from being answered."""
+        self._reader.start()
+        commit = for_this_request(self._commit)
+        threading.Thread(target=commit, name="bulk", daemon=True).start()
         while answers := self._spool.read(_SEND_BYTES):
             if self._connection is not None:
-                _await_writable(self._connection)
+                self._await_writable(self._connection)
             yield answers
         if self._failed:
             # The connection is cut, so that nobody takes this for the end.
             raise RuntimeError(f"bulk request {self._name} was broken off")
+        if self._ended_early:
+            self._leave_the_rest()
 
     def close(self) -> None:
         """The client is gone, or has all: nothing more is committed."""
         self._lines.close()
         self._spool.close()
 
+    def _await_writable(self, connection: Any) -> None:
+        """Until the client has taken enough of what was sent for more to be sent without waiting.
+
+        Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
+        """
+        stall_s = self._terms.limits.watch_stall_s
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLOUT)
+        left_s = float(stall_s)
+        self._moved_at = max(self._moved_at, time.monotonic())
+        while not poll.poll(left_s * 1000):
+            left_s = self._moved_at + stall_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"bulk request {self._name}: no answer taken for {stall_s} s")
+
+    def _leave_the_rest(self) -> None:
+        """The reader has stopped; where the body isn't over, the connection can't be used again."""
+        if self._connection is None:
+            return
+        self._reader.join(_DISCARDED_FOR_S)
+        if not self._body_over:
+            _stop_receiving(self._connection)
+            self._reader.join()
+
     def _read(self) -> None:
         """The reader: until the body is over, or nobody takes its lines."""
         splitter = LineSplitter(self._terms.limits.bulk_line_bytes_max)
+        pieces = _pieces(self._body)
         try:
-            for piece in _pieces(self._body):
-                if not self._lines.put(splitter.feed(piece)):
+            for piece in pieces:
+                lines = splitter.feed(piece)
+                if lines:
+                    self._moved_at = time.monotonic()
+                if not self._lines.put(lines):
+                    self._discard(pieces)
                     return
                 # What is read after it comes as fast as its principal may send.
                 self._pace(BODY_BYTES, len(piece))
+            self._body_over = True
             self._lines.put(splitter.finish())
         except HTTPException as error:
             self._broken = error
@@ -148,15 +202,28 @@ class _Run:
         finally:
             self._lines.end()
 
+    def _discard(self, pieces: Iterator[bytes]) -> None:
+        """Of a request that was ended, read what is under way, so that its answers get through."""
+        left = _DISCARDED_BYTES_MAX if self._ended_early else 0
+        while left > 0:
+            piece = next(pieces, b"")
+            if not piece:
+                self._body_over = True
+                return
+            left -= len(piece)
+
     def _commit(self) -> None:
         """The committer: until there are no more lines, or nobody takes the answers."""
         index = 0
         try:
             while lines := self._lines.take():
                 self._pace(OPERATIONS, len(lines))
-                if not self._spool.write(b"".join(self._window(index, lines))):
+                answers = self._window(index, lines)
+                index += len(answers)
+                if self._ended_early:
+                    answers.append(self._end_line(index))
+                if not self._spool.write(b"".join(answers)) or self._ended_early:
                     return
-                index += len(lines)
             if self._broken is not None:
                 # Whether there was another line, and what it asked for, nobody can tell.
                 self._spool.write(problem_line(index, self._broken, self._name))
@@ -165,30 +232,48 @@ class _Run:
             self._failed = True
         finally:
             self._lines.close()
+            self._audit.tell_end(index, self._ended_early)
             self._spool.end()
 
     def _window(self, first: int, lines: list[Line]) -> list[bytes]:
-        """The answers to ``lines``, the first of which has the index ``first``."""
+        """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
+        the request ends early."""
         answers: list[bytes] = [b""] * len(lines)
         requests: dict[int, Request] = {}
         told: list[LineOutcome] = []
         refusal = self._refusal()
         for place, line in enumerate(lines):
+            if self._refused >= self._terms.limits.bulk_refused_lines_max:
+                self._ended_early = True
+                del answers[place:]
+                break
             try:
                 if refusal is not None:
                     raise refusal
                 requests[place] = line_request(self._gateway, line, self._terms)
+                self._refused = 0
             except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
+                self._refused += 1
+                self._audit.refused += 1
                 if isinstance(error, Forbidden):
-                    told.append(LineOutcome(error.catalog, "", "refused", None, error.code))
+                    told.append(refused_line(error))
                 answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
         self._spend_beyond_lines(requests.values())
         done = self._gateway.commit_each(list(requests.values()))
         for (place, request), written in zip(requests.items(), done, strict=True):
             answers[place] = written_line(first + place, request, written, self._name)
             told.append(outcome_of_line(request, written))
-        tell_lines(self._terms.by, self._name, told)
+        self._audit.tell_lines(told)
         return answers
+
+    def _end_line(self, index: int) -> bytes:
+        """In the place of the line at ``index``, which isn't looked at."""
+        maximum = self._terms.limits.bulk_refused_lines_max
+        detail = (
+            f"{maximum} lines in a row were refused (bulk_refused_lines_max);"
+            " this one and what comes behind it isn't read"
+        )
+        return problem_line(index, RequestRefused("too_many_refused", detail), self._name)
 
     def _pace(self, name: str, amount: int) -> None:
         """Where the principal is limited, wait until it may have this much; no line is refused."""
@@ -217,11 +302,13 @@ def _pieces(body: Any) -> Iterator[bytes]:
         yield piece
 
 
-def _await_writable(connection: Any) -> None:
-    """Until the client has taken enough of what was sent for more to be sent without waiting.
+def _stop_receiving(connection: Any) -> None:
+    """Whoever reads from it, meets the end of what was sent so far.
 
-    Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
+    By another descriptor of the same socket, so that no error is thrown into who waits for it.
     """
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLOUT)
-    poll.poll()
+    with (
+        suppress(OSError),  # the client is gone
+        socket.socket(fileno=os.dup(connection.fileno())) as same,
+    ):
+        same.shutdown(socket.SHUT_RD)

@@ -24,3 +24,4 @@ class RequestLimits:
     watch_stall_s: int = 30
     bulk_line_bytes_max: int = 8 * MIB
     bulk_answers_bytes_max: int = 256 * MIB
+    bulk_refused_lines_max: int = 1000

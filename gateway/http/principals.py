@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.access import Principal
+from gateway.access.limits import holder_of
 from gateway.http.raw_path import Environ
 
 _KEY: Final = "gateway.principal"
@@ -25,3 +26,9 @@ def principal_name(environ: Environ) -> str | None:
     """Its name, for logs; None where it is not known, as on routes that are open to everybody."""
     principal: Principal | None = environ.get(_KEY)
     return None if principal is None else principal.name
+
+
+def share_holder(environ: Environ) -> str | None:
+    """Whose share of what there is only so much of counts (``gateway.access.limits``), if any's."""
+    principal: Principal | None = environ.get(_KEY)
+    return None if principal is None else holder_of(principal)

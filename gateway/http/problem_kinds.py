@@ -26,6 +26,7 @@ KINDS: Final[dict[str, Kind]] = {
     "invalid_patch": Kind(400, "Invalid patch"),
     "invalid_pointer": Kind(400, "Invalid JSON Pointer"),
     "unknown_operation": Kind(400, "Unknown patch operation"),
+    "too_many_refused": Kind(400, "Too many refused lines in a row"),
     "request_timeout": Kind(408, "The body stopped coming"),
     # Who asks
     "unauthenticated": Kind(401, "No valid token"),

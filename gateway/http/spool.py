@@ -4,23 +4,61 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from tempfile import SpooledTemporaryFile
 from typing import Final
 
+from gateway.access.limits import Shares
+
 MIB: Final = 1024 * 1024
 _MEMORY_BYTES_MAX: Final = MIB
-# Disk is given back file by file.
-_FILE_BYTES: Final = 16 * MIB
+# Room is given back file by file.
+_FILE_BYTES: Final = 4 * MIB
+
+
+class SpoolBudget:
+    """The room that the spools of a process have together. Thread-safe."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._shares = Shares(bytes_max)
+        self._freed = threading.Condition()
+
+    def take(self, principal: str | None, size: int, may_wait: Callable[[], bool]) -> None:
+        """Wait until there is room, unless one may not wait, or not any longer.
+
+        ``principal`` None: nobody's share counts, as where everybody is the same one.
+        """
+        with self._freed:
+            while may_wait() and not self._has_room_for(principal, size):
+                self._freed.wait()
+            self._shares.take(principal, size)
+
+    def give_back(self, principal: str | None, size: int) -> None:
+        with self._freed:
+            self._shares.give_back(principal, size)
+            self._freed.notify_all()
+
+    def wake(self) -> None:
+        """Whoever waits looks whether it may still do so."""
+        with self._freed:
+            self._freed.notify_all()
+
+    def _has_room_for(self, principal: str | None, size: int) -> bool:
+        if principal is None:
+            return self._shares.held + size <= self._shares.maximum
+        return self._shares.has_room_for(principal, size)
 
 
 class Spool:
     """Bytes from one thread to another, in order.
 
-    Past ``bytes_max`` that wait to be read, the writer waits.
+    The writer waits while ``budget`` has no room, unless nothing of this spool is left to be read:
+    so each reader gets on, whatever others leave unread.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, budget: SpoolBudget, principal: str | None = None) -> None:
+        self._budget = budget
+        self._principal = principal
         self._waiting = 0
         self._files: deque[_File] = deque()
         self._ended = False
@@ -29,10 +67,10 @@ class Spool:
 
     def write(self, data: bytes) -> bool:
         """False where nobody will read it any more."""
+        self._budget.take(self._principal, len(data), lambda: bool(self._waiting))
         with self._changed:
-            while self._waiting >= self._bytes_max and not self._closed:
-                self._changed.wait()
             if self._closed:
+                self._budget.give_back(self._principal, len(data))
                 return False
             if not self._files or self._files[-1].written >= _FILE_BYTES:
                 self._files.append(_File())
@@ -58,9 +96,7 @@ class Spool:
             data = first.take(size)
             self._waiting -= len(data)
             if first.taken == first.written:
-                first.close()
-                self._files.popleft()
-            self._changed.notify_all()
+                self._drop(self._files.popleft())
             return data
 
     def close(self) -> None:
@@ -69,8 +105,13 @@ class Spool:
             self._closed = True
             self._waiting = 0
             while self._files:
-                self._files.popleft().close()
+                self._drop(self._files.popleft())
             self._changed.notify_all()
+        self._budget.wake()
+
+    def _drop(self, file: _File) -> None:
+        file.close()
+        self._budget.give_back(self._principal, file.written)
 
 
 class _File:

@@ -382,8 +382,14 @@ class Settings:
     bulk_answers_bytes_max: int = _setting(
         kinds.size(MIB, 1024 * 1024 * MIB),
         256 * MIB,
-        "size of a bulk request's answers that wait on disk until the client reads them; where it"
-        " is reached, no more of the request is read until then",
+        "size of the answers of bulk requests that wait in a worker, on disk where they are many,"
+        " until clients take them; where it is reached, of each request no more is read until then",
+    )
+    bulk_refused_lines_max: int = _setting(
+        kinds.integer(1, 1_000_000_000),
+        1000,
+        "lines of a bulk request that may be refused in a row, for what they are or for lack of"
+        " rights; then no more of it is read",
     )
     upload_bytes_max: int = _setting(
         kinds.size(1024, 1024 * MIB), 16 * MIB, "size of an upload's parts together"

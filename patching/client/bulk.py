@@ -32,6 +32,8 @@ _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "applicatio
 _LINES_MIN: Final = 16
 # What the gateway says of a body that broke off, in the place of a line.
 _OF_THE_BODY: Final = ("malformed_request", "request_timeout")
+# Likewise, where too many were refused in a row: this line and those behind it weren't looked at.
+_ENDED: Final = "too_many_refused"
 _BUSY: Final = (429, 503)
 
 
@@ -102,8 +104,12 @@ class BulkWriter:
             broken = error
         finally:
             response.close()
-        if contents and contents[-1].get("problem", {}).get("code") in _OF_THE_BODY:
+        last = contents[-1].get("problem", {}).get("code") if contents else None
+        if last in _OF_THE_BODY:
             contents.pop()  # it speaks of the body, which got lost on its way
+        elif last == _ENDED:
+            contents.pop()
+            broken = Unreachable("the gateway ended the request early", applied="no")
         if len(contents) < len(lines) and broken is None:
             broken = Unreachable("the answers ended early", applied="unknown")
         return contents[: len(lines)], broken

@@ -18,6 +18,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 FIELDS = (
     *("action", "principal", "catalog", "key", "outcome", "code", "commit_id", "author"),
     *("status", "writes", "request_id", "dry_run", "path", "method", "revision"),
+    *("lines", "refused", "left_out"),
 )
 
 
@@ -129,7 +130,8 @@ def test_writes_in_bulk_are_told_by_catalog(service: Service, lines: Lines) -> N
         for index in range(300)
     ]
     answers = job.bulk(*wanted, {**wanted[0], "catalog": "other"}, {**wanted[0], "if_match": "9-x"})
-    told = lines()
+    *told, end = lines()
+    assert (end["outcome"], end["lines"], end["refused"]) == ("done", 302, 1)
     assert all(
         (e["action"], e["principal"], e["request_id"] != "") == ("bulk", "job", True) for e in told
     )

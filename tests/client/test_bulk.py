@@ -230,6 +230,15 @@ def test_what_is_said_of_a_body_that_got_lost_is_not_said_of_a_line(
     assert all(answer.changed for answer in answers)
 
 
+def test_lines_behind_the_end_of_a_request_are_sent_again_with_or_without_a_key(
+    server: Scripted, run: Run
+) -> None:
+    server.script = [lambda _: [problem(FALSE), problem({**CUT, "code": "too_many_refused"})]]
+    answers = run("a b c", keyed=False)
+    assert [answer.sends for answer in answers] == [1, 2, 2]
+    assert [answer.changed for answer in answers] == [False, True, True]
+
+
 def test_it_gives_up_when_the_time_is_over(server: Scripted, run: Run, clock: Clock) -> None:
     server.script = [lambda lines: [problem(LATE)] * len(lines)] * 100
     answers = run("a b c", lines_max=2, retry_timeout_s=20)

@@ -19,7 +19,7 @@ from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import RequestLimits, create_app
 from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
-from gateway.http.spool import Spool
+from gateway.http.spool import Spool, SpoolBudget
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.patience import WAIT_S
@@ -404,7 +404,7 @@ def test_lines_wait_while_the_queue_is_full() -> None:
 
 def test_nobody_waits_for_what_nobody_takes() -> None:
     queue = LineQueue(1, 1)
-    spool = Spool(1)
+    spool = Spool(SpoolBudget(1))
     assert spool.write(b"xx")
     queue.put([Line(0, 1, b"x")])
     results: list[bool] = []
@@ -423,7 +423,7 @@ def test_nobody_waits_for_what_nobody_takes() -> None:
 
 
 def test_a_spool_gives_back_what_was_written_however_much() -> None:
-    spool = Spool(200 * 1024 * 1024)
+    spool = Spool(SpoolBudget(200 * 1024 * 1024))
     block = bytes(range(256)) * 4096  # 1 MiB
     for _ in range(40):
         assert spool.write(block)
@@ -433,11 +433,44 @@ def test_a_spool_gives_back_what_was_written_however_much() -> None:
 
 
 def test_a_spool_that_is_full_waits_for_its_reader() -> None:
-    spool = Spool(10)
+    spool = Spool(SpoolBudget(10))
     spool.write(b"x" * 10)
     done = threading.Event()
     threading.Thread(target=lambda: (spool.write(b"y"), spool.end(), done.set())).start()
     assert not done.wait(0.05)
-    assert spool.read(4) == b"xxxx"
+    assert spool.read(4) + spool.read(6) == b"x" * 10
     assert done.wait(WAIT_S)
-    assert spool.read(100) + spool.read(100) == b"x" * 6 + b"y"
+    assert spool.read(100) == b"y"
+
+
+def test_spools_have_one_budget_and_each_reader_gets_on_all_the_same() -> None:
+    budget = SpoolBudget(10)
+    full, other = Spool(budget), Spool(budget)
+    full.write(b"x" * 10)
+    assert other.write(b"a")  # nothing of it waits to be read
+    second, third = threading.Event(), threading.Event()
+    threading.Thread(target=lambda: (other.write(b"b"), second.set())).start()
+    assert not second.wait(0.05)
+    assert other.read(1) == b"a"
+    assert second.wait(WAIT_S)
+    threading.Thread(target=lambda: (other.write(b"c"), third.set())).start()
+    assert not third.wait(0.05)
+    full.close()
+    assert third.wait(WAIT_S)
+    assert other.read(2) == b"bc"
+
+
+def test_the_spools_of_a_principal_leave_room_to_others() -> None:
+    budget = SpoolBudget(12)
+    ann = [Spool(budget, "ann") for _ in range(2)]
+    for spool in ann:
+        spool.write(b"xxx")
+    done = threading.Event()
+    threading.Thread(target=lambda: (ann[0].write(b"x"), done.set())).start()
+    assert not done.wait(0.05)
+    bob = Spool(budget, "bob")
+    for _ in range(3):
+        assert bob.write(b"x")
+    assert not done.is_set()
+    ann[1].close()
+    assert done.wait(WAIT_S)

@@ -114,7 +114,7 @@ def test_a_client_that_sends_slowly_may_read_nothing_for_long(
     serve: Serve, worker_class: str
 ) -> None:
     """Longer than its body may stall: that isn't said of the answers."""
-    gateway = serve(worker_class=worker_class, body_timeout_s=3)
+    gateway = serve(worker_class=worker_class, body_timeout_s=3, bulk_refused_lines_max=10_000)
     long_answer = json.dumps({"op": "delete", "x" * 1000: 1}).encode() + b"\n"
     with connected(gateway, receive_bytes=4096) as client:
         client.begin()

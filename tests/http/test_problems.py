@@ -22,7 +22,7 @@ from gateway.commits.service import Gateway, Reading, ServiceLimits, Written
 from gateway.http import create_app
 from gateway.http.problem_kinds import KINDS
 from gateway.http.problems import problem_of
-from gateway.http.refusals import TryLater
+from gateway.http.refusals import RequestRefused, TryLater
 from gateway.store.memory import MemoryStore
 from patching import (
     ABSENT,
@@ -257,6 +257,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "invalid_patch": _by(lambda c: c.send("PATCH", b"{}", JSON_PATCH)),
     "invalid_pointer": _operation(op="remove", path="a"),
     "unknown_operation": _operation(op="append"),
+    "too_many_refused": _by_error(RequestRefused("too_many_refused", "x")),
     "unauthenticated": _by(lambda c: _closed(c).get()),
     "forbidden": _by(lambda c: _closed(c).get(Authorization="Bearer ann")),
     "foreign_page": _by(lambda c: c.get(Origin="https://other.example")),
