@@ -130,6 +130,7 @@ def retention_limits(settings: Settings) -> RetentionLimits:
         commits=settings.retention_commits,
         pin_seconds_max=settings.pin_seconds_max,
         pins_max=settings.pins_max,
+        pins_per_principal_max=settings.pins_per_principal_max,
         idempotency_s=settings.idempotency_retention_s,
         tombstone_grace_s=settings.tombstone_grace_s,
         interval_s=settings.compaction_interval_s,

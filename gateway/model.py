@@ -178,12 +178,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Keeps compaction below ``revision`` until ``expires_us`` (microseconds since the epoch)."""
+    """Keeps compaction below ``revision`` until ``expires_us`` (microseconds since the epoch).
+
+    ``owner`` is the principal that made it, "" the service itself. ``note`` is for people.
+    """
 
     id: str
     revision: int
     expires_us: int
     owner: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@
     +-- UploadIncomplete       parts of the upload are missing
     +-- UploadCommitted        the upload takes no more parts
     +-- PinNotFound            no such pin
+    +-- PinOfAnother           another principal made the pin
     +-- PinHolds               a pin keeps compaction below a revision
     +-- SnapshotExists         history is compacted up to that revision already
     +-- Unstorable             the value can't be held by the store
@@ -299,6 +300,16 @@ class PinNotFound(CommitError):
 
     def __init__(self, pin_id: str) -> None:
         super().__init__(f"there is no pin {pin_id!r}; it may have expired")
+
+
+class PinOfAnother(CommitError):
+    """``owner`` made the pin, and ``by`` may not do with it what it asks for."""
+
+    code = "forbidden"
+
+    def __init__(self, pin_id: str, owner: str, by: str) -> None:
+        whose = f"{owner!r}'s" if owner else "the service's own"
+        super().__init__(f"the pin {pin_id!r} is {whose}, not {by!r}'s")
 
 
 class PinHolds(CommitError):

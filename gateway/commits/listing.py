@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from gateway.commits.acls import Sight
@@ -79,10 +79,18 @@ class Listing:
     out where they weren't asked for by their keys.
     """
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        refuse_more_pins: Callable[[str, str], None],
+    ) -> None:
+        """``refuse_more_pins``: see ``HistoryRetention``."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._refuse_more_pins = refuse_more_pins
 
     def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
@@ -163,6 +171,7 @@ class Listing:
         self,
         catalog: str,
         *,
+        owner: str,
         prefix: str = "",
         revision: int | None = None,
         sight: Sight | None = None,
@@ -170,39 +179,41 @@ class Listing:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
-        pinned meanwhile. The iterator raises what ``page`` raises.
+        pinned meanwhile, as one of the pins of the principal ``owner``: OverLimit where it has too
+        many. The iterator raises what ``page`` raises.
         """
-        pin_id = self._runtime.new_id()
+        pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight)
 
         def begin() -> DocumentPage:
             at = self._readable(catalog, revision)
             page = self._page(scan, "", _EXPORT_PAGE, at)
             if page.next_after is not None:
+                self._refuse_more_pins(catalog, owner)
                 # Now: who is told of the revision finds it there, or is told that it is not.
-                self._pin(catalog, pin_id, at)
+                self._pin(catalog, pin, at)
             return page
 
         with reaching():
             first = not_overtaken(revision, begin)
         if first.next_after is None:
             return Export(first.revision, iter(first.documents), lambda: None)
-        documents = self._pages(scan, first, pin_id)
+        documents = self._pages(scan, first, pin)
 
         def close() -> None:
             documents.close()
-            self._unpin(catalog, pin_id)  # which one that never began doesn't
+            self._unpin(catalog, pin.id)  # which one that never began doesn't
 
         return Export(first.revision, documents, close)
 
-    def _pages(self, scan: _Scan, page: DocumentPage, pin_id: str) -> Generator[Document]:
+    def _pages(self, scan: _Scan, page: DocumentPage, pin: Pin) -> Generator[Document]:
         """Of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
         try:
             while True:
                 now = self._runtime.monotonic()
                 if now - pinned_at > _EXPORT_RENEW_S:
-                    self._pin(scan.catalog, pin_id, page.revision)
+                    self._pin(scan.catalog, pin, page.revision)
                     pinned_at = now
                 yield from page.documents
                 if page.next_after is None:
@@ -210,16 +221,17 @@ class Listing:
                 with reaching():
                     page = self._page(scan, page.next_after, _EXPORT_PAGE, page.revision)
         finally:
-            self._unpin(scan.catalog, pin_id)
+            self._unpin(scan.catalog, pin.id)
 
     def _unpin(self, catalog: str, pin_id: str) -> None:
         with suppress(Unreachable):  # it expires by itself
             self._store.drop_pin(catalog, pin_id)
 
-    def _pin(self, catalog: str, pin_id: str, revision: int) -> None:
+    def _pin(self, catalog: str, pin: Pin, revision: int) -> None:
         expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
         with reaching():
-            if not self._store.set_pin(catalog, Pin(pin_id, revision, expires_us, "export")):
+            pin = replace(pin, revision=revision, expires_us=expires_us)
+            if not self._store.set_pin(catalog, pin):
                 self._require_above_floor(catalog, revision)
 
     def _page(self, scan: _Scan, after: str, limit: int, revision: int) -> DocumentPage:

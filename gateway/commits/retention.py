@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.commits.compaction import Compacted, Compaction, CompactionLimits
 from gateway.commits.compactor import Compactor, CompactorPace, RetentionRules
@@ -11,6 +11,7 @@ from gateway.commits.errors import (
     CatalogNotFound,
     OverLimit,
     PinNotFound,
+    PinOfAnother,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
@@ -32,14 +33,16 @@ _EXPIRED_KEPT_US = 60_000_000
 class RetentionLimits:
     """What is kept for how long; defaults and meaning: the table in ``gateway.settings``.
 
-    ``pins_max`` bounds the pins of a catalog, nearly: requests side by side may go beyond it.
+    ``pins_max`` bounds the pins of a catalog, ``pins_per_principal_max`` those of one principal in
+    it; nearly: requests side by side may go beyond them.
     ``age_s`` and ``commits`` None: history is kept for ever.
     """
 
     age_s: int | None = None
     commits: int | None = None
     pin_seconds_max: int = 86_400
-    pins_max: int = 100
+    pins_max: int = 400
+    pins_per_principal_max: int = 100
     idempotency_s: int = 86_400
     tombstone_grace_s: int = 86_400
     interval_s: int = 300
@@ -81,19 +84,21 @@ class HistoryRetention:
             meters,
         )
 
-    def pin(self, catalog: str, revision: int | None, seconds: int, owner: str) -> Pin:
-        """Hold ``revision`` (None: the head as it is now) for ``seconds``.
+    def pin(
+        self, catalog: str, revision: int | None, seconds: int, owner: str, note: str = ""
+    ) -> Pin:
+        """Hold ``revision`` (None: the head as it is now) for ``seconds``; ``owner``'s from now on.
 
         Raises RevisionNotFound above the head, RevisionCompacted below the floor, and OverLimit.
         """
         self._refuse_long(seconds)
         with reaching():
             bounds = self._bounds(catalog)
-            self._refuse_more(catalog, bounds)
+            self._refuse_more(catalog, owner, bounds)
             pin_id = self._runtime.new_id()
             for _ in range(_TRIES):
                 at = bounds.revision if revision is None else revision
-                pin = Pin(pin_id, at, self._expires_us(seconds), owner)
+                pin = Pin(pin_id, at, self._expires_us(seconds), owner, note)
                 if self._store.set_pin(catalog, pin):
                     return pin
                 bounds = self._bounds(catalog)
@@ -101,21 +106,27 @@ class HistoryRetention:
                     _refuse_revision(revision, bounds)
         raise StoreUnavailable("the catalog's history moves on too fast to be pinned")
 
-    def renew(self, catalog: str, pin_id: str, seconds: int) -> Pin:
-        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit."""
+    def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> Pin:
+        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit, and
+        PinOfAnother unless it is the principal ``by``'s."""
         self._refuse_long(seconds)
         with reaching():
             for _ in range(_TRIES):
                 held = self._live(catalog, pin_id)
-                pin = Pin(pin_id, held.revision, self._expires_us(seconds), held.owner)
+                if held.owner != by:
+                    raise PinOfAnother(pin_id, held.owner, by)
+                pin = replace(held, expires_us=self._expires_us(seconds))
                 if self._store.set_pin(catalog, pin, held):
                     return pin
         raise StoreUnavailable("others renew the pin at the same time")
 
-    def unpin(self, catalog: str, pin_id: str) -> None:
-        """Raises PinNotFound."""
+    def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
+        """Raises PinNotFound, and PinOfAnother unless it is the principal ``by``'s, or ``anyones``
+        may go."""
         with reaching():
-            self._live(catalog, pin_id)
+            held = self._live(catalog, pin_id)
+            if held.owner != by and not anyones:
+                raise PinOfAnother(pin_id, held.owner, by)
             if not self._store.drop_pin(catalog, pin_id):
                 raise PinNotFound(pin_id)
 
@@ -138,6 +149,11 @@ class HistoryRetention:
             return self._compaction.compact(
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)
             )
+
+    def refuse_more_pins(self, catalog: str, owner: str) -> None:
+        """Raises OverLimit where ``owner`` may not have one more pin in the catalog."""
+        with reaching():
+            self._refuse_more(catalog, owner, self._bounds(catalog))
 
     def _bounds(self, catalog: str) -> Retention:
         bounds = self._store.retention(catalog)
@@ -164,20 +180,26 @@ class HistoryRetention:
                 actual=seconds,
             )
 
-    def _refuse_more(self, catalog: str, bounds: Retention) -> None:
+    def _refuse_more(self, catalog: str, owner: str, bounds: Retention) -> None:
         """Refuse one more pin than there may be; those that ended long ago are cleared away."""
         over_us = self._runtime.now_us() - _EXPIRED_KEPT_US
-        ended = [pin for pin in bounds.pins if pin.expires_us <= over_us]
-        for pin in ended:
-            self._store.drop_pin(catalog, pin.id)
-        count = len(bounds.pins) - len(ended)
-        if count >= self._limits.pins_max:
-            raise OverLimit(
-                f"the catalog has {count} pins; {self._limits.pins_max} are allowed",
-                limit="pins_max",
-                maximum=self._limits.pins_max,
-                actual=count + 1,
-            )
+        kept = [pin for pin in bounds.pins if pin.expires_us > over_us]
+        for pin in bounds.pins:
+            if pin.expires_us <= over_us:
+                self._store.drop_pin(catalog, pin.id)
+        owned = sum(pin.owner == owner for pin in kept)
+        limits = self._limits
+        for whose, count, limit, maximum in (
+            (repr(owner), owned, "pins_per_principal_max", limits.pins_per_principal_max),
+            ("the catalog", len(kept), "pins_max", limits.pins_max),
+        ):
+            if count >= maximum:
+                raise OverLimit(
+                    f"{whose} has {count} pins in {catalog!r}; {maximum} are allowed",
+                    limit=limit,
+                    maximum=maximum,
+                    actual=count + 1,
+                )
 
 
 def _refuse_revision(revision: int, bounds: Retention) -> None:

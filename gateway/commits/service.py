@@ -106,8 +106,8 @@ class Gateway:
         self._settler = settler
         self.acls = Acls(store, settler, runtime)
         self._history = History(store, settler, runtime)
-        self.listing = Listing(store, settler, runtime)
         self.retention = HistoryRetention(store, settler, runtime, limits.retention, meters)
+        self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
         self._queue = queue = Queue(
             runtime,
             QueueBounds(

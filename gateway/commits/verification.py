@@ -117,7 +117,7 @@ class _Hold:
     def _pin(self) -> bool:
         self._pinned_at = self._runtime.monotonic()
         expires_us = self._runtime.now_us() + _PIN_S * 1_000_000
-        pin = Pin(self._pin_id, self.head.floor, expires_us, "verify")
+        pin = Pin(self._pin_id, self.head.floor, expires_us, "", "verify")
         return self._store.set_pin(self.head.catalog, pin)
 
 

@@ -98,6 +98,7 @@ class ListingRoutes:
         revision = self._revision(catalog, asked)
         export = self._gateway.listing.export(
             catalog,
+            owner=principal_of(environ).name,
             prefix=asked["prefix"],
             revision=revision,
             sight=self._gateway.acls.sight(principal_of(environ), catalog),

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import flask
 from flask import Flask
 
+from gateway.access import Role
 from gateway.commits.service import Gateway
 from gateway.http import media_types, names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode
@@ -21,7 +22,7 @@ from gateway.http.principals import principal_of
 from gateway.model import Pin
 
 _NO_PARAMETERS = NoParameters()
-_OWNER_CHARACTERS_MAX = 255
+_NOTE_CHARACTERS_MAX = 255
 
 
 class PinRoutes:
@@ -41,12 +42,13 @@ class PinRoutes:
     def create(self, catalog: str) -> Answer:
         """Hold a revision, by default the head's."""
         catalog = self._catalog(catalog)
-        members = json_object(self._limits, ("revision", "seconds", "owner"))
+        members = json_object(self._limits, ("revision", "seconds", "note"))
         revision = whole(members, "revision", 0) if "revision" in members else None
-        owner = members.get("owner", principal_of(flask.request.environ).name)
-        if not isinstance(owner, str) or len(owner) > _OWNER_CHARACTERS_MAX:
-            refuse_member("/owner", f"it must be a text of at most {_OWNER_CHARACTERS_MAX}")
-        pin = self._retention.pin(catalog, revision, whole(members, "seconds", 1), owner)
+        note = members.get("note", "")
+        if not isinstance(note, str) or len(note) > _NOTE_CHARACTERS_MAX:
+            refuse_member("/note", f"it must be a text of at most {_NOTE_CHARACTERS_MAX}")
+        owner = principal_of(flask.request.environ).name
+        pin = self._retention.pin(catalog, revision, whole(members, "seconds", 1), owner, note)
         location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
         return body_answer(encode(_shape(pin)), [("Location", location)], 201)
 
@@ -60,14 +62,18 @@ class PinRoutes:
         return body_answer(encode(_shape(held)), [])
 
     def renew(self, catalog: str, pin: str) -> Answer:
-        """Hold the same revision for so many seconds from now."""
+        """Hold the same revision for so many seconds from now: for its owner alone."""
         catalog = self._catalog(catalog)
         members = json_object(self._limits, ("seconds",))
-        renewed = self._retention.renew(catalog, pin, whole(members, "seconds", 1))
+        by = principal_of(flask.request.environ).name
+        renewed = self._retention.renew(catalog, pin, whole(members, "seconds", 1), by)
         return body_answer(encode(_shape(renewed)), [])
 
     def delete(self, catalog: str, pin: str) -> Answer:
-        self._retention.unpin(self._catalog(catalog), pin)
+        """For its owner, and for those who are admin in the catalog."""
+        catalog = self._catalog(catalog)
+        by = principal_of(flask.request.environ)
+        self._retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
         return empty_answer([])
 
     def _catalog(self, encoded: str) -> str:
@@ -102,4 +108,5 @@ def _shape(pin: Pin) -> dict[str, Any]:
         "revision": pin.revision,
         "expires": rfc3339(pin.expires_us),
         "owner": pin.owner,
+        "note": pin.note,
     }

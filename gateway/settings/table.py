@@ -254,7 +254,12 @@ class Settings:
     pin_seconds_max: int = _setting(
         kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin can hold without being renewed"
     )
-    pins_max: int = _setting(kinds.integer(1, 1000), 100, "pins of a catalog")
+    pins_max: int = _setting(
+        kinds.integer(1, 1000), 400, "pins of a catalog, those of running exports among them"
+    )
+    pins_per_principal_max: int = _setting(
+        kinds.integer(1, 1000), 100, "pins of a catalog that one principal may have"
+    )
     compaction_interval_s: int = _setting(
         kinds.integer(0, 1_000_000_000),
         300,

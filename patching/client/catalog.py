@@ -183,11 +183,12 @@ class Catalog(Part):
         return self._write_catalog("DELETE", "", if_match, terms)
 
     def pin(
-        self, revision: int | None = None, seconds: int = 600, *, owner: str | None = None
+        self, revision: int | None = None, seconds: int = 600, *, note: str | None = None
     ) -> Pin:
         """Hold ``revision`` (None: the head) against compaction: a context manager that renews it
-        until it is left. Gone where it is compacted already."""
-        return Pin(self._calls, self._catalog_path, revision, seconds, owner)
+        until it is left. Gone where it is compacted already. ``note`` is for people who look at
+        `pins`."""
+        return Pin(self._calls, self._catalog_path, revision, seconds, note)
 
     def pins(self) -> list[PinState]:
         """The pins that hold now, by revision."""

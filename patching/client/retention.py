@@ -29,12 +29,16 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class PinState:
-    """A pin as the gateway has it: ``revision`` is held until ``expires``."""
+    """A pin as the gateway has it: ``revision`` is held until ``expires``.
+
+    ``owner`` is the principal that made it, "" the gateway itself.
+    """
 
     id: str
     revision: int
     expires: datetime
     owner: str
+    note: str
 
 
 class Pin:
@@ -51,7 +55,7 @@ class Pin:
         catalog_path: str,
         revision: int | None,
         seconds: int,
-        owner: str | None,
+        note: str | None,
     ) -> None:
         if seconds < 1:
             raise ValueError("a pin holds for a second at least")
@@ -60,8 +64,8 @@ class Pin:
         self._asked: dict[str, Any] = {"seconds": seconds}
         if revision is not None:
             self._asked["revision"] = revision
-        if owner is not None:
-            self._asked["owner"] = owner
+        if note is not None:
+            self._asked["note"] = note
         self._seconds = seconds
         self._state: PinState | None = None
         self._error: RequestError | None = None
@@ -166,5 +170,9 @@ def _send(
 
 def _parse_pin(shape: Mapping[str, Any]) -> PinState:
     return PinState(
-        shape["pin"], whole(shape["revision"]), parse_time(shape["expires"]), shape["owner"]
+        shape["pin"],
+        whole(shape["revision"]),
+        parse_time(shape["expires"]),
+        shape["owner"],
+        shape["note"],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from patching.client import (
     Busy,
     ClientError,
     Gone,
+    NotAuthorized,
     NotFound,
     OverLimit,
     RequestError,
@@ -101,7 +102,7 @@ class CommitPage(msgspec.Struct, frozen=True):
 class PinShape(msgspec.Struct, frozen=True):
     pin: str
     revision: int
-    owner: str
+    note: str
 
 
 class PinsShape(msgspec.Struct, frozen=True):
@@ -172,14 +173,17 @@ class CatalogReads:
             return error.oldest
         return 0
 
-    def pin(self, revision: int, seconds: int, owner: str) -> str:
-        """Keep ``revision`` from being compacted; the pin's id. A pin that ``owner`` has there
-        already is renewed."""
+    def pin(self, revision: int, seconds: int, note: str) -> str:
+        """Keep ``revision`` from being compacted; the pin's id. A pin of one's own that is there
+        already with this ``note`` is renewed."""
         pins = _decoded(self._ask("GET", "/pins"), PinsShape).pins
         for held in pins:
-            if (held.owner, held.revision) == (owner, revision) and self.renew(held.pin, seconds):
-                return held.pin
-        asked = {"revision": revision, "seconds": seconds, "owner": owner}
+            if (held.note, held.revision) != (note, revision):
+                continue
+            with suppress(NotAuthorized):  # another principal's
+                if self.renew(held.pin, seconds):
+                    return held.pin
+        asked = {"revision": revision, "seconds": seconds, "note": note}
         try:
             answer = self._ask("POST", "/pins", json=asked, about=f"revision {revision}")
         except OverLimit as error:

@@ -25,8 +25,8 @@ _BEYOND: Final = 2**63 - 1
 
 
 @contextmanager
-def held_revision(options: Options, owner: str) -> Iterator[int]:
-    """The head of the catalog, pinned under ``owner`` and renewed by a thread until this is left;
+def held_revision(options: Options, note: str) -> Iterator[int]:
+    """The head of the catalog, pinned under ``note`` and renewed by a thread until this is left;
     then it is released, whatever happened.
 
     0 where the catalog was never written: there is nothing to hold. With the option pinSeconds=0
@@ -37,7 +37,7 @@ def held_revision(options: Options, owner: str) -> Iterator[int]:
         reads = CatalogReads(transport, options)
         # Short, for it is renewed: what a driver that died leaves behind is soon over.
         seconds = min(options.pin_seconds, _SECONDS_MAX)
-        pinned = _pin_head(reads, seconds, owner) if seconds else None
+        pinned = _pin_head(reads, seconds, note) if seconds else None
         if pinned is None:
             yield _head(reads)
             return
@@ -66,14 +66,14 @@ def _head(reads: CatalogReads) -> int:
     return head
 
 
-def _pin_head(reads: CatalogReads, seconds: int, owner: str) -> tuple[int, str] | None:
+def _pin_head(reads: CatalogReads, seconds: int, note: str) -> tuple[int, str] | None:
     """The revision and the pin's id; None where the catalog was never written."""
     for left in reversed(range(_TRIES)):
         head = _head(reads)
         if head == 0:
             return None
         try:
-            return head, reads.pin(head, seconds, owner)
+            return head, reads.pin(head, seconds, note)
         except Compacted:  # others wrote on, and the history was cut, since it was asked
             if not left:
                 raise

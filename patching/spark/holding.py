@@ -26,7 +26,7 @@ class Hold:
     @classmethod
     def take(cls, reads: CatalogReads, revision: int, seconds: int) -> Hold:
         """Compacted where it is too late; ReadFailed where the catalog takes no more pins."""
-        pin = reads.pin(revision, seconds, _owner(seconds)) if seconds else None
+        pin = reads.pin(revision, seconds, _note(seconds)) if seconds else None
         return cls(revision, seconds, pin)
 
     def keeper(self, reads: CatalogReads) -> Keeper:
@@ -48,10 +48,10 @@ class Keeper:
         if self._pin is None or time.monotonic() < self._due_at:
             return
         if not self._reads.renew(self._pin, hold.seconds):
-            self._pin = self._reads.pin(hold.revision, hold.seconds, _owner(hold.seconds))
+            self._pin = self._reads.pin(hold.revision, hold.seconds, _note(hold.seconds))
         self._due_at = time.monotonic() + hold.seconds / _RENEWALS
 
 
-def _owner(seconds: int) -> str:
+def _note(seconds: int) -> str:
     """Reads at one revision share a pin if they hold for as long: a renewal never shortens it."""
     return f"spark, {seconds} s at a time"

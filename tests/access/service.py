@@ -28,8 +28,9 @@ class Service:
         store: Store | None = None,
         tokens: TokenStore | None = None,
         uploads: UploadStore | None = None,
+        gateway: Gateway | None = None,
     ) -> None:
-        self.gateway = Gateway(
+        self.gateway = gateway or Gateway(
             store or MemoryStore(), ThreadRuntime(), ServiceLimits(), None, uploads
         )
         self.tokens = Tokens(tokens or MemoryTokens())

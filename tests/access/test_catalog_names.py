@@ -206,7 +206,7 @@ class TestInjection:
             assert answer.status_code == 400, body
         for path, body in (
             ("/v1/catalogs/other/uploads", {"key": value}),
-            ("/v1/catalogs/other/pins", {"seconds": 1, "owner": value}),
+            ("/v1/catalogs/other/pins", {"seconds": 1, "note": value}),
         ):
             assert root.send("POST", path, body).status_code == 400, body
         assert root.send("GET", document_path("other")).get_json() == SECRET

@@ -61,9 +61,9 @@ def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
 def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[..., Any]) -> None:
     for number in range(3):
         catalog.put("k", number)
-    with catalog.pin(2, seconds=2, owner="tests") as pin:
+    with catalog.pin(2, seconds=2, note="tests") as pin:
         (held,) = catalog.pins()
-        assert (held.id, held.revision, held.owner) == (pin.id, 2, "tests")
+        assert (held.id, held.revision, held.note) == (pin.id, 2, "tests")
         eventually(lambda: catalog.pins()[0].expires > held.expires)
         with pytest.raises(Conflict, match="pin_holds"):
             catalog.compact(3)

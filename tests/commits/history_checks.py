@@ -69,7 +69,7 @@ def live(documents: Sequence[Document]) -> State:
 def state_at(store: Store, catalog: str, revision: int) -> State:
     """As a listing gives it."""
     runtime = ThreadRuntime()
-    listing = Listing(store, settler_of(store, runtime), runtime)
+    listing = Listing(store, settler_of(store, runtime), runtime, lambda _catalog, _owner: None)
     page = listing.page(catalog, prefix="", after="", limit=1000, revision=revision)
     return live(page.documents)
 

@@ -178,7 +178,7 @@ def test_errors_of_a_compaction(store: Store) -> None:
         gateway.retention.compact("c", 9)
     assert held.value.pinned == 8
     assert gateway.retention.compact("c", 8).floor == 8
-    gateway.retention.unpin("c", pin.id)
+    gateway.retention.unpin("c", pin.id, "ann")
     assert gateway.retention.compact("c", 12).floor == 12
 
 
@@ -204,14 +204,17 @@ def test_pins(store: Store) -> None:
     assert [pin.revision for pin in retention.pins("c")] == [4, 5, 12]
     clock.passed_s += 50
     assert retention.pins("c") == [low]
-    renewed = retention.renew("c", low.id, 1000)
+    renewed = retention.renew("c", low.id, 1000, "bob")
     assert retention.read_pin("c", low.id) == renewed
     clock.passed_s += 60
     with pytest.raises(PinHolds):
         retention.compact("c", 5)
     assert retention.pin("c", 5, 10, "bob")  # those that ended long ago count no more
     clock.passed_s += 1000
-    for call in (lambda: retention.renew("c", low.id, 1), lambda: retention.unpin("c", low.id)):
+    for call in (
+        lambda: retention.renew("c", low.id, 1, "bob"),
+        lambda: retention.unpin("c", low.id, "bob"),
+    ):
         with pytest.raises(PinNotFound):
             call()
     assert retention.compact("c", 12).floor == 12
@@ -242,11 +245,11 @@ def test_a_renewal_that_arrives_late_changes_nothing(store: Store, then: str) ->
     retention = gateway.retention
     pin = retention.pin("c", 4, 100, "ann")
     with pytest.raises(StoreUnavailable):
-        retention.renew("c", pin.id, 1)
+        retention.renew("c", pin.id, 1, "ann")
     if then == "renewed":
-        retention.renew("c", pin.id, 1000)
+        retention.renew("c", pin.id, 1000, "ann")
     else:
-        retention.unpin("c", pin.id)
+        retention.unpin("c", pin.id, "ann")
     before = retention.pins("c")
     assert held_back.late is not None
     held_back.late()
@@ -552,4 +555,4 @@ def test_the_export_of_a_compacted_catalog_is_its_state(store: Store) -> None:
     gateway = gateway_on(store)
     states = write_history(gateway, store)
     gateway.retention.compact("c", 12)
-    assert live(list(gateway.listing.export("c").documents)) == states[12]
+    assert live(list(gateway.listing.export("c", owner="ann").documents)) == states[12]

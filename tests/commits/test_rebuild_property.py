@@ -172,7 +172,7 @@ def test_every_retained_revision_reads_as_it_was(steps: list[Any]) -> None:
             revision = bounds.floor + round(what * (bounds.revision - bounds.floor))
             pin = _gateway.retention.pin(catalog, revision, 1000, "a test")
             if how:
-                _gateway.retention.unpin(catalog, pin.id)
+                _gateway.retention.unpin(catalog, pin.id, "a test")
     if len(states) > 1:
         check_history(_store, catalog, states, KEYS)
         compaction = compaction_of(_store)

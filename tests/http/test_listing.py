@@ -162,7 +162,7 @@ def test_an_export_over_pages_holds_its_revision_while_it_runs() -> None:
     gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
     for number in range(600):
         gateway.write("big", f"k{number:04}", Put(number, 3))
-    export = gateway.listing.export("big")
+    export = gateway.listing.export("big", owner="ann")
     next(export.documents)
     assert pinned(store) == [600]
     assert len(list(export.documents)) == 599

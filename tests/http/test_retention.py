@@ -80,9 +80,9 @@ class TestPins:
 
     def test_a_pin_says_what_it_holds(self, written: Catalog) -> None:
         before = datetime.now(UTC)
-        answer = post(written, "pins", {"revision": 2, "seconds": 600, "owner": "spark"})
+        answer = post(written, "pins", {"revision": 2, "seconds": 600, "note": "spark"})
         content = answer.get_json()
-        assert (answer.status_code, content["revision"], content["owner"]) == (201, 2, "spark")
+        assert (answer.status_code, content["revision"], content["note"]) == (201, 2, "spark")
         seconds = (datetime.fromisoformat(content["expires"]) - before).total_seconds()
         assert 599 < seconds < 660
         location = answer.headers["Location"]
@@ -126,7 +126,7 @@ class TestPins:
         for _ in range(100):
             pin(written)
         told = problem(post(written, "pins", {"seconds": 1}), 413, "over_limit")
-        assert (told["limit"], told["maximum"]) == ("pins_max", 100)
+        assert (told["limit"], told["maximum"]) == ("pins_per_principal_max", 100)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ class TestPins:
         ("pins", {"seconds": "1"}, "/seconds"),
         ("pins", {"seconds": 1, "revision": -1}, "/revision"),
         ("pins", {"seconds": 1, "revision": None}, "/revision"),
-        ("pins", {"seconds": 1, "owner": 1}, "/owner"),
-        ("pins", {"seconds": 1, "owner": "x" * 256}, "/owner"),
-        ("pins", {"seconds": 1, "for": "x"}, "/for"),
+        ("pins", {"seconds": 1, "note": 1}, "/note"),
+        ("pins", {"seconds": 1, "note": "x" * 256}, "/note"),
+        ("pins", {"seconds": 1, "owner": "x"}, "/owner"),
         ("pins", [], ""),
         ("compactions", {}, "/revision"),
         ("compactions", {"revision": "4"}, "/revision"),

@@ -123,17 +123,19 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
         case "revision-at":
             call.revision = gateway.listing.revision_at(ask.catalog, ask.time_us)
         case "pin":
-            call.pin = gateway.retention.pin(ask.catalog, revision, ask.seconds, ask.label)
+            call.pin = gateway.retention.pin(
+                ask.catalog, revision, ask.seconds, PRINCIPAL, ask.label
+            )
         case "renew":
-            call.pin = gateway.retention.renew(ask.catalog, ask.pin, ask.seconds)
+            call.pin = gateway.retention.renew(ask.catalog, ask.pin, ask.seconds, PRINCIPAL)
         case "unpin":
-            gateway.retention.unpin(ask.catalog, ask.pin)
+            gateway.retention.unpin(ask.catalog, ask.pin, PRINCIPAL)
         case "compact":
             call.compacted = gateway.retention.compact(ask.catalog, revision or 0)
 
 
 def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
-    export = gateway.listing.export(call.ask.catalog, revision=call.ask.revision)
+    export = gateway.listing.export(call.ask.catalog, owner=PRINCIPAL, revision=call.ask.revision)
     documents: dict[str, Document | None] = {}
     call.listed = Listed(export.revision, documents, whole=False)
     for document in export.documents:

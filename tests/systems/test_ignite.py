@@ -329,7 +329,7 @@ def test_i7_a_pin_holds_history_until_it_expires(
 ) -> None:
     """History in use isn't truncated: a pin holds it; a pin that expired doesn't."""
     build_history(catalog)
-    pin = catalog.pin(revision=4, seconds=600, owner="backup").done(201)
+    pin = catalog.pin(revision=4, seconds=600, note="backup").done(201)
     at_four = catalog.export({"revision": 4})
     problem = catalog.compact(5).refused(409, "pin_holds")
     assert problem["pinned_revision"] == 4

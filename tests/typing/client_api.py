@@ -148,7 +148,7 @@ def whole(catalog: Catalog) -> None:
     assert_type(catalog.settings.put({}, if_match=catalog.settings.get()), CatalogWritten)
     assert_type(catalog.touch(message="m"), CatalogWritten)
     assert_type(catalog.delete_catalog(resource_version=4), CatalogWritten)
-    with catalog.pin(4, seconds=60, owner="me") as pin:
+    with catalog.pin(4, seconds=60, note="mine") as pin:
         assert_type(pin.revision, int)
     assert_type(catalog.pins(), list[PinState])
     assert_type(catalog.compact(3), Compaction)

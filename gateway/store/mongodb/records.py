@@ -113,6 +113,7 @@ def pin_record(pin: Pin) -> Record:
         "revision": pin.revision,
         "expires_us": pin.expires_us,
         "owner": pin.owner,
+        "note": pin.note,
     }
 
 
