@@ -216,7 +216,8 @@ class _Deciding:
         if key == SETTINGS_KEY:
             parse_settings(draft.content)
         elif draft.action != "attributes":
-            settings_of(self._document(SETTINGS_KEY)).require_valid(key, draft.content)
+            settings = settings_of(self._document(SETTINGS_KEY))
+            self._spend(settings.require_valid(key, draft.content, draft.size_bytes))
 
     def _unchanged(
         self,

@@ -169,3 +169,20 @@ def test_an_export_holds_its_revision_no_longer_than_it_is_sent(
     retention = store.retention("big")
     assert retention is not None
     assert retention.pins == ()
+
+
+def test_a_schema_that_doubles_with_each_level_is_refused_with_its_place(catalog: Catalog) -> None:
+    again = {"properties": {"a": {"$ref": "#"}}}
+    settings = {"schemas": {"some/*": {"allOf": [again, again]}}}
+    answer = catalog.client.put(catalog.path, json=settings)
+    assert problem(answer, 422, "invalid_settings")["pointer"] == "/schemas/some~1*"
+
+
+def test_a_document_that_would_take_its_schema_too_long_is_refused(catalog: Catalog) -> None:
+    settings = {"schemas": {"k": {"items": {"allOf": [{"type": "integer"}] * 20_000}}}}
+    assert catalog.client.put(catalog.path, json=settings).status_code == 201
+    assert catalog.put([1] * 100).status_code == 201
+    refused = problem(catalog.put([1] * 16_000), 413, "over_limit")
+    assert refused["limit"] == "schema_steps_max"
+    grown = catalog.patch({"op": "replace", "path": "", "value": [1] * 16_000})
+    assert problem(grown, 413, "over_limit")["limit"] == "schema_steps_max"
