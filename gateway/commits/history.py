@@ -25,10 +25,16 @@ class CommitPage:
     next_after: int | None
 
 
-def refuse_future(time_us: int, standing: Standing, runtime: Runtime) -> None:
-    """Raise RevisionNotFound for a time after both this clock's and the catalog's last commit."""
-    if time_us > max(runtime.now_us(), standing.time_us):
-        raise RevisionNotFound("that time is still to come", standing.revision)
+@dataclass(frozen=True, slots=True)
+class RevisionAt:
+    """The revision of the last commit made at or before a time.
+
+    ``is_final``: none will ever be made that changes it. A commit's time is taken before its head
+    moves, which may be seconds later: so above the time of the newest commit there may yet be one.
+    """
+
+    revision: int
+    is_final: bool
 
 
 class History:
@@ -67,18 +73,20 @@ class History:
             raise DocumentNotFound(catalog, key)
         return document
 
-    def document_at_time(self, catalog: str, key: str, time_us: int) -> tuple[Document, int]:
-        """The live document after the last commit made at or before ``time_us``; its revision.
+    def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
+        """Which revision it was at that time.
 
-        RevisionNotFound also for a time that is still to come: what was then can't be told.
+        RevisionNotFound also for a time that is still to come, by this clock: above the newest
+        commit. What was then can't be told.
         """
         standing = self._settler.settle(catalog)
-        refuse_future(time_us, standing, self._runtime)
+        if time_us > max(self._runtime.now_us(), standing.time_us):
+            raise RevisionNotFound("that time is still to come", standing.revision)
         commit = self._store.commit_at(catalog, time_us)
+        self._require_retained(catalog, 0 if commit is None else commit.revision)
         if commit is None:
-            self._require_retained(catalog, 0)
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
-        return self.document_at_revision(catalog, key, commit.revision), commit.revision
+        return RevisionAt(commit.revision, _is_final(time_us, standing))
 
     def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
@@ -123,3 +131,8 @@ class History:
     def _floor(self, catalog: str) -> int:
         head = self._store.heads([catalog]).get(catalog)
         return 0 if head is None else head.floor
+
+
+def _is_final(time_us: int, standing: Standing) -> bool:
+    """Times increase: whatever is committed above the standing is later than it."""
+    return time_us <= standing.time_us

@@ -24,7 +24,6 @@ from gateway.commits.errors import (
     RevisionNotFound,
     StoreUnavailable,
 )
-from gateway.commits.history import refuse_future
 from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
@@ -104,18 +103,6 @@ class Listing:
         if head is None or head.deleted:
             raise CatalogNotFound(catalog, 0 if head is None else head.revision)
         return head
-
-    def revision_at(self, catalog: str, time_us: int) -> int:
-        """The revision of the last commit made at or before ``time_us``, which isn't to come."""
-        with reaching():
-            standing = self._settler.settle(catalog)
-            refuse_future(time_us, standing, self._runtime)
-            commit = self._store.commit_at(catalog, time_us)
-            self._require_above_floor(catalog, 0 if commit is None else commit.revision)
-        if commit is None:
-            detail = "the catalog has no commit that old"
-            raise RevisionNotFound(detail, standing.revision)
-        return commit.revision
 
     def page(
         self,

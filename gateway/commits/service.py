@@ -12,7 +12,7 @@ from gateway.commits.advance import advance_all
 from gateway.commits.cache import Cache
 from gateway.commits.catalogs import Catalogs
 from gateway.commits.decision import Bounds
-from gateway.commits.history import CommitPage, History
+from gateway.commits.history import CommitPage, History, RevisionAt
 from gateway.commits.listing import Listing
 from gateway.commits.loop import CommitLoop
 from gateway.commits.meters import NO_METERS, FeedReadings, Meters, Readings
@@ -206,9 +206,9 @@ class Gateway:
             lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
         )
 
-    def read_at_time(self, catalog: str, key: str, time_us: int) -> Reading:
-        """The live document after the last commit at or before ``time_us``."""
-        return _reaching(lambda: Reading(*self._history.document_at_time(catalog, key, time_us)))
+    def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
+        """Which revision it was at that time; errors: ``History.revision_at``."""
+        return _reaching(lambda: self._history.revision_at(catalog, time_us))
 
     def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
         """History, ascending; errors: ``History.commits``."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+import flask
+
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.errors import DocumentNotFound
 from gateway.commits.service import Gateway, Reading
@@ -15,6 +19,8 @@ from gateway.http.writes import Part
 from gateway.model import Document
 
 _PARAMETERS = ReadParameters()
+# What is answered by what was there; other answers would be the same at any time.
+_OF_THE_TIME: Final = (200, 304, 404, 412)
 
 
 def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, part: Part) -> Answer:
@@ -47,15 +53,34 @@ def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, pa
 def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    asked = parameters(environ, _PARAMETERS)
-    if len(asked) > 1:
+    revision = asked_revision(gateway, catalog, parameters(environ, _PARAMETERS))
+    if revision is None:
+        return gateway.read(catalog, key)
+    return gateway.read_at_revision(catalog, key, revision)
+
+
+def asked_revision(gateway: Gateway, catalog: str, asked: dict[str, Any]) -> int | None:
+    """The revision asked for by number or time, which are taken out of ``asked``; None: the newest.
+
+    Where a commit may yet be made at or before that time, the answer says so, whatever it is.
+    """
+    revision: int | None = asked.pop("revision", None)
+    time_us: int | None = asked.pop("at", None)
+    if time_us is None:
+        return revision
+    if revision is not None:
         detail = "parameters 'revision' and 'at' can't be given together"
         raise RequestRefused("invalid_parameter", detail, parameter="at")
-    if "revision" in asked:
-        return gateway.read_at_revision(catalog, key, asked["revision"])
-    if "at" in asked:
-        return gateway.read_at_time(catalog, key, asked["at"])
-    return gateway.read(catalog, key)
+    found = gateway.revision_at(catalog, time_us)
+    if not found.is_final:
+        flask.after_this_request(_provisional)
+    return found.revision
+
+
+def _provisional(answer: flask.Response) -> flask.Response:
+    if answer.status_code in _OF_THE_TIME:
+        answer.headers["Time-Provisional"] = "true"
+    return answer
 
 
 def _require_seen(gateway: Gateway, environ: Environ, catalog: str, document: Document) -> None:

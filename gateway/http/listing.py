@@ -14,6 +14,7 @@ from gateway.commits.errors import CommitError
 from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.document_reads import asked_revision
 from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import DocumentsParameters, ExportParameters, parameters
@@ -46,7 +47,7 @@ class ListingRoutes:
         environ = flask.request.environ
         catalog = names.catalog_name(catalog, self._limits)
         asked = parameters(environ, _PAGE_PARAMETERS)
-        keys, revision = asked.pop("key"), self._revision(catalog, asked)
+        keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
         if keys is not None:
             return self._several(environ, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(principal_of(environ), catalog)
@@ -95,7 +96,7 @@ class ListingRoutes:
         environ = flask.request.environ
         catalog = names.catalog_name(catalog, self._limits)
         asked = parameters(environ, _EXPORT_PARAMETERS)
-        revision = self._revision(catalog, asked)
+        revision = asked_revision(self._gateway, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
             owner=principal_of(environ).name,
@@ -120,16 +121,6 @@ class ListingRoutes:
         chunks = _chunks(_export_lines(export.revision, export.documents)) if sending else iter(())
         body = Stream(chunks, export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
-
-    def _revision(self, catalog: str, asked: dict[str, Any]) -> int | None:
-        """The revision asked for by number or time, None for the newest."""
-        revision: int | None = asked.pop("revision", None)
-        at: int | None = asked.pop("at", None)
-        if at is None:
-            return revision
-        if revision is not None:
-            _refuse("at", "it can't be given together with 'revision'")
-        return self._gateway.listing.revision_at(catalog, at)
 
 
 def _answer(environ: dict[str, Any], tag: Tag, revision: int, content: dict[str, Any]) -> Answer:

@@ -154,12 +154,12 @@ def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
     times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
     gateway.retention.compact("c", 7)
     gateway.retention.compact("c", 11)
-    assert gateway.listing.revision_at("c", times[11]) == 11
-    assert gateway.listing.revision_at("c", times[12] - 1) == 11
-    assert gateway.listing.revision_at("c", times[12]) == 12
+    assert gateway.revision_at("c", times[11]).revision == 11
+    assert gateway.revision_at("c", times[12] - 1).revision == 11
+    assert gateway.revision_at("c", times[12]).revision == 12
     for n in (1, 7, 8, 10):
         with pytest.raises(RevisionCompacted):
-            gateway.read_at_time("c", "a", times[n])
+            gateway.revision_at("c", times[n])
 
 
 def test_errors_of_a_compaction(store: Store) -> None:
@@ -287,7 +287,7 @@ def test_a_reader_that_was_overtaken_is_told_so(store: Store, revision: int) -> 
 
     reads: list[tuple[str, Callable[[History], object]]] = [
         ("changes_of", lambda h: h.document_at_revision("c", "b", 6)),
-        ("commit_at", lambda h: h.document_at_time("c", "b", times[6])),
+        ("commit_at", lambda h: h.revision_at("c", times[6])),
         ("list_commits", lambda h: h.commits("c", after=6, limit=9, key=None)),
         ("commits", lambda h: h.commit("c", 6)),
     ]

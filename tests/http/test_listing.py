@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
 
 from gateway.commits.requests import Put
 from gateway.commits.runtime import ThreadRuntime
@@ -173,3 +176,44 @@ def pinned(store: MemoryStore) -> list[int]:
     retention = store.retention("big")
     assert retention is not None
     return [pin.revision for pin in retention.pins]
+
+
+READS_AT = {
+    "/documents/k": 200,
+    "/attributes/k": 200,
+    "/documents/none": 404,
+    "/documents": 200,
+    "/documents?key=k&key=none": 200,
+    "/export": 200,
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", READS_AT)
+def test_a_time_above_the_newest_commit_is_said_to_be_provisional(
+    catalog: Catalog, path: str, method: str
+) -> None:
+    catalog.put(1)
+    catalog.put(2)
+    commits = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
+    first, last = (commit["time"] for commit in commits)
+    above = quote((datetime.fromisoformat(last) + timedelta(microseconds=1)).isoformat())
+
+    def ask(at: str, **headers: str) -> TestResponse:
+        between = "&" if "?" in path else "?"
+        url = f"{catalog.path}{path}{between}at={at}"
+        return catalog.client.open(url, method=method, headers=headers)
+
+    for at, provisional in ((first, None), (last, None), (above, "true")):
+        answer = ask(at)
+        assert answer.status_code == READS_AT[path]
+        assert answer.headers.get("Time-Provisional") == provisional
+        if answer.status_code == 200:
+            again = ask(at, **{"If-None-Match": answer.headers["ETag"]})
+            assert again.status_code == 304
+            assert again.headers.get("Time-Provisional") == provisional
+            stale = ask(at, **{"If-Match": '"1-00000000"'})
+            assert stale.headers.get("Time-Provisional") == provisional
+    catalog.put(3)
+    assert "Time-Provisional" not in ask(above).headers
+    assert "Time-Provisional" not in ask("2999-01-01T00:00:00Z").headers

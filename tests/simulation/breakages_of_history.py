@@ -88,6 +88,10 @@ def as_it_is_now(
     return record if record is not None and record.exists else None
 
 
+def always_final(time_us: int, standing: object) -> bool:  # noqa: ARG001
+    return True
+
+
 def whatever_the_floor(self: object, catalog: str, revision: int) -> None:  # noqa: ARG001
     return
 

@@ -34,6 +34,7 @@ from gateway.commits import (
     watch_log,
     write_out,
 )
+from gateway.commits import history as gateway_history
 from gateway.commits.cache import Cache
 from gateway.store.memory import MemoryStore
 
@@ -51,6 +52,7 @@ from .plans import (
     kept_and_followed,
     quiet,
     sleeping,
+    timed,
     watchful,
 )
 
@@ -252,6 +254,12 @@ MUTATIONS: Mapping[str, Mutation] = {
         "history",
         (listing, "not_overtaken", history.read_once),
         adjust=keeping,
+    ),
+    "provisional-times": _mutation(
+        "a time above that of the newest commit is provisional",
+        "history",
+        (gateway_history, "_is_final", history.always_final),
+        adjust=timed,
     ),
     "pins-hold": _mutation(
         "no floor is raised above a pin",

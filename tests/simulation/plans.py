@@ -75,6 +75,17 @@ def watchful(chosen: Plan) -> Plan:
     )
 
 
+def timed(chosen: Plan) -> Plan:
+    """Reads, often of a moment ago, beside moves that take long."""
+    return replace(
+        watchful(chosen),
+        keys=2,
+        skew_us=0,
+        faults=Faults(before=0.1, after=0.1, slow=0.2, latency_s=0.005),
+        limits=ServiceLimits(deadline_ms=10_000),
+    )
+
+
 def keeping(chosen: Plan) -> Plan:
     """Pins and compactions all the time, of a history that is deleted from often."""
     if not chosen.tastes.retention:

@@ -102,29 +102,26 @@ def _readable(ledger: Ledger, call: Call, revision: int) -> _Found:
 
 
 def _read_then(ledger: Ledger, call: Call, error: CommitError | None) -> _Found:
-    told = _revisions_at(ledger, call)
-    if isinstance(error, RevisionNotFound):
-        if 0 not in told and not _may_be_to_come(ledger, call):
-            yield Violation("history", f"at that time there was {told}")
-    elif isinstance(error, DocumentNotFound):
-        docs = [live(ledger.states[revision].get(call.ask.key)) for revision in told]
-        if None not in docs:
-            yield Violation("history", f"at that time there was {docs}")
-    elif call.reading is None or call.reading.catalog_revision not in told - {0}:
-        yield Violation("history", f"at that time there was {told}")
-    else:
-        yield from _as_of(ledger, call, error, call.reading.catalog_revision)
+    if call.at is None:
+        yield from _revision_at(ledger, call, error)
+        return
+    yield from _revision_at(ledger, call, None)
+    yield from _as_of(ledger, call, error, call.at.revision)
 
 
 def _revision_at(ledger: Ledger, call: Call, error: CommitError | None) -> _Found:
+    """What is final stays so whatever is committed afterwards."""
     told = _revisions_at(ledger, call)
     if isinstance(error, RevisionNotFound) and _may_be_to_come(ledger, call):
         return
-    found = 0 if isinstance(error, RevisionNotFound) else call.revision
+    found = 0 if isinstance(error, RevisionNotFound) or call.at is None else call.at.revision
     if found not in told:
         yield Violation("history", f"at that time it was {told}, not {found}")
     elif found:
         yield from _readable(ledger, call, found)
+    in_the_end = ledger.revision_at(call.ask.time_us, ledger.last)
+    if call.at is not None and call.at.is_final and found != in_the_end:
+        yield Violation("history", f"at that time it was {in_the_end}, not {found}, told as final")
 
 
 def _may_be_to_come(ledger: Ledger, call: Call) -> bool:

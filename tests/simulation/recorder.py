@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.commits.compaction import Compacted
-from gateway.commits.history import CommitPage
+from gateway.commits.history import CommitPage, RevisionAt
 from gateway.commits.requests import Outcome
 from gateway.commits.service import Reading
 from gateway.model import Commit, Document, Head, Pin
@@ -80,7 +80,7 @@ class Call:
     reading: Reading | None = None
     page: CommitPage | None = None
     listed: Listed | None = None
-    revision: int | None = None
+    at: RevisionAt | None = None
     pin: Pin | None = None
     compacted: Compacted | None = None
     reply: Commit | None = None

@@ -27,7 +27,7 @@ from .followers import Follower, selections
 from .plan import Plan, plan
 from .recorder import Call, Recording, RecordingStore
 from .scheduler import Process, Scheduler, Stuck
-from .sim_runtime import SimEvent, SimRuntime
+from .sim_runtime import EPOCH_US, SimEvent, SimRuntime
 from .sim_turns import Machine, SimTurns
 from .worker import Worker
 from .workload import Wishes
@@ -133,7 +133,14 @@ class World:
         return self._rng.choice(living) if living else self._start_worker()
 
     def _start_client(self, name: str) -> None:
-        wishes = Wishes(name, self._rng, self._catalogs, self._keys, self._plan.tastes)
+        wishes = Wishes(
+            name,
+            self._rng,
+            self._catalogs,
+            self._keys,
+            self._plan.tastes,
+            lambda: EPOCH_US + int(self.scheduler.now * 1e6),
+        )
         client = Client(self._people, self.scheduler, self._rng, wishes, self._pick)
 
         def run() -> None:

@@ -105,7 +105,8 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
         case "read-at":
             call.reading = gateway.read_at_revision(ask.catalog, ask.key, revision or 0)
         case "read-then":
-            call.reading = gateway.read_at_time(ask.catalog, ask.key, ask.time_us)
+            call.at = gateway.revision_at(ask.catalog, ask.time_us)
+            call.reading = gateway.read_at_revision(ask.catalog, ask.key, call.at.revision)
         case "page":
             call.page = gateway.commits(ask.catalog, after=revision or 0, limit=3, key=None)
         case "reply":
@@ -121,7 +122,7 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
         case "export":
             serve_export(gateway, call, sleep)
         case "revision-at":
-            call.revision = gateway.listing.revision_at(ask.catalog, ask.time_us)
+            call.at = gateway.revision_at(ask.catalog, ask.time_us)
         case "pin":
             call.pin = gateway.retention.pin(
                 ask.catalog, revision, ask.seconds, PRINCIPAL, ask.label

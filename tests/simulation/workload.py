@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,12 +45,15 @@ class Wishes:
         catalogs: Sequence[Name],
         keys: Sequence[Name],
         tastes: Tastes,
+        now_us: Callable[[], int],
     ) -> None:
+        """``now_us`` is the true time."""
         self._client = client
         self._rng = rng
         self._catalogs = catalogs
         self._keys = keys
         self._tastes = tastes
+        self._now_us = now_us
         self._count = 0
         self._known: dict[tuple[str, str], Known] = {}
         self._revisions: dict[str, int] = {}
@@ -226,7 +229,10 @@ class Wishes:
         elif self._pins.get(catalog) and self._happens(0.4):
             revision = self._rng.choice(self._pins[catalog])[1]
         back = f"{self._client}.{max(1, self._count - self._rng.randrange(1, 5))}"
-        time_us = self._rng.choice(self._times_us.get(catalog, [1_700_000_000_000_000]))
+        if self._happens(0.5):
+            time_us = self._rng.choice(self._times_us.get(catalog, [self._now_us()]))
+        else:
+            time_us = self._now_us() - self._rng.choice((0, 0, 5_000, 200_000, 2_000_000))
         return Ask(
             kind,
             catalog,

@@ -1,0 +1,94 @@
+"""What was there at a time: final up to the newest commit, provisional above it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from gateway.commits.errors import RevisionNotFound
+from gateway.commits.history import RevisionAt
+from gateway.commits.requests import Applied
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.store.contract import Store, Unreachable
+from tests.commits.conftest import put
+from tests.commits.test_compaction import SetClock, store
+from tests.commits.test_loop import WatchedStore, once
+from tests.patience import WAIT_MS
+
+__all__ = ["store"]
+
+
+def gateway_on(store: object, runtime: ThreadRuntime | None = None) -> Gateway:
+    limits = ServiceLimits(deadline_ms=WAIT_MS)
+    return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: bool) -> None:
+    """A commit's time is taken, its move takes long, and somebody asks for a time in between."""
+    clock = SetClock()
+    gateway_on(store, clock).write("c", "k", put(1))
+    reader, watched = gateway_on(store, clock), WatchedStore(store)
+    asked: list[int] = []
+
+    def look() -> None:
+        clock.passed_s += 3.0
+        asked.append(clock.now_us())
+        assert reader.revision_at("c", asked[0]) == RevisionAt(1, is_final=False)
+        clock.passed_s += 3.0
+        if breaks:
+            raise Unreachable("it is sent again")
+
+    watched.before["move_heads"] = once(look)
+    outcome = gateway_on(watched, clock).write("c", "k", put(2)).outcome
+    assert isinstance(outcome, Applied)
+    assert outcome.commit.time_us < asked[0]
+    # The clock alone doesn't make it final: another one may be under way.
+    assert reader.revision_at("c", asked[0]) == RevisionAt(2, is_final=False)
+    gateway_on(store, clock).write("c", "k", put(3))
+    assert reader.revision_at("c", asked[0]) == RevisionAt(2, is_final=True)
+
+
+def test_times_up_to_the_newest_commit_are_final(store: Store) -> None:
+    gateway = gateway_on(store)
+    times = []
+    for number in range(3):
+        outcome = gateway.write("c", "k", put(number)).outcome
+        assert isinstance(outcome, Applied)
+        times.append(outcome.commit.time_us)
+    for revision, time_us in enumerate(times, 1):
+        assert gateway.revision_at("c", time_us) == RevisionAt(revision, is_final=True)
+    assert gateway.revision_at("c", times[1] - 1) == RevisionAt(1, is_final=True)
+    with pytest.raises(RevisionNotFound):
+        gateway.revision_at("c", times[0] - 1)
+
+
+def test_a_time_that_a_clock_ahead_gave_is_final(store: Store) -> None:
+    """Also where this worker's clock hasn't come there."""
+    ahead = SetClock()
+    ahead.passed_s = 3600.0
+    outcome = gateway_on(store, ahead).write("c", "k", put(1)).outcome
+    assert isinstance(outcome, Applied)
+    reader = gateway_on(store)
+    assert reader.revision_at("c", outcome.commit.time_us) == RevisionAt(1, is_final=True)
+    with pytest.raises(RevisionNotFound):
+        reader.revision_at("c", outcome.commit.time_us + 1)
+
+
+def test_what_is_final_in_a_batch_that_is_not_written_out(store: Store) -> None:
+    """Who asks first sees to it that it is."""
+    gateway_on(store).write("c", "k", put(1))
+    watched = WatchedStore(store)
+    found: list[RevisionAt] = []
+
+    def look() -> None:
+        head = store.heads(["c"])["c"]
+        limits = ServiceLimits(write_out_grace_ms=0)
+        reader = Gateway(store, ThreadRuntime(), limits)
+        found.append(reader.revision_at("c", head.time_us))
+
+    watched.before["write_documents"] = once(look)
+    gateway_on(watched).write("c", "k", put(2))
+    assert found == [RevisionAt(2, is_final=True)]
