@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.store.embedded import EmbeddedMongod
+from tests import routing
 from tests.patience import TEST_S, WAIT_S
 
 # A server to use instead of an embedded one. Its databases `test_…` are made and dropped.
@@ -50,6 +51,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
+
+
+@pytest.fixture(scope="session")
+def unrouted() -> list[str]:
+    found: list[str] = []
+    routing.watch(found.append)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _every_command_names_its_catalog(unrouted: list[str]) -> Iterator[None]:
+    """Whatever a test is about: see `tests.routing`; for gateways, `tests.service`."""
+    yield
+    found, unrouted[:] = list(unrouted), []
+    assert not found, f"commands that all shards would be asked: {found[:3]}"
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ import psutil
 
 from gateway.settings import SETTINGS
 from tests.patience import UNHURRIED, WAIT_S
+from tests.routing import UNROUTED
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ROWS = {row.name: row for row in SETTINGS}
@@ -112,7 +113,7 @@ class RunningGateway:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
         environment["PYTHONPATH"] = str(_ROOT)
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0", *self._flags),
+            (sys.executable, "-m", "tests.routing", "serve", "--bind=127.0.0.1:0", *self._flags),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -149,9 +150,11 @@ class RunningGateway:
         code = process.wait()
         if process.stdout is not None:
             process.stdout.close()
-        leaked = leaked_secrets(self.log())
+        log = self.log()
         self._errors.close()
-        assert not leaked, f"secrets in the log: {leaked}"
+        assert not (leaked := leaked_secrets(log)), f"secrets in the log: {leaked}"
+        unrouted = [line for line in log.splitlines() if line.startswith(UNROUTED)]
+        assert not unrouted, f"commands that all shards would be asked: {unrouted[:3]}"
         return code
 
     def __enter__(self) -> Self:

@@ -29,6 +29,7 @@ from gateway.model import SETTINGS_KEY, Idempotency, Pin
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
+from gateway.store.mongodb.ranges import of_catalog
 from tests.commits.conftest import patch, put
 from tests.commits.history_checks import (
     Killed,
@@ -306,8 +307,9 @@ def _clear(store: Any) -> None:
     if isinstance(store, MemoryStore):
         store.__init__()  # type: ignore[misc]
         return
-    for collection in (store._on.catalogs, store._on.documents, store._on.commits):
-        collection.delete_many({})
+    store._on.catalogs.delete_one({"_id": "c"})
+    for collection in (store._on.documents, store._on.commits):
+        collection.delete_many({"_id": of_catalog("c")})
 
 
 def test_replies_outlive_history_for_a_while(store: Store) -> None:

@@ -72,6 +72,17 @@ def test_a_read_of_replies_uses_its_index(mongodb_uri: str, database_name: str) 
     store.close()
 
 
+def test_an_index_that_somebody_dropped_is_made_anew(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    store.heads(["c"])
+    with MongoClient(mongodb_uri) as client:
+        client[database_name]["commits"].drop_indexes()
+    with pytest.raises(Unreachable, match="hint"):
+        store.changes_of("c", "k", 1)
+    assert store.changes_of("c", "k", 1) == []
+
+
 def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
     store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
     with pytest.raises(Unreachable):

@@ -98,7 +98,8 @@ class Connection:
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 
     def ensure_indexes(self) -> None:
-        """Make the indexes, once for each connection: before its first read, at the latest.
+        """Make the indexes, once for each connection, and where a read misses one: before its first
+        read, at the latest.
 
         Raises Unreachable.
         """
@@ -145,6 +146,8 @@ class Connection:
             self._replace(client)
             raise Unreachable(str(error)[:500]) from error
         except PyMongoError as error:
+            if "hint provided does not correspond" in str(error):
+                self._has_indexes = False  # somebody dropped one: it is made anew
             raise Unreachable(str(error)[:500]) from error
 
     def bulk(

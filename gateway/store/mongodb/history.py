@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from typing import Any
 
 from pymongo import ASCENDING, DESCENDING
 
 from gateway.model import Commit
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.ranges import one_of, span
+from gateway.store.mongodb.indexes import BY_KEY, BY_TIME
+from gateway.store.mongodb.ranges import of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
 
 _FEW = 4
@@ -39,33 +41,31 @@ class HistoryPart(Part):
         self, catalog: str, key: str, through: int, limit: int
     ) -> Generator[Commit, None, None]:
         """The commits on ``key`` up to ``through``; all of them where ``limit`` is 0."""
-        query = {"catalog": catalog, "keys": key, "revision": {"$lte": through}}
+        query = _of_keys(catalog, key, 0, through)
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
-            with cursor.limit(limit).batch_size(limit or _MANY) as records_found:
+            with cursor.hint(BY_KEY).limit(limit).batch_size(limit or _MANY) as records_found:
                 for record in records_found:
                     yield records.commit_from(record)
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
-        query = {"catalog": catalog, "time_us": {"$lte": time_us}}
+        query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
         with self._on.reading() as session:
             latest = [("time_us", DESCENDING)]
-            record = self._on.commits.find_one(query, sort=latest, session=session)
+            record = self._on.commits.find_one(query, sort=latest, hint=BY_TIME, session=session)
         return None if record is None else records.commit_from(record)
 
     def list_commits(
         self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
     ) -> Sequence[Commit]:
         if key is None:
-            query: Record = span(catalog, after, through)
-            order = "_id"
+            query, order, index = span(catalog, after, through), "_id", "_id_"
         else:
-            query = {"catalog": catalog, "keys": key, "revision": {"$gt": after, "$lte": through}}
-            order = "revision"
+            query, order, index = _of_keys(catalog, key, after, through), "revision", BY_KEY
         commits: list[Commit] = []
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort(order, ASCENDING)
-            for record in cursor.limit(limit):
+            for record in cursor.hint(index).limit(limit):
                 commits.append(records.commit_from(record))
                 bytes_max -= len(record["changes"])
                 if bytes_max <= 0:
@@ -77,8 +77,20 @@ class HistoryPart(Part):
     ) -> Sequence[Commit]:
         if not keys:
             return []
-        query = {"catalog": catalog, "keys": one_of(keys), "revision": {"$lte": through}}
+        query = _of_keys(catalog, one_of(keys), 0, through)
         with self._on.reading() as session:
-            found = [records.commit_from(r) for r in self._on.commits.find(query, session=session)]
+            cursor = self._on.commits.find(query, session=session).hint(BY_KEY)
+            found = [records.commit_from(record) for record in cursor]
         # Sorted here: of many keys the server would sort whole records, and has less room for it.
         return sorted(found, key=lambda commit: commit.revision)
+
+
+def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
+    """``keys``: one, or a filter on them."""
+    revisions = {"$gt": after, "$lte": through}
+    return {
+        **span(catalog, after, through),
+        "catalog": catalog,
+        "keys": keys,
+        "revision": revisions,
+    }

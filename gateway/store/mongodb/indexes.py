@@ -18,7 +18,8 @@ Sharding: ``catalogs``, ``documents``, ``commits``, ``uploads`` and ``upload_par
 ``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a catalog is a
 range of ``_id``, every write and every read by ``_id`` goes to one shard, the only unique index
 stays unique, and a catalog stays in one place as long as it fits into a chunk. Reads by another
-index ask all shards; they are rare, but for ``reply_id``, whose lookup costs each shard a miss.
+index have the catalog's range of ``_id`` beside it, so that they ask the shards that have the
+catalog alone; they name their index, since that range would have the planner choose between two.
 Nothing relies on where a record is. ``leases`` is a handful of records, and not sharded.
 """
 
@@ -33,15 +34,20 @@ from pymongo import ASCENDING, IndexModel
 COLLECTIONS: Final = frozenset(
     ("catalogs", "commits", "documents", "leases", "tokens", "upload_parts", "uploads")
 )
+BY_KEY: Final = "catalog_1_keys_1_revision_1"
+BY_TIME: Final = "catalog_1_time_us_1"
+BY_REPLY: Final = "reply_id_1"
 TOMBSTONES: Final = "tombstones"
 
 _EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)
 
 INDEXES: Mapping[str, Sequence[IndexModel]] = {
     "commits": [
-        IndexModel([("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)]),
-        IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)]),
-        IndexModel([("reply_id", ASCENDING)], sparse=True),
+        IndexModel(
+            [("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)], name=BY_KEY
+        ),
+        IndexModel([("catalog", ASCENDING), ("time_us", ASCENDING)], name=BY_TIME),
+        IndexModel([("reply_id", ASCENDING)], name=BY_REPLY, sparse=True),
     ],
     "documents": [
         IndexModel(

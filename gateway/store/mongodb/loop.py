@@ -10,7 +10,8 @@ from gateway.model import BareDocument, Commit, Document, Head
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.ranges import in_spans, one_of
+from gateway.store.mongodb.indexes import BY_REPLY
+from gateway.store.mongodb.ranges import in_spans, of_catalogs, one_of
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second one finds what the first one met, unless it was purged in between.
@@ -70,8 +71,9 @@ class LoopPart(Part):
             for catalog, wanted in keys.items()
             for principal, key in wanted
         ]
+        query = {"reply_id": one_of(ids), **of_catalogs(keys)}
         with self._on.reading() as session:
-            found = list(self._on.commits.find({"reply_id": one_of(ids)}, session=session))
+            found = list(self._on.commits.find(query, session=session).hint(BY_REPLY))
         replies = {}
         for commit in map(records.commit_from, found):
             assert commit.idempotency is not None

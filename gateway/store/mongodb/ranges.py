@@ -1,5 +1,8 @@
 """Filters on ``_id``: a few values, a span of commits, the names that begin with a prefix.
 
+Every query on ``documents`` and ``commits`` has one, also where another index serves it and the
+catalog is in that: by it a sharded cluster knows whom to ask.
+
 MongoDB orders text by its UTF-8 bytes, which is the order of its code points.
 """
 
@@ -18,6 +21,23 @@ _SURROGATES = (0xD800, 0xDFFF)
 def one_of(values: Collection[str]) -> Any:
     """A query on a single value is cheaper than one on a list of one."""
     return next(iter(values)) if len(values) == 1 else {"$in": list(values)}
+
+
+def of_catalog(catalog: str) -> Record:
+    """All that is named under it."""
+    return names_after("", f"{catalog}\0")
+
+
+def of_catalogs(catalogs: Collection[str]) -> Record:
+    """A filter for what is named under any of them.
+
+    One range over all: a range for each would take the server several times as long, and many
+    catalogs are on all shards anyway.
+    """
+    if len(catalogs) == 1:
+        return {"_id": of_catalog(next(iter(catalogs)))}
+    first, last = of_catalog(min(catalogs)), of_catalog(max(catalogs))
+    return {"_id": {**first, "$lt": last["$lt"]}, "catalog": {"$in": list(catalogs)}}
 
 
 def span(catalog: str, after: int, through: int) -> Record:

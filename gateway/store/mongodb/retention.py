@@ -16,7 +16,8 @@ from gateway.model import Pin, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.indexes import TOMBSTONES
+from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES
+from gateway.store.mongodb.ranges import of_catalog, span
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = {"revision": 1, "floor": 1, "swept": 1, "pins": 1}
@@ -75,17 +76,21 @@ class RetentionPart(Part):
 
     def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
         query = {
+            **span(catalog, 0, through),
             "catalog": catalog,
             "keys": [],
             "revision": {"$lt": through},
             "time_us": {"$lt": before_us},
             "reply_id": {"$exists": True},
         }
+        self._on.ensure_indexes()
         with self._on.writing() as session:
-            return self._on.commits.delete_many(query, session=session).deleted_count
+            commits = self._on.commits
+            return commits.delete_many(query, hint=BY_KEY, session=session).deleted_count
 
     def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
         query = {
+            "_id": of_catalog(catalog),
             "catalog": catalog,
             "state.deleted": True,
             "state.revision": {"$lte": through},

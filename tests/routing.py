@@ -1,0 +1,94 @@
+"""Every command on `documents` and `commits` names its catalog, by `_id`: so a sharded cluster
+sends it to the shards that have the catalog, and not to all.
+
+The commands of all stores are watched that tests make, in their own process and (run as a program,
+this is `gateway`) in those of the gateways they start.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+_SHARDED: Final = ("documents", "commits")
+# What is about a collection as a whole.
+_OF_ALL: Final = ("$changeStream", "$collStats")
+# Before what a gateway writes on its log about a command that names none.
+UNROUTED: Final = "UNROUTED"
+
+
+def unrouted(command: Mapping[str, Any]) -> list[Any]:
+    """The filters of a command that name no catalog."""
+    if command[next(iter(command))] not in _SHARDED:
+        return []
+    return [query for query in _filters(command) if not _names_catalogs(query)]
+
+
+def _filters(command: Mapping[str, Any]) -> Iterator[Any]:
+    name = next(iter(command))
+    if name == "find":
+        yield command.get("filter", {})
+    elif name in ("count", "distinct", "findAndModify"):
+        yield command.get("query", {})
+    elif name in ("update", "delete"):
+        yield from (each["q"] for each in command.get("updates") or command.get("deletes") or ())
+    elif name == "aggregate":
+        first = command["pipeline"][0]
+        if not set(first) & set(_OF_ALL):
+            yield first.get("$match", {})
+
+
+def _names_catalogs(query: Mapping[str, Any]) -> bool:
+    branches: Sequence[Mapping[str, Any]] = query.get("$or", ())
+    if branches and all(_names_catalogs(each) for each in branches):
+        return True
+    name = query.get("_id")
+    if isinstance(name, str):
+        return "\0" in name
+    if not isinstance(name, Mapping):
+        return False
+    if "$in" in name:
+        return all("\0" in each for each in name["$in"])
+    lowest, highest = name.get("$gt", name.get("$gte", "")), name.get("$lt", name.get("$lte", ""))
+    named = query.get("catalog")
+    several = sorted(named["$in"]) if isinstance(named, Mapping) else [lowest.partition("\0")[0]]
+    first, last = several[0], several[-1]
+    return lowest.startswith(f"{first}\0") and highest.startswith((f"{last}\0", f"{last}\1"))
+
+
+def watch(report: Callable[[str], None]) -> None:
+    """Tell of every command of this process's stores that names no catalog."""
+    from pymongo import MongoClient, monitoring
+
+    from gateway.store.mongodb import connection
+
+    class Watcher(monitoring.CommandListener):
+        def started(self, event: monitoring.CommandStartedEvent) -> None:
+            for query in unrouted(event.command):
+                report(f"{event.command_name} {event.command[event.command_name]}: {query}")
+
+        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+            pass
+
+        def failed(self, event: monitoring.CommandFailedEvent) -> None:
+            pass
+
+    connection.MongoClient = partial(MongoClient, event_listeners=[Watcher()])  # type: ignore[misc,assignment]
+
+
+def create_application(settings: Any) -> Any:
+    """The gateway's, in a worker whose commands are watched."""
+    from gateway.application import create_application as create
+
+    watch(lambda found: print(f"{UNROUTED} {found}", file=sys.stderr, flush=True))
+    return create(settings)
+
+
+if __name__ == "__main__":
+    from gateway.cli import main
+    from gateway.server import master
+
+    master.run.__kwdefaults__["application"] = "tests.routing:create_application"
+    main()
