@@ -167,6 +167,7 @@ def request_limits(settings: Settings) -> RequestLimits:
         body_bytes_max=settings.body_bytes_max,
         document_bytes_max=settings.document_bytes_max,
         depth_max=settings.depth_max,
+        body_values_max=settings.body_values_max,
         key_bytes_max=settings.key_bytes_max,
         catalog_name_bytes_max=settings.catalog_name_bytes_max,
         transaction_actions_max=settings.transaction_actions_max,

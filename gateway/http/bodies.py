@@ -42,6 +42,11 @@ from patching import Json, join_pointer, repeated_member
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
 _DIGITS_MAX = 4000
+# Too small to take much, whatever is in it.
+_UNWEIGHED_BYTES = 4096
+# What values take in memory, and how many times its length usual JSON does.
+_ARRAY_BYTES, _OBJECT_BYTES, _ITEM_BYTES, _USUAL_GROWTH = 64, 200, 16, 4
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _POINTER_CHARACTERS_MAX = 1000
 # Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
 _DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
@@ -49,11 +54,12 @@ _LONG_RUN = b"0" * 19
 _strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
-def read_body(environ: Environ, limits: RequestLimits) -> bytes:
+def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -> bytes:
     """The body, which isn't empty. Chunked bodies are read until the limit is passed, not further.
 
-    Raises RequestRefused, also where there is too much under way to take the body on, and what
-    reading from the connection raises (werkzeug's BadRequest).
+    ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
+    RequestRefused, also where it holds too many values, or there is too much under way to take the
+    body on, and what reading from the connection raises (werkzeug's BadRequest).
     """
     maximum = limits.body_bytes_max
     refuse_encoded(environ)
@@ -63,11 +69,36 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
     if len(raw) > maximum:
         _refuse_large(maximum, len(raw))
-    body_came(environ, len(raw))
+    body_came(environ, weigh(raw, limits) if parsed else len(raw))
     spend_body_bytes(environ, len(raw))
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw
+
+
+def weigh(raw: bytes, limits: RequestLimits) -> int:
+    """What ``raw`` weighs once it is decoded, in bytes of usual JSON.
+
+    Raises RequestRefused where it holds too many values. Before it is decoded: each value but the
+    first of its container has a comma before it, and each container its bracket.
+    """
+    size = len(raw)
+    if size <= _UNWEIGHED_BYTES:
+        return size
+    arrays, objects, commas = raw.count(b"["), raw.count(b"{"), raw.count(b",")
+    if arrays + objects + commas > limits.body_values_max:
+        marks = _TEXT.sub(b"", raw)  # there are commas in texts too
+        actual = marks.count(b"[") + marks.count(b"{") + marks.count(b",")
+        if actual > limits.body_values_max:
+            raise RequestRefused(
+                "over_limit",
+                f"the JSON holds about {actual} values, {limits.body_values_max} are allowed",
+                limit="body_values_max",
+                maximum=limits.body_values_max,
+                actual=actual,
+            )
+    decoded = _ARRAY_BYTES * arrays + _OBJECT_BYTES * objects + _ITEM_BYTES * commas
+    return max(size, decoded // _USUAL_GROWTH)
 
 
 def refuse_encoded(environ: Environ) -> None:

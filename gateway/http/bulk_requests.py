@@ -36,6 +36,7 @@ from gateway.http.bodies import (
     decode_patch,
     decode_value,
     refuse_repeated,
+    weigh,
 )
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.bulk_lines import Line
@@ -102,6 +103,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
             maximum=maximum,
             actual=line.size_bytes,
         )
+    weigh(line.text, terms.limits)
     members, large = _members(line.text, terms.limits)
     operation = text(members, "op")
     if operation not in _OPERATIONS:

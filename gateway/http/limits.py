@@ -17,6 +17,7 @@ class RequestLimits:
     body_bytes_max: int = 8 * MIB
     document_bytes_max: int = 4 * MIB
     depth_max: int = 100
+    body_values_max: int = 2**19
     key_bytes_max: int = 1024
     catalog_name_bytes_max: int = 512
     transaction_actions_max: int = 4096

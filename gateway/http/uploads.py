@@ -26,7 +26,7 @@ from gateway.http.answers import (
 from gateway.http.attributes_mode import attributes_asked
 from gateway.http.audit import decided
 from gateway.http.authors import author_of, header_author
-from gateway.http.bodies import decode_document, decode_value, read_body
+from gateway.http.bodies import decode_document, decode_value, read_body, weigh
 from gateway.http.body_conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.changes_since import changes_since
 from gateway.http.commit_shapes import rfc3339
@@ -104,7 +104,7 @@ class UploadRoutes:
             raise RequestRefused("invalid_parameter", f"part number: {error}") from error
         media_types.require_bytes(environ)
         opened = self._find(catalog, upload)
-        part = self._uploads.put_part(opened, place, read_body(environ, self._limits))
+        part = self._uploads.put_part(opened, place, read_body(environ, self._limits, parsed=False))
         return body_answer(encode(part), [])
 
     def commit(self, catalog: str, upload: str) -> Answer:
@@ -125,6 +125,7 @@ class UploadRoutes:
         done = self._uploads.earlier(opened)
         if done is None:
             raw = self._uploads.content(opened, numbers)
+            weigh(raw, self._limits)
             value, size_bytes = decode_document(raw, self._limits)
             try:
                 done = self._uploads.commit(

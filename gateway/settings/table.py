@@ -404,6 +404,14 @@ class Settings:
     )
     # MongoDB documents 100 levels as its limit for a stored document.
     depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
+    # Parsed, an empty array takes 72 bytes of memory for three of JSON; and a worker that parses,
+    # compares and encodes a million values does nothing else for a second.
+    body_values_max: int = _setting(
+        kinds.integer(1000, 16_000_000),
+        2**19,
+        "values in one body, upload or line of a bulk request, members of objects and items of"
+        " arrays all counted",
+    )
     key_bytes_max: int = _setting(kinds.integer(1, 1024), 1024, "bytes of a document key, as UTF-8")
     catalog_name_bytes_max: int = _setting(
         kinds.integer(1, 512), 512, "bytes of a catalog name, as UTF-8"

@@ -7,12 +7,15 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.commits import storable
 from gateway.commits.errors import Unstorable
-from gateway.http.bodies import decode_patch, decode_value
+from gateway.commits.service import Gateway
+from gateway.http import bodies, create_app
+from gateway.http.bodies import decode_patch, decode_value, weigh
 from gateway.http.limits import RequestLimits
 from gateway.http.refusals import RequestRefused
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
@@ -313,3 +316,57 @@ def test_what_the_search_accepts_is_not_refused(value: Any) -> None:
             decode_value(json.dumps(value).encode(), LIMITS)
     else:
         assert decode_value(json.dumps(value).encode(), LIMITS) == value
+
+
+class TestValues:
+    """How many values a body holds is told by its marks, before it is decoded."""
+
+    LIMITS = RequestLimits(body_values_max=10_000)
+    CROWDED = b"[" + b",".join([b"[]"] * 6_000) + b"]"
+
+    @pytest.fixture
+    def narrow(self, memory_gateway: Gateway) -> FlaskClient:
+        return create_app(memory_gateway, self.LIMITS).test_client()
+
+    def test_a_body_with_too_many_is_refused_undecoded(
+        self, narrow: FlaskClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bodies, "_decode", None)
+        for method, path, body in (
+            ("PUT", "documents/k", self.CROWDED),
+            ("PUT", "", b'{"schemas": ' + self.CROWDED + b"}"),
+            ("PATCH", "documents/k", self.CROWDED),
+            ("POST", "transactions", b'{"then": ' + self.CROWDED + b"}"),
+            ("POST", "uploads", self.CROWDED),
+        ):
+            patch = "application/json-patch+json" if method == "PATCH" else "application/json"
+            path = f"/v1/catalogs/crowded/{path}".rstrip("/")
+            answer = narrow.open(path, method=method, data=body, content_type=patch)
+            assert problem(answer, 413, "over_limit")["limit"] == "body_values_max"
+
+    def test_so_are_lines_of_bulk_requests_and_uploads(self, narrow: FlaskClient) -> None:
+        line = b'{"catalog": "c", "key": "k", "op": "put", "value": ' + self.CROWDED + b"}"
+        answer = narrow.post("/v1/bulk", data=line, content_type="application/x-ndjson")
+        assert json.loads(answer.data)["problem"]["limit"] == "body_values_max"
+        place = narrow.post("/v1/catalogs/c/uploads", json={"key": "k"}).headers["Location"]
+        narrow.put(f"{place}/parts/1", data=self.CROWDED, content_type="application/octet-stream")
+        answer = narrow.post(f"{place}/commit")
+        assert problem(answer, 413, "over_limit")["limit"] == "body_values_max"
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            json.dumps("1,2,[3]," * 10_000).encode(),
+            json.dumps({'"\\': ',"[' * 20_000}).encode(),
+            json.dumps([0] * 10_000).encode(),
+        ],
+    )
+    def test_marks_in_texts_are_none(self, raw: bytes) -> None:
+        assert weigh(raw, self.LIMITS) >= len(raw)
+
+    def test_a_body_weighs_what_it_takes_decoded(self) -> None:
+        usual = json.dumps([{"name": "some name", "value": n} for n in range(2_000)]).encode()
+        lists = b"[" + b"[]," * 100_000 + b"0]"
+        assert weigh(usual, RequestLimits()) < 2 * len(usual)
+        assert weigh(lists, RequestLimits()) > 6 * len(lists)
+        assert weigh(b"[[[]]]", RequestLimits()) == 6
