@@ -33,6 +33,10 @@ class Rate:
         return max(1, int(self.per_s * self.window_s))
 
 
+# How often a principal is told that it may not do something, and how often that is logged.
+REFUSALS: Final = Rate("refusals", 20, 30)
+
+
 class Level(NamedTuple):
     """What is left to a principal: ``available`` whole units, as many as come back in ``within_s``.
 

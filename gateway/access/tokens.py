@@ -6,6 +6,14 @@ needed, and whoever reads the database can't use what is there.
 What was read of a token is remembered for three seconds at most, since before it was read. So a
 token costs one look into the database in that time, however many requests carry it, and a
 revocation holds soon.
+
+Anybody can make up ids. Unknown ones are looked up together, ten times a second at most::
+
+    id 1 comes               -->  a query for 1
+    ids 2, 3 and 2 come meanwhile, or within 0.1 s  -->  one query for 2 and 3
+
+So a new token, wherever it was issued, works at once, or a tenth of a second later where others try
+their luck. That there is none is remembered apart, so that no made-up id displaces a token.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,6 +41,7 @@ REMEMBERED_S: Final = 3.0
 # remembered: at its end they would all look it up at the same time.
 _RENEWED_S: Final = 1.5
 _REMEMBERED_MAX: Final = 10_000
+_BETWEEN_QUERIES_S: Final = 0.1
 _ID_BYTES: Final = 8
 _SECRET_BYTES: Final = 32
 _parsed = re.compile(
@@ -67,11 +76,14 @@ class Tokens:
         *,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._store = store
         self._now_us = now_us
         self._monotonic = monotonic
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._none: OrderedDict[str, _Seen] = OrderedDict()
+        self._unknown = _Lookups(store, monotonic, sleep)
         self._lock = threading.Lock()
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
@@ -124,14 +136,17 @@ class Tokens:
         now_s = self._monotonic()
         age_s = 0.0
         with self._lock:
-            seen = self._seen.get(token_id)
+            seen = self._seen.get(token_id) or self._none.get(token_id)
             if seen is not None:
                 age_s = now_s - seen.looked_s
                 if age_s < _RENEWED_S or (age_s < REMEMBERED_S and seen.is_renewed):
                     return seen
                 seen.is_renewed = True
         try:
-            stored = self._store.token(token_id)
+            if seen is None or seen.token is None:
+                stored = self._unknown.token(token_id)
+            else:
+                stored = self._store.token(token_id)
         except Unreachable:
             if seen is not None and age_s < REMEMBERED_S:
                 return seen
@@ -139,12 +154,81 @@ class Tokens:
         # Grants that are none give no rights: somebody else wrote them into the database.
         whose = None if stored is None else _principal_of(stored)
         seen = _Seen(stored if whose is not None else None, whose, now_s)
+        remembered, other = self._seen, self._none
+        if seen.token is None:
+            remembered, other = other, remembered
         with self._lock:
-            self._seen[token_id] = seen
-            self._seen.move_to_end(token_id)
-            while len(self._seen) > _REMEMBERED_MAX:
-                self._seen.popitem(last=False)
+            other.pop(token_id, None)
+            remembered[token_id] = seen
+            remembered.move_to_end(token_id)
+            while len(remembered) > _REMEMBERED_MAX:
+                remembered.popitem(last=False)
         return seen
+
+
+class _Query:
+    """``found`` None: it isn't over, or it failed, with ``error``."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.found: Mapping[str, StoredToken] | None = None
+        self.error: Exception | None = None
+
+
+class _Lookups:
+    """Tokens by ids that anybody may have made up. Thread-safe.
+
+    Of those who wait for the next query one makes it, for all.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], object],
+    ) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._next = _Query()
+        self._is_asking = False
+        self._asked_s = float("-inf")
+        self._changed = threading.Condition()
+
+    def token(self, token_id: str) -> StoredToken | None:
+        """None where there is none with this id. Raises the store's Unreachable."""
+        with self._changed:
+            query = self._next
+            query.ids.add(token_id)
+            while self._is_asking and query.found is None and query.error is None:
+                self._changed.wait()
+            asks = query.found is None and query.error is None
+            self._is_asking = self._is_asking or asks
+        if asks:
+            self._ask(query)
+        if query.error is not None:
+            raise query.error
+        assert query.found is not None
+        return query.found.get(token_id)
+
+    def _ask(self, query: _Query) -> None:
+        found: Mapping[str, StoredToken] | None = None
+        error: Exception | None = None
+        try:
+            wait_s = self._asked_s + _BETWEEN_QUERIES_S - self._monotonic()
+            if wait_s > 0:
+                self._sleep(wait_s)
+            with self._changed:
+                self._next = _Query()
+            self._asked_s = self._monotonic()
+            found = self._store.tokens_of(query.ids)
+        except Exception as raised:  # noqa: BLE001 - each who waits raises it
+            error = raised
+        finally:
+            with self._changed:
+                query.found, query.error = found, error
+                self._is_asking = False
+                self._changed.notify_all()
 
 
 def _principal_of(stored: StoredToken) -> Principal | None:

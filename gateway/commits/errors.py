@@ -380,8 +380,12 @@ class TooManyWatchers(CommitError):
     code = "too_many_watchers"
     retryable = True
 
-    def __init__(self, maximum: int) -> None:
-        super().__init__(f"this process has {maximum} watchers, which is as many as it may have")
+    def __init__(self, maximum: int, holder: str | None = None) -> None:
+        """``holder``: the principal whose share is used up, while there may be room for others."""
+        detail = f"this process has {maximum} watchers, which is as many as it may have"
+        if holder is not None:
+            detail = f"principal {holder!r} has as many watchers as it leaves to others"
+        super().__init__(f"{detail} (watchers_max)")
 
 
 class DeadlineExceeded(CommitError):

@@ -47,13 +47,16 @@ class Feed:
         """``encode`` is called once for each commit that watchers follow as it is made."""
         self._hub = Hub(store, settler, runtime, bounds, encode, meters)
 
-    def watch(self, catalog: str, *, after: int, selection: Selection) -> Watcher:
+    def watch(
+        self, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+    ) -> Watcher:
         """Follow ``catalog`` from behind revision ``after``; a catalog to come begins at 0.
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
-        and RevisionNotFound (it is above the head). The watcher must be closed.
+        and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
+        share it counts to (``gateway.access.limits``), None: nobody's.
         """
-        return watch(self._hub, catalog, after=after, selection=selection)
+        return watch(self._hub, catalog, after=after, selection=selection, holder=holder)
 
     def stop(self) -> None:
         """The process stops: every watch ends with WatchEnded, also one that is begun later."""
@@ -71,12 +74,19 @@ class Watcher:
     """
 
     def __init__(
-        self, hub: Hub, channel: Channel, after: int, head_revision: int, selection: Selection
+        self,
+        hub: Hub,
+        channel: Channel,
+        after: int,
+        head_revision: int,
+        selection: Selection,
+        holder: str | None,
     ) -> None:
         self.position = after
         self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
         self.selection = selection
         self._hub = hub
+        self._holder = holder
         self._channel: Channel | None = channel
         # What was committed before the watch began can be taken at once, wherever the hub is.
         self._begun_at = head_revision
@@ -135,7 +145,7 @@ class Watcher:
         if channel is not None:
             with self._hub.lock:
                 channel.waiting.discard(self)
-            self._hub.dismiss(channel)
+            self._hub.dismiss(self._holder, channel)
 
     def __enter__(self) -> Self:
         return self
@@ -208,9 +218,11 @@ class Watcher:
         return True
 
 
-def watch(hub: Hub, catalog: str, *, after: int, selection: Selection) -> Watcher:
+def watch(
+    hub: Hub, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+) -> Watcher:
     """See ``Feed.watch``."""
-    hub.admit()
+    hub.admit(holder)
     channel = None
     try:
         with reaching():
@@ -221,7 +233,7 @@ def watch(hub: Hub, catalog: str, *, after: int, selection: Selection) -> Watche
         if after < standing.floor:
             raise RevisionCompacted(after, standing.floor)
         channel = hub.join(standing, catalog, after)
-        return Watcher(hub, channel, after, standing.revision, selection)
+        return Watcher(hub, channel, after, standing.revision, selection, holder)
     except BaseException:
-        hub.dismiss(channel)
+        hub.dismiss(holder, channel)
         raise

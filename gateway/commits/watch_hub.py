@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from gateway.access.limits import Shares
 from gateway.commits.errors import TooManyWatchers
 from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.observe import Settler, Standing
@@ -62,7 +63,7 @@ class Hub:
         self.lock = runtime.lock()
         self._channels: dict[str, Channel] = {}
         self._pending: set[str] = set()
-        self._watchers = 0
+        self._watchers = Shares(bounds.watchers_max)
         self._runs = 0  # counts the times it was started; a thread of an earlier one ends
         self._is_running = False
         self._is_stopping = False
@@ -72,17 +73,19 @@ class Hub:
 
     # For watchers
 
-    def admit(self) -> None:
-        """Count a watcher in, or raise TooManyWatchers."""
+    def admit(self, holder: str | None) -> None:
+        """Count a watcher in, to the share of ``holder`` if any. Raises TooManyWatchers."""
         with self.lock:
-            if self._watchers >= self.bounds.watchers_max:
-                raise TooManyWatchers(self.bounds.watchers_max)
-            self._watchers += 1
+            if self._watchers.held >= self._watchers.maximum:
+                raise TooManyWatchers(self._watchers.maximum)
+            if holder is not None and not self._watchers.has_room_for(holder):
+                raise TooManyWatchers(self._watchers.maximum, holder)
+            self._watchers.take(holder)
 
-    def dismiss(self, channel: Channel | None) -> None:
+    def dismiss(self, holder: str | None, channel: Channel | None) -> None:
         """Count a watcher out that was admitted."""
         with self.lock:
-            self._watchers -= 1
+            self._watchers.give_back(holder)
             if channel is not None:
                 channel.watchers -= 1
                 if not channel.watchers:

@@ -92,7 +92,8 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     observe_routes(app)
-    Authorization(authenticate, limits).register(app)
+    authorization = Authorization(authenticate, limits)
+    app.before_request(authorization.identify)
     app.before_request(claim_share)
     Audit().register(app)
     answering: WsgiApplication = app.wsgi_app
@@ -100,6 +101,7 @@ def create_app(
         rate_limits = RateLimits(principal_limits)
         rate_limits.register(app)
         answering = rate_limits.with_fields(answering)
+    app.before_request(authorization.admit)
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)

@@ -25,7 +25,7 @@ import flask
 from flask import Flask
 
 from gateway.access.errors import Forbidden
-from gateway.access.limits import PrincipalLimits, Rate
+from gateway.access.limits import REFUSALS, PrincipalLimits
 from gateway.commits.requests import Applied, Refused, Request, Unknown, Written
 from gateway.http.principals import principal_name
 from gateway.http.raw_path import Environ
@@ -38,7 +38,6 @@ _READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED_BY_ACCESS: Final = (401, 403)
 # Refusals that cost nobody anything, so that there may be as many as somebody likes.
 _CHEAP: Final = ("unauthenticated", "forbidden", "rate_limited")
-_REFUSALS: Final = Rate("refusals", 5, 20)
 _PRINCIPALS_MAX: Final = 10_000
 _WRITES_MAX: Final = 100
 _PATH_CHARACTERS_MAX: Final = 300
@@ -68,7 +67,7 @@ class _Refusals:
     """Which refusals are told, and how many were not. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._limits = PrincipalLimits((_REFUSALS,), monotonic, _PRINCIPALS_MAX)
+        self._limits = PrincipalLimits((REFUSALS,), monotonic, _PRINCIPALS_MAX)
         self._left_out: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -78,7 +77,7 @@ class _Refusals:
         who = fields["principal"] or ""
         with self._lock:
             left_out = self._left_out.pop(who, 0)
-            if self._limits.take(who, {_REFUSALS.name: 1}) is not None:
+            if self._limits.take(who, {REFUSALS.name: 1}) is not None:
                 self._left_out[who] = left_out + 1
                 if len(self._left_out) > _PRINCIPALS_MAX:
                     self._left_out.popitem(last=False)

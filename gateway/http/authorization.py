@@ -13,6 +13,7 @@ site. Browsers set all three by themselves; other clients send the first alone.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable
@@ -21,17 +22,17 @@ from ipaddress import ip_address
 from typing import Final
 
 import flask
-from flask import Flask
 
 from gateway.access import Principal, Role
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.errors import Forbidden, Unauthenticated
+from gateway.access.limits import REFUSALS, PrincipalLimits
 from gateway.commits.reaching import reaching
 from gateway.http import names
 from gateway.http.limits import RequestLimits
 from gateway.http.principals import principal_of, set_principal
 from gateway.http.raw_path import Environ
-from gateway.http.refusals import RequestRefused
+from gateway.http.refusals import RequestRefused, TryLater
 from gateway.http.roles import Need, need_of
 
 _log = logging.getLogger(__name__)
@@ -56,25 +57,28 @@ class Authorization:
         self._authenticate = authenticate
         self._limits = limits
         self._is_off = authenticate is everybody
+        self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
-    def register(self, app: Flask) -> None:
-        app.before_request(self.admit)
-
-    def admit(self) -> None:
-        """Set the request's principal, if it may do what it asks for."""
+    def identify(self) -> None:
+        """Set the principal of Flask's request, but where everybody may do what it asks for."""
         request = flask.request
         environ = request.environ
         if self._is_off:
             _refuse_foreign_pages(environ)
-        if request.url_rule is None:
-            # No such route, or not this method: told to those who show who they are.
+        # No such route, or not this method: that is told to those who show who they are.
+        route = request.url_rule
+        if route is None or need_of(request.endpoint or "", request.method) is not Need.NOTHING:
             set_principal(environ, self._principal(environ))
-            return
+
+    def admit(self) -> None:
+        """Whether its principal may do it. What limits principals comes between the two: who is
+        refused again and again pays for that, too."""
+        request = flask.request
+        environ = request.environ
         need = need_of(request.endpoint or "", request.method)
-        if need is Need.NOTHING:
+        if request.url_rule is None or need is Need.NOTHING:
             return
-        principal = self._principal(environ)
-        set_principal(environ, principal)
+        principal = principal_of(environ)
         if need is None:
             _log.error("endpoint %s has no row for %s in roles", request.endpoint, request.method)
             raise RequestRefused("forbidden", "nobody has said who may use this route")
@@ -82,8 +86,18 @@ class Authorization:
             environ[_RECHECK] = self._recheck(environ, None, "")
             return
         catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
+        if not principal.may(need, catalog):
+            self._slow_down(principal)
         require(principal, need, catalog)
         environ[_RECHECK] = self._recheck(environ, need, catalog)
+
+    def _slow_down(self, principal: Principal) -> None:
+        """Raise TryLater where the principal was refused too often of late."""
+        excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
+        if excess is not None:
+            detail = f"principal {principal.name!r} asks again and again for what it may not do"
+            after_s = max(1, math.ceil(excess.wait_s))
+            raise TryLater("rate_limited", detail, after_s, violated_policies=[REFUSALS.name])
 
     def _principal(self, environ: Environ) -> Principal:
         with reaching():

@@ -31,7 +31,7 @@ from gateway.http.feed_events import Seen, bookmark_event, commit_event, end_eve
 from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import PollParameters, StreamParameters, parameters, whole_number
-from gateway.http.principals import principal_of
+from gateway.http.principals import principal_of, share_holder
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.streams import Stream, StreamAnswer, in_pieces
@@ -76,7 +76,10 @@ class ChangesRoutes:
             sight.require_named(asked["key"])
         selection = Selection(frozenset(asked["key"]), asked["prefix"])
         watcher = self._feed.watch(
-            catalog, after=asked["after"] if after is None else after, selection=selection
+            catalog,
+            after=asked["after"] if after is None else after,
+            selection=selection,
+            holder=share_holder(environ),
         )
         seen = Seen(sight, selection)
         if as_stream:

@@ -53,7 +53,7 @@ class RateLimits:
         self._policy = policy_field(limits.rates.values())
 
     def register(self, app: Flask) -> None:
-        """To be called after that of what authenticates: the principal must be known."""
+        """To be called between telling who it is and what it may do: refusals cost, too."""
         app.before_request(self.admit)
 
     def admit(self) -> None:

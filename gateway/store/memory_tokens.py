@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from gateway.store.tokens import StoredToken
@@ -24,6 +25,10 @@ class MemoryTokens:
     def token(self, token_id: str) -> StoredToken | None:
         with self._lock:
             return self._tokens.get(token_id)
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        with self._lock:
+            return {each: self._tokens[each] for each in ids if each in self._tokens}
 
     def tokens(self) -> Sequence[StoredToken]:
         with self._lock:

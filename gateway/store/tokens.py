@@ -6,7 +6,8 @@ any write that was acknowledged before it began.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +35,9 @@ class TokenStore(Protocol):
         """Keep a token with a new id. ValueError where there is one with it."""
 
     def token(self, token_id: str) -> StoredToken | None: ...
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        """By id, those of ``ids`` that there are."""
 
     def tokens(self) -> Sequence[StoredToken]:
         """All of them, by the time they were made, oldest first."""

@@ -18,7 +18,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 FIELDS = (
     *("action", "principal", "catalog", "key", "outcome", "code", "commit_id", "author"),
     *("status", "writes", "request_id", "dry_run", "path", "method", "revision"),
-    *("lines", "refused", "left_out"),
+    *("lines", "refused", "left_out", "client"),
 )
 
 
@@ -60,6 +60,7 @@ def test_a_write_is_told_with_its_commit(ann: Caller, lines: Lines) -> None:
         "commit_id": answer.headers["Commit-Id"],
         "revision": 1,
         "request_id": "r-1",
+        "client": "127.0.0.1",
     }
     for sent, outcome in (
         ({"Idempotency_Key": "x"}, "replayed"),
@@ -146,11 +147,70 @@ def test_writes_in_bulk_are_told_by_catalog(service: Service, lines: Lines) -> N
         (line["catalog"], line["key"]): ("applied", answer["commit_id"])
         for line, answer in zip(wanted, answers[:300], strict=True)
     }
+    assert {(e["client"], e.get("author")) for e in told} == {
+        ("127.0.0.1", "job"),
+        ("127.0.0.1", None),  # of the line that wasn't let in
+    }
     refused = [(catalog, w["outcome"], w["code"]) for catalog, w in writes if "code" in w]
     assert sorted(refused) == [
         ("other", "refused", "forbidden"),
         ("team/0", "refused", "precondition_failed"),
     ]
+
+
+def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) -> None:
+    boss = service.caller("boss", "admin:*")
+    line = {"catalog": "c", "op": "put", "value": 1}
+    boss.bulk({**line, "key": "a"}, {**line, "key": "b", "author": "eve"}, {**line, "key": "c"})
+    *told, _ = lines()
+    assert [(e["author"], [w["key"] for w in e["writes"]]) for e in told] == [
+        ("boss", ["a", "c"]),
+        ("eve", ["b"]),
+    ]
+
+
+def test_a_bulk_request_of_nothing_but_refused_lines_is_told(
+    service: Service, lines: Lines
+) -> None:
+    nobody = service.caller("nobody")
+    answer = nobody.send("POST", "/v1/bulk", b"1\n" * 2000, Content_Type="application/x-ndjson")
+    assert len(answer.data.splitlines()) == 1001
+    (told,) = lines()
+    assert (told["action"], told["principal"], told["client"]) == ("bulk", "nobody", "127.0.0.1")
+    assert (told["outcome"], told["code"]) == ("refused", "too_many_refused")
+    assert (told["lines"], told["refused"]) == (1000, 1000)
+
+
+@pytest.mark.parametrize("who", ["ann", None])
+def test_refusals_do_not_fill_the_log(service: Service, who: str | None, lines: Lines) -> None:
+    """Without a valid token all are one. What was left out is told by the next line."""
+    caller = service.stranger() if who is None else service.caller(f"{who}-{id(lines)}")
+    wanted = {401} if who is None else {403, 429}
+    sent, told = 0, []
+    # Until one was left out, and the next one is told.
+    while not told or "left_out" not in told[-1]:
+        assert caller.send("PUT", f"{PATH}/documents/k", 1).status_code in wanted
+        sent += 1
+        told += lines()
+        assert sent < 1_000_000
+    assert sum(1 + each.get("left_out", 0) for each in told) == sent
+    assert len(told) < sent
+
+
+def test_who_is_refused_again_and_again_is_slowed_down(service: Service, ann: Caller) -> None:
+    stranger = service.caller("somebody")
+    answer = stranger.send("GET", "/v1/catalogs/team%2Fc")
+    for _ in range(100_000):
+        if answer.status_code != 403:
+            break
+        answer = stranger.send("GET", "/v1/catalogs/team%2Fc")
+    content = answer.get_json()
+    assert (answer.status_code, content["code"]) == (429, "rate_limited")
+    assert content["violated_policies"] == ["refusals"]
+    assert int(answer.headers["Retry-After"]) >= 1
+    # Others aren't, nor is what it may do.
+    assert ann.send("PUT", f"{PATH}/documents/k", 1).status_code == 201
+    assert stranger.send("GET", "/v1/catalogs").status_code == 200
 
 
 def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(

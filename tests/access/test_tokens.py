@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from gateway.access import Grant, Principal, Role
+from gateway.access import Grant, Principal, Role, tokens
 from gateway.access.authenticate import BearerTokens
 from gateway.access.errors import Unauthenticated
 from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
@@ -17,6 +21,7 @@ from gateway.http import authorization
 from gateway.store.contract import Unreachable
 from gateway.store.memory_tokens import MemoryTokens
 from gateway.store.tokens import StoredToken
+from tests.patience import WAIT_S
 
 GRANTS = (Grant(Role.WRITE, "shop/*"),)
 HOUR_S = 3600
@@ -28,6 +33,7 @@ class CountedStore(MemoryTokens):
     def __init__(self) -> None:
         super().__init__()
         self.looks: Counter[str] = Counter()
+        self.queries = 0
         self.reachable = True
 
     def token(self, token_id: str) -> StoredToken | None:
@@ -35,6 +41,13 @@ class CountedStore(MemoryTokens):
         if not self.reachable:
             raise Unreachable("x")
         return super().token(token_id)
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        self.queries += 1
+        self.looks.update(ids)
+        if not self.reachable:
+            raise Unreachable("x")
+        return super().tokens_of(ids)
 
 
 class World:
@@ -47,8 +60,14 @@ class World:
 
     def process(self) -> Tokens:
         return Tokens(
-            self.store, now_us=lambda: int(self.now_s * 1e6), monotonic=lambda: self.now_s
+            self.store,
+            now_us=lambda: int(self.now_s * 1e6),
+            monotonic=lambda: self.now_s,
+            sleep=self.sleep,
         )
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
 
     def issue(self, lifetime_s: int | None = None) -> IssuedToken:
         return self.tokens.issue("ann", GRANTS, lifetime_s)
@@ -215,3 +234,62 @@ class TestHeader:
         with pytest.raises(Unauthenticated) as refused:
             BearerTokens(world.tokens)(header)
         assert refused.value.presented is presented
+
+
+def made_up(number: int) -> str:
+    return f"gwt_{number:016x}_{'0' * 64}"
+
+
+def test_made_up_ids_are_looked_up_ten_times_a_second_at_most(world: World) -> None:
+    began_s = world.now_s
+    for number in range(50):
+        world.refused(made_up(number))
+    assert world.now_s - began_s >= 4.9 - 1e-6
+    assert world.store.queries == 50
+
+
+def test_made_up_ids_that_come_together_are_one_query(
+    world: World, eventually: Callable[..., object]
+) -> None:
+    """And so is the new token among them, which works."""
+    issued = world.issue()
+    others = [made_up(number) for number in range(20)]
+    begun, go_on = threading.Event(), threading.Event()
+    ask = world.store.tokens_of
+
+    def slow(ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return ask(ids)
+
+    world.store.tokens_of = slow  # type: ignore[method-assign]
+    with ThreadPoolExecutor(22) as pool:
+        first = pool.submit(world.refused, made_up(99))
+        assert begun.wait(WAIT_S)
+        rest = [pool.submit(world.refused, each) for each in others]
+        known = pool.submit(world.tokens.principal, issued.text)
+        eventually(lambda: len(world.tokens._unknown._next.ids) == 21)
+        go_on.set()
+        assert known.result(WAIT_S).name == "ann"
+        assert [each.result(WAIT_S) for each in (first, *rest)]
+    assert world.store.queries == 2
+
+
+def test_made_up_ids_displace_no_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_REMEMBERED_MAX", 5)
+    monkeypatch.setattr(tokens, "_BETWEEN_QUERIES_S", 0.0)
+    issued = world.issue()
+    world.tokens.principal(issued.text)
+    for number in range(20):
+        world.refused(made_up(number))
+    world.tokens.principal(issued.text)
+    assert world.store.looks[issued.stored.id] == 1
+
+
+def test_what_keeps_a_query_from_being_answered_is_told_to_all_who_asked(world: World) -> None:
+    issued = world.issue()
+    world.store.reachable = False
+    with pytest.raises(Unreachable):
+        world.tokens.principal(issued.text)
+    world.store.reachable = True
+    assert world.tokens.principal(issued.text).name == "ann"

@@ -109,6 +109,17 @@ def test_principals_are_counted_by_themselves(limited: Limited) -> None:
     assert catalog.get(Authorization="Bearer b").status_code == 200
 
 
+def test_refusals_by_access_control_cost_as_much(memory_gateway: Gateway, clock: Clock) -> None:
+    app = create_app(
+        memory_gateway,
+        authenticate=lambda _: Principal("p", ()),
+        principal_limits=PrincipalLimits((Rate(REQUESTS, 1, 2),), clock),
+    )
+    catalog = Catalog(app.test_client(), "other")
+    assert [catalog.get().status_code for _ in range(2)] == [403, 403]
+    refused(catalog.get(), "requests")
+
+
 def test_what_is_open_to_everybody_is_not_limited(limited: Limited) -> None:
     catalog = limited(Rate(REQUESTS, 1, 1))
     for _ in range(3):

@@ -36,6 +36,14 @@ class TokensContract:
             tokens.create_token(replace(TOKEN, name="bob"))
         assert tokens.token("a1") == TOKEN
 
+    def test_some_are_found_by_their_ids(self, tokens: TokenStore) -> None:
+        made = [replace(TOKEN, id=f"{number:016x}") for number in range(3)]
+        for each in made:
+            tokens.create_token(each)
+        wanted = {made[0].id, made[2].id, "f" * 16}
+        assert tokens.tokens_of(wanted) == {made[0].id: made[0], made[2].id: made[2]}
+        assert tokens.tokens_of(set()) == {}
+
     def test_they_are_listed_by_age(self, tokens: TokenStore) -> None:
         assert list(tokens.tokens()) == []
         for number, created_us in (("b", 3), ("a", 3), ("c", 1)):

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
@@ -44,6 +45,11 @@ class MongoTokens(Part):
         with self._on.reading() as session:
             record = self._tokens.find_one({"_id": {"$eq": token_id}}, session=session)
         return None if record is None else _token_from(record)
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        with self._on.reading() as session:
+            records = list(self._tokens.find({"_id": {"$in": list(ids)}}, session=session))
+        return {record["_id"]: _token_from(record) for record in records}
 
     def tokens(self) -> Sequence[StoredToken]:
         with self._on.reading() as session:

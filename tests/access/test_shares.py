@@ -1,0 +1,166 @@
+"""What a principal may hold of what a process takes on: as much as it leaves to others."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from gateway.access import Grant, Principal, Role
+from gateway.access.limits import Shares
+from gateway.commits.runtime import ThreadRuntime
+from gateway.commits.service import Gateway, ServiceLimits
+from gateway.commits.watch_values import WatchBounds
+from gateway.http import create_app
+from gateway.http.admission import AdmissionBounds
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import problem
+from tests.patience import WAIT_S
+
+Eventually = Callable[..., Any]
+EVERYTHING = (Grant(Role.ADMIN, "*"),)
+PATH = "/v1/catalogs/c"
+FOUR = AdmissionBounds(writes_in_flight_max=4, reads_in_flight_max=4, bulk_requests_max=4)
+
+
+class World:
+    """A service with room for four of each kind; the bearer token is the principal's name."""
+
+    def __init__(self, *, access: bool = True) -> None:
+        limits = ServiceLimits(watch=WatchBounds(watchers_max=4))
+        self.gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+        options: dict[str, Any] = {"admission": FOUR}
+        if access:
+            options["authenticate"] = lambda header: Principal(header[7:], EVERYTHING)
+        self.app = create_app(self.gateway, **options)
+
+    def send(self, name: str, method: str, path: str, **sent: Any) -> TestResponse:
+        client: FlaskClient = self.app.test_client()
+        headers = {"Authorization": f"Bearer {name}", **sent.pop("headers", {})}
+        return client.open(path, method=method, headers=headers, **sent)
+
+    def put(self, name: str) -> TestResponse:
+        return self.send(name, "PUT", f"{PATH}/documents/{uuid.uuid4().hex}", json=1)
+
+    def get(self, name: str) -> TestResponse:
+        return self.send(name, "GET", f"{PATH}/documents/k")
+
+    def bulk(self, name: str) -> TestResponse:
+        """It lasts until it is read."""
+        line = json.dumps({"catalog": "c", "key": "k", "op": "touch"}).encode()
+        return self.send(name, "POST", "/v1/bulk", data=line, content_type="application/x-ndjson")
+
+    def watch(self, name: str) -> TestResponse:
+        """It lasts until it is closed."""
+        headers = {"Accept": "text/event-stream"}
+        return self.send(name, "GET", f"{PATH}/changes?after=0", headers=headers)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.app.begin_stop()  # type: ignore[attr-defined]
+
+
+def refused(answer: TestResponse, code: str, setting: str, name: str) -> None:
+    content = problem(answer, 429, code)
+    assert (content["applied"], content["retryable"]) == ("no", True)
+    assert setting in content["detail"]
+    assert repr(name) in content["detail"]
+
+
+@contextmanager
+def held_up(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, name: str) -> Iterator[list[int]]:
+    """The method returns when this is left; grows by one for each that is in it."""
+    go_on = threading.Event()
+    method = getattr(gateway, name)
+    held: list[int] = []
+
+    def wait(*arguments: Any, **named: Any) -> Any:
+        held.append(1)
+        assert go_on.wait(WAIT_S)
+        return method(*arguments, **named)
+
+    monkeypatch.setattr(gateway, name, wait)
+    try:
+        yield held
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "setting"),
+    [
+        ("bulk", "overloaded", "bulk_requests_max"),
+        ("watch", "too_many_watchers", "watchers_max"),
+    ],
+)
+def test_what_lasts_leaves_room_to_others(world: World, kind: str, code: str, setting: str) -> None:
+    ask: Callable[[str], TestResponse] = getattr(world, kind)
+    lasting = [ask("ann"), ask("ann")]
+    refused(ask("ann"), code, setting, "ann")
+    lasting.append(ask("bob"))
+    refused(ask("bob"), code, setting, "bob")
+    lasting.append(ask("eve"))
+    assert [answer.status_code for answer in lasting] == [200] * 4
+    problem(ask("joe"), 429, code)  # none is left
+    lasting[0].close()
+    refused(ask("ann"), code, setting, "ann")  # she left one, and there is one left
+    assert ask("joe").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "setting"),
+    [("get", "read", "reads_in_flight_max"), ("put", "write", "writes_in_flight_max")],
+)
+def test_what_is_under_way_leaves_room_to_others(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+    kind: str,
+    method: str,
+    setting: str,
+) -> None:
+    ask: Callable[[str], TestResponse] = getattr(world, kind)
+    answers: list[int] = []
+    with ExitStack() as stack, held_up(monkeypatch, world.gateway, method) as held:
+        for count, name in enumerate(("ann", "ann", "bob"), 1):
+            thread = threading.Thread(target=lambda who=name: answers.append(ask(who).status_code))
+            thread.start()
+            stack.callback(thread.join)
+            eventually(lambda wanted=count: len(held) == wanted)
+            if count == 2:
+                refused(ask("ann"), "overloaded", setting, "ann")
+    assert set(answers) <= {201, 404}
+    assert len(answers) == 3
+    assert ask("ann").status_code in (201, 404)
+
+
+def test_where_everybody_is_the_same_one_there_are_no_shares() -> None:
+    world = World(access=False)
+    lasting = [world.bulk("") for _ in range(4)] + [world.watch("") for _ in range(4)]
+    assert [answer.status_code for answer in lasting] == [200] * 8
+    problem(world.bulk(""), 429, "overloaded")
+    world.app.begin_stop()  # type: ignore[attr-defined]
+
+
+def test_a_share_is_half_of_what_others_left() -> None:
+    shares = Shares(12)
+    held = {}
+    for name in ("ann", "bob", "eve", "joe"):
+        held[name] = 0
+        while shares.has_room_for(name):
+            shares.take(name)
+            held[name] += 1
+    assert held == {"ann": 6, "bob": 3, "eve": 2, "joe": 1}
+    shares.give_back("ann", 6)
+    assert shares.has_room_for("joe", 3)
+    assert not shares.has_room_for("joe", 6)
