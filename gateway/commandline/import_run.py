@@ -1,8 +1,8 @@
 """Making documents of a file's entries, window by window.
 
-Each window goes as one bulk request, what has attributes as a transaction of its own. A document
-that is there already with the very same content counts as unchanged, so the same import again
-finds nothing to do, and one that was interrupted goes on where it was.
+Each window goes as one bulk request. A document that is there already with the very same content
+counts as unchanged, so the same import again finds nothing to do, and one that was interrupted goes
+on where it was.
 """
 
 from __future__ import annotations
@@ -100,9 +100,7 @@ class Import:
         for window in _windows(entries):
             self.tally.read += len(window)
             self.keys.update(entry.key for entry in window)
-            there = self._bulk([entry for entry in window if not entry.attributes])
-            there += self._transactions([entry for entry in window if entry.attributes])
-            self._compare(there)
+            self._compare(self._bulk(window))
             advance(len(window))
             if self.tally.stopped is not None:
                 return
@@ -125,8 +123,7 @@ class Import:
     def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that weren't written since there is such a document."""
         lines = [
-            self._line(entry.key, {"op": "put", "value": entry.value, **self._condition()}, entry)
-            for entry in entries
+            self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
         ]
         there = []
         for answer in self._send(lines):
@@ -136,35 +133,6 @@ class Import:
                 self.tally.refuse(answer.line.subject.key, answer.error)
             else:
                 self.tally.took(answer.changed)
-        return there
-
-    def _transactions(self, entries: Sequence[Entry]) -> list[Entry]:
-        catalog = self._gateway.catalog(self._catalog)
-        there = []
-        for entry in entries:
-            if self.tally.stopped is not None:
-                break
-            action = {
-                "action": "put",
-                "key": entry.key,
-                "value": msgspec.json.decode(entry.value),
-                "attributes": {"mode": "replace", "value": entry.attributes},
-            }
-            compare = [] if self._mode == "replace" else [{"key": entry.key, "absent": True}]
-            body: dict[str, Any] = {"compare": compare, "then": [action]}
-            if self._message is not None:
-                body["message"] = self._message
-            try:
-                result = catalog.transact(body, dry_run=self._dry_run)
-            except PreconditionFailed:
-                there.append(entry)
-            except RequestError as error:
-                if error.applied == "unknown" or error.retryable:
-                    self.tally.stopped = error
-                else:
-                    self.tally.refuse(entry.key, error)
-            else:
-                self.tally.took(result.changed)
         return there
 
     def _compare(self, entries: Sequence[Entry]) -> None:
@@ -205,6 +173,13 @@ class Import:
                 assert answer.error is not None
                 answer.error.applied = answer.applied
                 self.tally.stopped = answer.error
+
+
+def _put(entry: Entry) -> dict[str, Any]:
+    members: dict[str, Any] = {"op": "put", "value": entry.value}
+    if entry.attributes:
+        members["attributes"] = {"mode": "replace", "value": entry.attributes}
+    return members
 
 
 def _is_same(entry: Entry, there: Document | None) -> bool:

@@ -4,12 +4,13 @@
 
     {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
      "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
+     "attributes"? (put; see ``attributes_mode``),
      "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "message"?, "author"?,
      "dry_run"?}
 
 A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
 one. Under an idempotency key, put, patch, merge and delete are the same request as one that is sent
-to the document's own route.
+to the document's own route, which knows no attributes beside the document.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gateway.commits.requests import ApplyPatch, Delete, Edit, KeyEdit, Merge, P
 from gateway.commits.service import Gateway
 from gateway.http import media_types, names
 from gateway.http.answers import encode
+from gateway.http.attributes_mode import attributes_asked
 from gateway.http.authorization import require
 from gateway.http.authors import RULE as AUTHOR_RULE
 from gateway.http.authors import author_of, is_author
@@ -54,7 +56,7 @@ from gateway.model import SETTINGS_KEY, Idempotency
 from patching import ABSENT, Json, Limits
 
 _OPERATIONS: Final = {
-    "put": ("value",),
+    "put": ("value", "attributes"),
     "patch": ("patch", "array_primary_keys", "rebase"),
     "merge": ("value", "rebase"),
     "delete": (),
@@ -73,7 +75,7 @@ _COMMON: Final = (
     "dry_run",
 )
 # Decoded with the document or the patch that they are.
-_LARGE: Final = ("value", "patch", "array_primary_keys")
+_LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
 _PLAIN_OPERATIONS: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
 _EXTENSIONS: Final = ("create_parents", "if_exists")
 
@@ -188,7 +190,11 @@ def _edit(
     """What the line asks for, and what would have been sent for it to the document's own route."""
     if operation == "put":
         value, size_bytes = decode_document(required(large, "value"), limits, "/value")
-        return Put(value, size_bytes), _sent(value, media_types.JSON)
+        attributes = None
+        if "attributes" in large:
+            asked = decode_value(large["attributes"], limits, "/attributes")
+            attributes = attributes_asked({"attributes": asked})
+        return Put(value, size_bytes, attributes), Sent(value, media_types.JSON, 0, attributes)
     if operation == "merge":
         value = decode_value(required(large, "value"), limits, "/value")
         return Merge(value, len(encode(value))), _sent(value, media_types.MERGE_PATCH)

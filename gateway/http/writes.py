@@ -39,7 +39,7 @@ from gateway.http.preferences import Preferences, commit_message, idempotency_ke
 from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
-from gateway.model import Commit, Document, Idempotency, version_token
+from gateway.model import Attributes, Commit, Document, Idempotency, version_token
 from patching import ABSENT, Absent, Json
 
 _PARAMETERS = WriteParameters()
@@ -73,11 +73,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write's body: decoded, its media type, and its length as it was sent."""
+    """A write's body: decoded, its media type, and its length as it was sent. ``attributes``: those
+    that were sent with it, for the document that it is; None where they are kept."""
 
     body: Json | Absent
     media_type: str
     size_bytes: int
+    attributes: Attributes | None = None
 
 
 NOTHING_SENT = Sent(ABSENT, "", 0)
@@ -173,6 +175,8 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
     ]
     if ask.part != "content":
         asked.append(ask.part)
+    if sent.attributes is not None:
+        asked.append({"attributes": sent.attributes})
     if ask.author != ask.by.name:
         asked.append({"author": ask.author})
     return hashlib.sha256(_canonical(asked)).hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patching.client.catalog import Catalog
 from tests.commandline.canned import Asked, Canned, Reply
 from tests.commandline.conftest import Commands
 
@@ -207,6 +208,20 @@ def test_what_the_gateway_refuses_is_named(run: Commands, catalog: str, tmp_path
     assert "'nul': 422 unstorable_value" in ran.stderr
     assert "'nul too': 422 unstorable_value" in ran.stderr
     assert contents(run, catalog) == {"good": 1}
+
+
+def test_documents_with_attributes_go_by_bulk_requests_like_others(
+    run: Commands, catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def transact(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(Catalog, "transact", transact)
+    entries = [{"key": f"k{n}", "value": n, "attributes": {"n": n}} for n in range(50)]
+    lines = "".join(json.dumps(entry) + "\n" for entry in entries)
+    assert tally(run("import", catalog, "-", "--format=ndjson", stdin=lines)) == {"written": 50}
+    assert run("get", catalog, "k7", "--attributes").json() == {"n": 7}
+    assert tally(run("import", catalog, "-", "--format=ndjson", stdin=lines)) == {"unchanged": 50}
 
 
 def test_it_reads_the_standard_input_in_several_requests(run: Commands, catalog: str) -> None:

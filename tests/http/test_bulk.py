@@ -128,6 +128,60 @@ def test_idempotency_keys_hold_per_line_and_across_routes(bulk: Bulk, catalog: C
     assert bulk(put({"a": 1}))[0]["changed"] is True
 
 
+def test_a_put_carries_attributes(bulk: Bulk, catalog: Catalog) -> None:
+    def attributes() -> Any:
+        return catalog.client.get(f"{catalog.path}/attributes/k").get_json()
+
+    def replace(value: Any) -> dict[str, Any]:
+        return {"attributes": {"mode": "replace", "value": value}}
+
+    (made,) = bulk(put(1, **replace({"team": "a"})))
+    assert (made["status"], made["catalog_revision"], attributes()) == (201, 1, {"team": "a"})
+    assert bulk(put(1, **replace({"team": "a"})))[0]["changed"] is False
+    for line, left in (
+        (put(2), {"team": "a"}),
+        (put(3, attributes={"mode": "keep"}), {"team": "a"}),
+        (put(3, **replace({"team": "b"})), {"team": "b"}),
+        (put(3, attributes={"mode": "clear"}), {}),
+    ):
+        assert bulk(line)[0]["changed"] is True or line.get("attributes") == {"mode": "keep"}
+        assert attributes() == left
+
+
+def test_attributes_that_can_not_be_are_their_lines_refusal(bulk: Bulk) -> None:
+    lines = bulk(
+        put(1, attributes={"mode": "replace", "value": {"acl": 1}}),
+        put(1, attributes={"mode": "replace", "value": {"a": "x" * 70_000}}),
+        put(1),
+    )
+    assert [line.get("problem", {}).get("code") for line in lines] == [
+        "invalid_attributes",
+        "over_limit",
+        None,
+    ]
+
+
+def test_attributes_are_part_of_what_an_idempotency_key_stands_for(bulk: Bulk) -> None:
+    def line(**attributes: Any) -> dict[str, Any]:
+        return put(1, idempotency_key="with", attributes=attributes)
+
+    first, again, other, without = bulk(
+        line(mode="replace", value={"a": 1}),
+        line(mode="replace", value={"a": 1}),
+        line(mode="replace", value={"a": 2}),
+        put(1, idempotency_key="with"),
+    )
+    assert (again["etag"], again["replayed"]) == (first["etag"], True)
+    assert [other["status"], without["status"]] == [422, 422]
+
+
+def test_a_put_that_keeps_attributes_is_the_one_of_the_documents_route(
+    bulk: Bulk, catalog: Catalog
+) -> None:
+    catalog.put(1, Idempotency_Key="kept")
+    assert bulk(put(1, idempotency_key="kept", attributes={"mode": "keep"}))[0]["replayed"]
+
+
 def test_an_extended_patch_is_understood(bulk: Bulk, catalog: Catalog) -> None:
     catalog.put({"fields": [{"path": "a", "n": 1}]})
     lines = bulk(
@@ -201,6 +255,10 @@ MALFORMED: list[tuple[Any, int, str, str | None]] = [
     ({"op": "patch", "patch": [{"op": "zap", "path": ""}]}, 400, "unknown_operation", None),
     ({"op": "delete", "value": 1}, 400, "invalid_body", "/value"),
     ({"op": "delete", "rebase": True}, 400, "invalid_body", "/rebase"),
+    (put(1, attributes={"a": 1}), 400, "invalid_body", None),
+    (put(1, attributes={"mode": "replace"}), 400, "invalid_body", "/attributes/value"),
+    (put(1, attributes={"mode": "replace", "value": {"a\0": 1}}), 422, "unstorable_value", None),
+    ({"op": "delete", "attributes": {"mode": "clear"}}, 400, "invalid_body", "/attributes"),
     (put(1, dryrun=True), 400, "invalid_body", "/dryrun"),
     (put(1, dry_run="true"), 400, "invalid_body", "/dry_run"),
     (put(1, catalog=""), 400, "invalid_name", None),

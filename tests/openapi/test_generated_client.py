@@ -342,7 +342,13 @@ def test_a_document_is_uploaded_in_parts(client: GeneratedClient) -> None:
 def test_bulk_lines_are_models(client: GeneratedClient) -> None:
     models = client.models
     lines = [
-        models.BulkLine(catalog="lines", key="a", op=models.BulkLineOp.PUT, value={"n": 1}),
+        models.BulkLine(
+            catalog="lines",
+            key="a",
+            op=models.BulkLineOp.PUT,
+            value={"n": 1},
+            attributes=models.AttributesChange(mode=models.AttributesChangeMode.CLEAR),
+        ),
         models.BulkLine(
             catalog="lines", key="a", op=models.BulkLineOp.PUT, if_match="1-0", value=2
         ),
