@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import time
@@ -21,7 +22,7 @@ from gateway.commits.watch_values import WatchBounds
 from gateway.http import RequestLimits, create_app
 from gateway.http.admission import AdmissionBounds
 from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
-from gateway.machine_turns import MachineTurns, turns_path
+from gateway.machine_turns import MachineTurns, remove_left_over, turns_path
 from gateway.metrics.store import measured
 from gateway.operation import operation
 from gateway.settings import Settings
@@ -88,7 +89,11 @@ def _collect_less_often() -> None:
 
 def _turns(mongodb_uri: str, database: str) -> Turns | None:
     try:
-        return MachineTurns(turns_path(mongodb_uri, database))
+        path = turns_path(mongodb_uri, database)
+        turns = MachineTurns(path)
+        remove_left_over(path)
+        atexit.register(turns.close)
+        return turns
     except OSError as error:
         # They save lost races; without them the workers pace themselves.
         _log.warning("workers of this machine can't take turns: %s", error)

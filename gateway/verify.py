@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import click
 
+from gateway.commandline.output import Output
+from gateway.commandline.progress import progress
 from gateway.commits.cache import Cache
 from gateway.commits.errors import CatalogNotFound, StoreUnavailable
 from gateway.commits.observe import Observer, Settler
@@ -16,6 +19,8 @@ from gateway.commits.verification import Verification
 from gateway.settings import Settings
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import connect
+
+_OUTPUT: Final = Output(pretty=False, quiet=False)
 
 
 def run_verify(settings: Settings, catalog: str | None) -> int:
@@ -42,9 +47,11 @@ def run_verify(settings: Settings, catalog: str | None) -> int:
 
 def _report(verification: Verification, catalog: str | None) -> int:
     for name in verification.catalogs() if catalog is None else [catalog]:
-        for finding in verification.verify(name):
-            about = "" if finding.key is None else f", document {finding.key!r}"
-            click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
+        # How many there are isn't known before they were read.
+        with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
+            for finding in verification.verify(name, looked):
+                about = "" if finding.key is None else f", document {finding.key!r}"
+                click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
     tally = verification.tally
     found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
     click.echo(

@@ -25,7 +25,13 @@ from ._errors import (
     PathMissing,
     TestFailed,
 )
-from ._extended import ExtendedPatch, is_conditional, parse_extended, parse_tests
+from ._extended import (
+    EXTENDED_OPERATIONS,
+    ExtendedPatch,
+    is_conditional,
+    parse_extended,
+    parse_tests,
+)
 from ._footprint import footprint
 from ._json import ABSENT, Absent, Document, Json, repeated_member
 from ._limits import DEFAULT_LIMITS, Limits
@@ -37,6 +43,7 @@ from ._pointer import join_pointer, split_pointer
 __all__ = [
     "ABSENT",
     "DEFAULT_LIMITS",
+    "EXTENDED_OPERATIONS",
     "Absent",
     "Document",
     "DocumentAbsent",

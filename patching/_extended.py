@@ -253,3 +253,6 @@ _PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Change]]] = {
     "pull": _pull,
     "increment": _increment,
 }
+
+EXTENDED_OPERATIONS: Final = frozenset((*_PARSERS, *PREDICATES)) - frozenset(PARSERS)
+"""The names of operations that `parse_extended` takes and `parse` doesn't."""

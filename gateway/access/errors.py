@@ -10,9 +10,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
-from gateway.access.principal import Role
+from gateway.access.principal import Grant, Principal, Role
+
+_GRANTS_SHOWN: Final = 5
 
 
 class AccessError(Exception):
@@ -36,14 +39,16 @@ class Unauthenticated(AccessError):
 
 
 class Forbidden(AccessError):
-    """The principal has no grant of ``role`` in ``catalog``."""
+    """The principal has no grant of ``role`` in ``catalog``. ``detail`` tells those it has, as many
+    as are soon read."""
 
     code = "forbidden"
 
-    def __init__(self, name: str, role: Role, catalog: str, to: str = "this") -> None:
+    def __init__(self, by: Principal, role: Role, catalog: str, to: str = "this") -> None:
         role_name = role.name.lower()
         super().__init__(
-            f"{name!r} doesn't have the role {role_name!r} in catalog {catalog!r}, which {to} needs"
+            f"{by.name!r} doesn't have the role {role_name!r} in catalog {catalog!r}, which {to}"
+            f" needs; it has {_shown(by.grants)}"
         )
         self.role = role_name
         self.catalog = catalog
@@ -53,3 +58,9 @@ class KeysUnavailable(AccessError):
     """The keys that tokens are signed with can't be fetched."""
 
     code = "keys_unavailable"
+
+
+def _shown(grants: Sequence[Grant]) -> str:
+    shown = [f"{each.role.name.lower()}:{each.pattern[:100]}" for each in grants[:_GRANTS_SHOWN]]
+    more = len(grants) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "no grants"

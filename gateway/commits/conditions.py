@@ -112,6 +112,8 @@ class Conditions:
             key, live = stale[0].key, stale[0].document
         about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags or ())
         found = f"its token is {live.token}" if live else "there is no such document"
+        if name == "If-Match":
+            found += _altered(tags, live)
         named = key and not about_catalog
         return PreconditionFailed(
             f"{name} is false for {key!r}: {found}" if named else f"{name} is false",
@@ -124,6 +126,20 @@ class Conditions:
 
 
 NO_CONDITIONS: Final = Conditions()
+
+
+def _altered(tags: Tags | None, live: Document | None) -> str:
+    """Why a tag that looks like the document's token isn't, where something in between changed it:
+    what compresses answers makes their tags weak (RFC 9110, section 8.8.1) or adds a suffix."""
+    for tag in sorted(map(written, tags or ())):
+        if tag.startswith('W/"'):
+            why = "is weak, and If-Match compares strongly"
+        elif live is not None and tag.startswith(live.token) and tag != live.token:
+            why = f"has {tag.removeprefix(live.token)!r} behind that token"
+        else:
+            continue
+        return f"; {tag} {why}: a proxy that compresses answers may do this"
+    return ""
 
 
 def written(tag: Tag) -> str:

@@ -17,6 +17,7 @@ from gateway.commits.drafts import Drafts, Stamp, named_keys, recorded_change
 from gateway.commits.edits import Draft, EditLimits
 from gateway.commits.errors import (
     CommitError,
+    DocumentNotFound,
     IdempotencyMismatch,
     PreconditionFailed,
 )
@@ -99,6 +100,8 @@ class _Deciding:
         except CommitError as error:
             if isinstance(error, PreconditionFailed):
                 error.catalog_revision = self._revision
+            elif isinstance(error, DocumentNotFound):
+                error.at(self._revision)
             return Refused(error)
 
     def _spend(self, work_bytes: int) -> None:

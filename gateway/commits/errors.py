@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from gateway.access.acl import Right
 from gateway.model import Document
@@ -85,6 +85,12 @@ class DocumentNotFound(CommitError):
         super().__init__(f"catalog {catalog!r} has no document {key!r}")
         self.catalog = catalog
         self.key = key
+
+    def at(self, head_revision: int) -> Self:
+        """The same, and that there isn't even a catalog where nothing was ever written to it."""
+        if head_revision == 0:
+            self.detail = f"there is no catalog {self.catalog!r}, and so no document {self.key!r}"
+        return self
 
 
 class RevisionNotFound(CommitError):

@@ -15,7 +15,7 @@ may show as changes whose documents were deleted: such a catalog is to be verifi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import patching
@@ -35,6 +35,13 @@ _DOCUMENTS_AT_ONCE = 500
 _PAGE_BYTES_MAX = 8 * 1024 * 1024
 _PIN_S = 600
 _PIN_RENEW_S = 60
+
+
+Looked = Callable[[int], None]
+
+
+def _nobody(count: int) -> None:
+    del count
 
 
 @dataclass(slots=True)
@@ -76,15 +83,17 @@ class Verification:
             yield from (head.catalog for head in heads)
             after = heads[-1].catalog
 
-    def verify(self, catalog: str) -> Iterator[Finding]:
-        """What is wrong with the catalog, as it is found. Raises CatalogNotFound."""
+    def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
+        """What is wrong with the catalog, as it is found. Raises CatalogNotFound.
+
+        ``looked`` is called with how many more commits and documents were looked at."""
         with reaching():
             hold = _Hold(self._store, self._runtime, catalog)
             self.tally.catalogs += 1
             try:
                 # After the head was read: so whatever it stands for is written out.
                 self._settler.settle(catalog)
-                for key, detail in _Verifying(self._store, hold, self.tally).findings():
+                for key, detail in _Verifying(self._store, hold, self.tally, looked).findings():
                     self.tally.findings += 1
                     yield Finding(catalog, key, detail)
             finally:
@@ -127,10 +136,11 @@ _Found = Iterator[tuple[str | None, str]]
 class _Verifying:
     """One catalog, up to the revision that its head was at and had written out."""
 
-    def __init__(self, store: Store, hold: _Hold, tally: Tally) -> None:
+    def __init__(self, store: Store, hold: _Hold, tally: Tally, looked: Looked) -> None:
         self._store = store
         self._hold = hold
         self._tally = tally
+        self._looked = looked
         self._head: Head = hold.head
         self._catalog = hold.head.catalog
 
@@ -145,6 +155,7 @@ class _Verifying:
         for commits in self._pages(0, head, None):
             for commit in commits:
                 self._tally.commits += 1
+                self._looked(1)
                 if commit.revision >= max(floor, 1):
                     if commit.revision != expected:
                         missing = _span(expected, commit.revision - 1)
@@ -191,6 +202,7 @@ class _Verifying:
 
     def _document(self, document: Document) -> _Found:
         self._tally.documents += 1
+        self._looked(1)
         self._hold.renew()
         key, through = document.key, min(document.revision, self._head.revision)
         try:

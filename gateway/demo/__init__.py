@@ -39,7 +39,7 @@ def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS)
         try:
             uri = settings.mongodb_uri or stack.enter_context(_own_mongodb())
         except MongodError as error:
-            console.print(str(error), style="red")
+            console.print(str(error), style="red", markup=False)  # it may hold brackets
             return 1
         port = stack.enter_context(_service(uri, database))
         if port is None:

@@ -27,7 +27,7 @@ def show(console: Console, result: Result, head_writes: int, findings: Sequence[
     console.print(table)
     if findings:
         for finding in findings[:20]:
-            console.print(finding, style="red")
+            console.print(finding, style="red", markup=False)
         console.print(f"{len(findings)} findings: this must not happen.", style="bold red")
     else:
         console.print(

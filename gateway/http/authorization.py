@@ -124,7 +124,7 @@ class Authorization:
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:
     """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
     if not principal.may(role, catalog):
-        raise Forbidden(principal.name, role, catalog, to)
+        raise Forbidden(principal, role, catalog, to)
 
 
 def _refuse_foreign_pages(environ: Environ) -> None:

@@ -128,7 +128,12 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
         element = _element(value, position)
         if element is None:
             shown = value[position : position + 100]
-            raise _refusal(header, f"no list of entity tags (text in double quotes): {shown}")
+            advice = ""
+            if '"' not in value:  # copied from a body, say, where tokens stand without them
+                advice = f'; a version token has its quotes here: {header}: "{value.strip()[:100]}"'
+            raise _refusal(
+                header, f"no list of entity tags (text in double quotes): {shown}{advice}"
+            )
         position = element.end()
         written, weak, token, star = element.groups()
         any_given = any_given or star is not None

@@ -33,7 +33,7 @@ def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, pa
     reading = _reading(gateway, environ, catalog, key)
     document = reading.document
     if document is None or not document.exists:
-        raise DocumentNotFound(catalog, key)
+        raise DocumentNotFound(catalog, key).at(reading.catalog_revision)
     _require_seen(gateway, environ, catalog, document)
     headers = [
         etag(document.token),

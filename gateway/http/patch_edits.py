@@ -28,7 +28,7 @@ def read_patch(
     edit: ApplyPatch | Merge
     if media_type == media_types.JSON_PATCH:
         body = decode_patch(raw)
-        edit = ApplyPatch(patching.parse(body, limits=patch_limits))
+        edit = ApplyPatch(_plain(body, patch_limits))
     elif media_type == media_types.EXTENDED_PATCH:
         body = decode_extended_patch(raw)
         edit = ApplyPatch(patching.parse_extended(body, limits=patch_limits))
@@ -37,3 +37,15 @@ def read_patch(
         edit = Merge(body, len(encode(body)))
     spend_operations(environ, operations_in(edit))
     return edit, Sent(body, media_type, len(raw))
+
+
+def _plain(body: Json, limits: Limits) -> patching.Patch:
+    """The RFC 6902 patch. An operation that extended patches alone have is told with their type."""
+    try:
+        return patching.parse(body, limits=limits)
+    except patching.InvalidPatch as error:
+        if error.code == "unknown_operation" and isinstance(body, list):
+            name = body[error.operation or 0]["op"]
+            if name in patching.EXTENDED_OPERATIONS:
+                error.detail += f"; {name!r} is one of {media_types.EXTENDED_PATCH}"
+        raise

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from patching import ABSENT
 
 from .bulk_sending import BulkAnswer, BulkLine, BulkTerms, Sending
-from .errors import RequestError, UnexpectedAnswer, Unreachable
+from .errors import RequestError, UnexpectedAnswer, Unreachable, in_words
 from .problems import Problem
 from .transport import Transport
 
@@ -99,7 +99,7 @@ class BulkWriter:
             for raw in _whole_lines(response):
                 contents.append(_content(raw, len(contents)))
         except (HTTPError, OSError) as error:
-            broken = Unreachable(f"the answers broke off: {error}", applied="unknown")
+            broken = Unreachable(f"the answers broke off: {in_words(error)}", applied="unknown")
         except UnexpectedAnswer as error:
             broken = error
         finally:

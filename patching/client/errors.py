@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from http.client import IncompleteRead
+from typing import Final
+
+# How urllib3 begins what it says: with the connection or the pool, as Python shows objects.
+_OBJECT: Final = re.compile(r"^(?:\w+\([^()]*\)|<[^<>]*>): ")
+_NUMBER: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 class ClientError(Exception):
@@ -194,3 +201,18 @@ class CommitsMissed(ListenerStopped):
         self.position = position
         self.revision = revision
         self.reason = reason
+
+
+def in_words(error: BaseException) -> str:
+    """Why a connection failed, for people: without the objects and the error within the error that
+    the HTTP library's own texts show."""
+    first, *rest = error.args or ("",)
+    if rest and isinstance(rest[-1], Exception) and isinstance(first, str):
+        # ("Connection aborted.", RemoteDisconnected("Remote end closed …"))
+        return f"{first.partition(':')[0].rstrip('.')}: {in_words(rest[-1])}"
+    if isinstance(error, IncompleteRead):
+        came = error.partial if isinstance(error.partial, int) else len(error.partial)
+        return f"{came} bytes came, {error.expected or 'some'} more were to come"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return _NUMBER.sub("", _OBJECT.sub("", str(error))).strip() or type(error).__name__

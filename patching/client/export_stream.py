@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 from .calls import Calls
 from .commits import expecting
 from .documents import time_query
-from .errors import Unreachable
+from .errors import Unreachable, in_words
 
 
 class ExportStream:
@@ -32,7 +32,7 @@ class ExportStream:
         try:
             yield from ijson.kvitems(self._response, "metadata", use_float=True)
         except (ijson.JSONError, HTTPError, OSError) as error:
-            raise Unreachable(f"the export broke off: {error}", applied="no") from error
+            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from error
         finally:
             self.close()
 

@@ -14,7 +14,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from .connections import Connections
-from .errors import UnexpectedAnswer, Unreachable
+from .errors import UnexpectedAnswer, Unreachable, in_words
 from .problems import problem_of
 
 _PROBLEM: Final = "application/problem+json"
@@ -203,7 +203,7 @@ def segment(name: str) -> str:
 def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
     unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
     applied = "no" if unsent or method in _READING else "unknown"
-    return Unreachable(f"{method} {url}: {error}", applied=applied)
+    return Unreachable(f"{method} {url}: {in_words(error)}", applied=applied)
 
 
 def _refusal(method: str, answer: Answer) -> Exception:

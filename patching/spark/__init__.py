@@ -8,7 +8,27 @@
 It speaks HTTP alone. The package has to be installed where the executors' Python finds it.
 """
 
-from .datasource import MetadataDataSource, register
-from .options import OptionRefused, Options
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .datasource import MetadataDataSource, register
+    from .options import OptionRefused, Options
 
 __all__ = ["MetadataDataSource", "OptionRefused", "Options", "register"]
+
+_MODULES = {
+    "MetadataDataSource": "datasource",
+    "OptionRefused": "options",
+    "Options": "options",
+    "register": "datasource",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # When they are asked for: `patching-spark --help` needs no PySpark.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

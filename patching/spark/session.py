@@ -69,7 +69,7 @@ class Shown:
         if self._console.is_terminal:
             self._status.update(f"{text} …")
         else:
-            self._console.print(f"{text} …", highlight=False)
+            self._console.print(f"{text} …", highlight=False, markup=False)
 
     def __enter__(self) -> Shown:
         if self._console.is_terminal:

@@ -54,7 +54,7 @@ def show_plan(report: PlanReport) -> None:
 
 
 def show_contention(rows: Sequence[dict[str, Any]], catalog: str, plot: Path | None) -> None:
-    table = Table(title=f"Who races with whom in {catalog}")
+    table = Table(title=escape(f"Who races with whom in {catalog}"))
     for name in ("document", "pointer", "one", "other"):
         table.add_column(name, overflow="fold")
     for name in ("races", "retried", "attempts"):

@@ -50,7 +50,11 @@ def run_without(missing: tuple[str, ...], *arguments: str) -> tuple[int, list[st
     """Exit code, modules and output of a process in which these packages aren't installed."""
     code = _RUN.format(missing=set(missing), arguments=list(arguments))
     done = subprocess.run(
-        (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=WAIT_S
+        (sys.executable, "-c", code),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
     )
     assert done.stdout, done.stderr
     *output, last = done.stdout.splitlines()
@@ -96,6 +100,16 @@ def test_without_the_client_a_command_says_what_to_install() -> None:
     assert code == 1
     assert "get needs the package urllib3" in output
     assert "pip install" in output
+
+
+def test_the_help_of_patching_spark_needs_no_spark() -> None:
+    code = _RUN.format(missing={"pyspark", "pyarrow", "pandas"}, arguments=["--help"])
+    code = code.replace("gateway.cli", "patching.spark.cli")
+    done = subprocess.run(
+        (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
+    assert "sync  " in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("[0, ")
 
 
 def test_the_lines_of_help_are_those_of_the_commands() -> None:

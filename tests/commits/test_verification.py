@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -156,6 +160,28 @@ class TestTheCommand:
         assert self.run(mongodb_uri, database_name, "none")[0] == 2
         assert self.run(mongodb_uri, database_name)[0] == 2
         assert self.run(mongodb_uri, database_name, "c", "--all")[0] == 2
+
+    def test_a_terminal_is_shown_progress_and_a_file_the_report(
+        self, real: MongoStore, mongodb_uri: str, database_name: str
+    ) -> None:
+        write_history(gateway_on(real), real)
+        terminal, theirs = pty.openpty()
+        try:
+            done = subprocess.run(
+                (sys.executable, "-m", "gateway.cli", "verify", "c")
+                + (f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"),
+                stdout=subprocess.PIPE,
+                stderr=theirs,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+                check=True,
+            )
+            shown = os.read(terminal, 65536).decode()
+        finally:
+            os.close(theirs)
+            os.close(terminal)
+        assert done.stdout == b"catalogs: 1, documents: 4, commits: 12, clean\n"
+        assert "commits and documents of c" in shown
+        assert "16/?" in shown
 
     def test_an_unreachable_database_is_said_in_a_line(self) -> None:
         uri = "mongodb://127.0.0.1:9/?replicaSet=none"
