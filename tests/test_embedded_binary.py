@@ -27,7 +27,11 @@ def test_one_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("system", "machine", "advice"),
     [
-        ("linux", "x86_64", "metadata-gateway[embedded]' and apt-get install libcurl4 libssl3"),
+        (
+            "linux",
+            "x86_64",
+            "'.[embedded]' in the gateway's repository, and apt-get install libcurl4",
+        ),
         ("linux", "aarch64", "https://www.mongodb.com/docs/manual/installation/"),
         ("darwin", "arm64", "--mongodb-uri"),
     ],

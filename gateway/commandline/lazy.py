@@ -58,7 +58,7 @@ class LazyGroup(OneLineGroup):
         except ModuleNotFoundError as error:
             raise click.ClickException(
                 f"{cmd_name} needs the package {error.name}, which isn't installed:"
-                " pip install 'metadata-gateway[client]'"
+                " pip install '.[client]' in the gateway's repository"
             ) from error
         command = getattr(module, entry.attribute)
         assert isinstance(command, click.Command)

@@ -65,14 +65,19 @@ class ConsoleRoutes:
         self._files = console_files()
 
     def register(self, app: Flask) -> None:
+        app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
         app.add_url_rule("/console", "console_entry", self.entry, methods=["GET"])
         app.add_url_rule("/console/", "console", self.file, methods=["GET"])
         app.add_url_rule("/console/<rest:name>", "console", self.file, methods=["GET"])
 
     def entry(self) -> Answer:
-        """Names in the page are relative: it has to be asked for with the slash."""
-        parameters(flask.request.environ, _NO_PARAMETERS)
-        return empty_answer([("Location", "console/"), ("Content-Length", "0")], 308)
+        """Leads there, from the root too. Names in the page are relative: it has to be asked for
+        with the slash."""
+        environ = flask.request.environ
+        parameters(environ, _NO_PARAMETERS)
+        # The root for now: browsers keep a 308 for whatever else this machine serves there one day.
+        status = 307 if environ["PATH_INFO"] == "/" else 308
+        return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
 
     def file(self, name: str = _INDEX) -> Answer:
         """Raises RequestRefused ``route_not_found`` for all but the names that there are."""

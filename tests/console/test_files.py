@@ -65,6 +65,13 @@ def test_without_the_slash_one_is_sent_there(client: FlaskClient) -> None:
     assert answer.headers["Location"] == "console/"
 
 
+def test_the_root_leads_there_too(client: FlaskClient) -> None:
+    answer = client.get("/")
+    assert (answer.status_code, answer.headers["Location"]) == (307, "console/")
+    assert client.get("/?a=1").status_code == 400
+    assert client.post("/").status_code == 405
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from gateway.access import Role
+from gateway.access.notation import principal
 from tests.docs.examples import check, examples, matches, run
-from tests.docs.pages import DOCS, Page, pages
+from tests.docs.pages import DOCS, ROOT, Page, pages
 from tests.service import RunningGateway
 from tests.systems.rows import ROWS, SYSTEMS
 
@@ -64,6 +66,31 @@ def _catalogs(text: str) -> Iterator[str]:
         yield part.split("/")[0].split('"')[0].split()[0].rstrip("'")
     for part in text.split('.catalog("')[1:]:
         yield part.split('"')[0]
+
+
+def test_trying_it_first_changes_nothing_in_the_tutorial() -> None:
+    """Its outputs name revisions, and the README leads from the one to the other."""
+    readme = Page(ROOT / "README.md").text
+    tried = set(_catalogs(readme.partition("## Try it")[2].partition("## Ways in")[0]))
+    assert tried
+    assert not tried & set(_catalogs(Page(DOCS / "tutorial.md").text))
+
+
+def test_the_first_grant_lets_the_first_request_in() -> None:
+    """Of access.md, which can't be carried out here: there is no such gateway."""
+    block = Page(DOCS / "access.md").blocks()[0].content
+    grants = re.findall(r"--grant '([^']+)'", block)
+    (catalog,) = _catalogs(block)
+    assert "-X PUT" in block
+    assert principal("shop-service", grants).may(Role.WRITE, catalog)
+
+
+def test_nothing_is_said_to_be_installed_from_where_it_isnt() -> None:
+    """The package is not published: its name would bring whatever somebody puts there."""
+    for page in (*pages(), Page(ROOT / "README.md")):
+        assert not re.search(r"pip install\s+['\"]?metadata-gateway", page.text), page.name
+    for path in (*(ROOT / "gateway").rglob("*.py"), *(ROOT / "patching").rglob("*.py")):
+        assert "install 'metadata-gateway" not in path.read_text(), path
 
 
 @pytest.mark.parametrize(
