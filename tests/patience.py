@@ -24,5 +24,6 @@ UNHURRIED = {
     "deadline_ms": min(WAIT_MS, 600_000),
     "store_timeout_ms": min(WAIT_MS, 600_000),
     "body_timeout_s": min(int(WAIT_S), 3600),
+    "body_whole_timeout_s": min(int(WAIT_S), 3600),
     "worker_timeout_s": min(int(WAIT_S), 3600),
 }

@@ -92,10 +92,12 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     observe_routes(app)
+    Audit().register(app)
     authorization = Authorization(authenticate, limits)
     app.before_request(authorization.identify)
+    # After the audit, so that it decides about answers before they are told of.
+    app.after_request(authorization.withhold)
     app.before_request(claim_share)
-    Audit().register(app)
     answering: WsgiApplication = app.wsgi_app
     if principal_limits is not None:
         rate_limits = RateLimits(principal_limits)

@@ -25,12 +25,14 @@ import flask
 
 from gateway.access import Principal, Role
 from gateway.access.authenticate import Authenticate, everybody
-from gateway.access.errors import Forbidden, Unauthenticated
+from gateway.access.errors import AccessError, Forbidden, Unauthenticated
 from gateway.access.limits import REFUSALS, PrincipalLimits
+from gateway.commits.errors import CommitError
 from gateway.commits.reaching import reaching
 from gateway.http import names
 from gateway.http.limits import RequestLimits
 from gateway.http.principals import principal_of, set_principal
+from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused, TryLater
 from gateway.http.roles import Need, need_of
@@ -46,6 +48,8 @@ _RECHECK_S: Final = 1.5
 _host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
 # ``none``: the user typed the address, or opened a bookmark.
 _OWN_SITES: Final = (None, "same-origin", "none")
+
+_READING: Final = ("GET", "HEAD")
 
 Recheck = Callable[[], None]
 
@@ -98,6 +102,22 @@ class Authorization:
             detail = f"principal {principal.name!r} asks again and again for what it may not do"
             after_s = max(1, math.ceil(excess.wait_s))
             raise TryLater("rate_limited", detail, after_s, violated_policies=[REFUSALS.name])
+
+    def withhold(self, answer: flask.Response) -> flask.Response:
+        """Let nobody read who would not be let in any more, when there is something to be read.
+
+        Of reads alone: what a write did is told to who was let in when it was decided.
+        """
+        environ = flask.request.environ
+        again: Recheck | None = environ.get(_RECHECK)
+        if again is None or environ["REQUEST_METHOD"] not in _READING or answer.status_code >= 400:
+            return answer
+        try:
+            again()
+        except (AccessError, CommitError) as error:
+            answer.close()
+            return problem_answer(error, environ, {})
+        return answer
 
     def _principal(self, environ: Environ) -> Principal:
         with reaching():
@@ -156,10 +176,16 @@ def _is_loopback(host: str) -> bool:
         return named[1] == "localhost"
 
 
-def recheck_of(environ: Environ) -> Recheck:
-    """For answers that go on for long: raises where the request would no longer be let in.
+def recheck(environ: Environ) -> None:
+    """After whatever may have taken long, and before it leads to anything.
 
-    Costs nothing where it was called a moment ago. Raises AccessError and StoreUnavailable.
+    Raises AccessError where the request would no longer be let in, and StoreUnavailable. Costs
+    nothing where it was called a moment ago.
     """
-    recheck: Recheck = environ[_RECHECK]
-    return recheck
+    recheck_of(environ)()
+
+
+def recheck_of(environ: Environ) -> Recheck:
+    """``recheck``, for answers that go on when the request's own thread is elsewhere."""
+    again: Recheck = environ[_RECHECK]
+    return again

@@ -32,6 +32,7 @@ from gateway.commits import storable
 from gateway.commits.errors import OverLimit, Unstorable
 from gateway.http.admission import body_came
 from gateway.http.answers import encode
+from gateway.http.authorization import recheck
 from gateway.http.body_framing import declared_bytes
 from gateway.http.limits import RequestLimits
 from gateway.http.rate_limits import spend_body_bytes
@@ -59,7 +60,8 @@ def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -
 
     ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
     RequestRefused, also where it holds too many values, or there is too much under way to take the
-    body on, and what reading from the connection raises (werkzeug's BadRequest).
+    body on; AccessError where its sender would not be let in any more; StoreUnavailable; and what
+    reading from the connection raises (werkzeug's BadRequest).
     """
     maximum = limits.body_bytes_max
     refuse_encoded(environ)
@@ -71,6 +73,7 @@ def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -
         _refuse_large(maximum, len(raw))
     body_came(environ, weigh(raw, limits) if parsed else len(raw))
     spend_body_bytes(environ, len(raw))
+    recheck(environ)  # it may have come slowly
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw

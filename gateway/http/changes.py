@@ -154,7 +154,12 @@ def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -
             yield b"".join(parts)
             return
         parts += events or [bookmark_event(taken.revision)]
-        yield from in_pieces(parts, _PIECE_BYTES)
+        for piece in in_pieces(parts, _PIECE_BYTES):
+            try:
+                recheck()  # the piece before may have been taken slowly
+            except (CommitError, AccessError):
+                return  # within an event, maybe: nothing can be said any more
+            yield piece
         parts = []
         timeout_s = bookmark_s
 

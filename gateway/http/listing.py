@@ -9,18 +9,20 @@ from typing import Any
 import flask
 from flask import Flask
 
+from gateway.access.errors import AccessError
 from gateway.commits.conditions import CatalogTag, Composite, Tag
 from gateway.commits.errors import CommitError
 from gateway.commits.service import Gateway
 from gateway.http import names
 from gateway.http.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.authorization import Recheck, recheck_of
 from gateway.http.document_reads import asked_revision
 from gateway.http.limits import RequestLimits
 from gateway.http.media_types import JSON
 from gateway.http.parameters import DocumentsParameters, ExportParameters, parameters
 from gateway.http.principals import principal_of
 from gateway.http.refusals import RequestRefused
-from gateway.http.streams import Stream
+from gateway.http.streams import Stream, in_pieces
 from gateway.http.tagged_reads import is_not_modified, tag_header
 from gateway.model import Document
 
@@ -29,7 +31,7 @@ _log = logging.getLogger(__name__)
 _PAGE_PARAMETERS = DocumentsParameters()
 _EXPORT_PARAMETERS = ExportParameters()
 _KEYS_MAX = 1_000
-_CHUNK_BYTES = 64 * 1024
+_PIECE_BYTES = 64 * 1024
 
 
 class ListingRoutes:
@@ -118,8 +120,8 @@ class ListingRoutes:
         finally:
             if not sending:
                 export.close()
-        chunks = _chunks(_export_lines(export.revision, export.documents)) if sending else iter(())
-        body = Stream(chunks, export.close)
+        lines = _export_lines(export.revision, export.documents) if sending else iter(())
+        body = Stream(_pieces(lines, recheck_of(environ)), export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
 
 
@@ -156,24 +158,18 @@ def _export_lines(revision: int, documents: Iterator[Document]) -> Iterator[byte
     yield b"\n}}\n"
 
 
-def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Joined to chunks worth a system call each.
+def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
+    """Joined to pieces worth a system call each, as long as their reader would be let in.
 
     What can't be read to its end breaks the connection off: the client sees that it isn't whole.
     """
-    waiting: list[bytes] = []
-    size = 0
     try:
-        for line in lines:
-            waiting.append(line)
-            size += len(line)
-            if size >= _CHUNK_BYTES:
-                yield b"".join(waiting)
-                waiting, size = [], 0
-    except CommitError as error:
+        for piece in in_pieces(lines, _PIECE_BYTES):
+            recheck()
+            yield piece
+    except (CommitError, AccessError) as error:
         _log.warning("an export was broken off: %s", error)
         raise
-    yield b"".join(waiting)
 
 
 def _refuse(parameter: str, reason: str) -> None:

@@ -1,12 +1,14 @@
 """Request bodies that are being received: how long for, and how much of them at a time.
 
-Clients that begin a body and don't go on would otherwise hold their place for ever; many that send
-slowly would hold as much memory as they like.
+Clients that begin a body and don't go on would otherwise hold their place for ever, and so would
+those that send a byte now and then; many that send slowly would hold as much memory as they like.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +23,10 @@ _STEP_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BodyBounds:
+    """Of the time without a byte, of the time until all is there, and of the bytes of all."""
+
     timeout_s: float = 30.0
+    whole_s: float = 300.0
     bytes_max: int = 256 * MIB
 
 
@@ -43,21 +48,31 @@ class BodiesUnderWay:
             return data
         return self._read_on(read, size, data)
 
-    @contextmanager
-    def patience(self, connection: Any) -> Iterator[None]:
-        """Reading from ``connection`` inside waits for the next bytes for so long and no longer.
+    def deadline(self) -> float:
+        """When a body has to be there that is begun to be read now, by the monotonic clock."""
+        return time.monotonic() + self._bounds.whole_s
 
-        Then it raises werkzeug's RequestTimeout.
+    @contextmanager
+    def patience(self, source: Any, deadline: float = math.inf) -> Iterator[None]:
+        """Reading inside waits for the next bytes for so long, and never beyond ``deadline``.
+
+        Then it raises werkzeug's RequestTimeout. ``source`` is what gunicorn reads from a socket
+        with.
         """
+        connection = source.sock
         before = connection.gettimeout()
-        connection.settimeout(self._bounds.timeout_s)
+        source.sock = _Hurried(connection, self._bounds.timeout_s, deadline)
         try:
             yield
         except TimeoutError as error:
-            raise RequestTimeout(
-                f"no byte of the body came for {self._bounds.timeout_s:g} s (body_timeout_s)"
-            ) from error
+            bounds = self._bounds
+            if time.monotonic() >= deadline:
+                late = f"the body wasn't there after {bounds.whole_s:g} s (body_whole_timeout_s)"
+            else:
+                late = f"no byte of the body came for {bounds.timeout_s:g} s (body_timeout_s)"
+            raise RequestTimeout(late) from error
         finally:
+            source.sock = connection
             connection.settimeout(before)
 
     def _read_on(self, read: Callable[[int], bytes], size: int, data: bytes) -> bytes:
@@ -85,3 +100,23 @@ class BodiesUnderWay:
                     " (bodies_bytes_max) already"
                 )
             self._bytes += added
+
+
+class _Hurried:
+    """A socket that is received from: raises TimeoutError after ``stall_s`` without a byte, and
+    beyond ``deadline`` in any case."""
+
+    __slots__ = ("_connection", "_deadline", "_stall_s")
+
+    def __init__(self, connection: Any, stall_s: float, deadline: float) -> None:
+        self._connection = connection
+        self._stall_s = stall_s
+        self._deadline = deadline
+
+    def recv(self, size: int) -> bytes:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(min(self._stall_s, left_s))
+        data: bytes = self._connection.recv(size)
+        return data

@@ -188,7 +188,9 @@ class _Server(BaseApplication):
     def load(self) -> Any:
         module, _, function = self._application.partition(":")
         settings = self._settings
-        bounds = BodyBounds(settings.body_timeout_s, settings.bodies_bytes_max)
+        bounds = BodyBounds(
+            settings.body_timeout_s, settings.body_whole_timeout_s, settings.bodies_bytes_max
+        )
         return CheckedBodies(getattr(import_module(module), function)(settings), bounds)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:

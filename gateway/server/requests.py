@@ -8,13 +8,14 @@ ended early as if it were whole.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
-from gunicorn.http.body import LengthReader
+from gunicorn.http.body import ChunkedReader, LengthReader
 from gunicorn.http.errors import (
     ExpectationFailed,
     LimitRequestHeaders,
@@ -131,25 +132,27 @@ class CheckedBodies:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH")
         expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-        environ["wsgi.input"] = _CheckedBody(
-            environ["wsgi.input"], expected, self._under_way, environ["gunicorn.socket"]
-        )
+        environ["wsgi.input"] = _CheckedBody(environ["wsgi.input"], expected, self._under_way)
         return self._application(environ, start_response)
 
 
 class _CheckedBody:
-    """`wsgi.input` as PEP 3333 has it."""
+    """`wsgi.input` as PEP 3333 has it.
 
-    def __init__(
-        self, body: Any, expected: int | None, under_way: BodiesUnderWay, connection: Any
-    ) -> None:
+    What ``read`` reads has to be there in time as a whole; ``read1`` is for streams, which last as
+    long as they like.
+    """
+
+    def __init__(self, body: Any, expected: int | None, under_way: BodiesUnderWay) -> None:
         self._body = body
         self._missing = expected
         self._under_way = under_way
-        self._connection = connection
+        self._deadline: float | None = None
 
     def read(self, size: int | None = -1) -> bytes:
-        data = self._take(self._read_counted, size)
+        if self._deadline is None:
+            self._deadline = self._under_way.deadline()
+        data = self._take(self._read_counted, size, self._deadline)
         # Asked for everything, the server gives what came until the connection ended.
         if self._missing and (size is None or size < 0):
             raise ClientDisconnected
@@ -189,9 +192,16 @@ class _CheckedBody:
         whole = size is None or size < 0
         return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0)
 
-    def _take(self, read: Callable[[int | None], bytes], size: int | None) -> bytes:
+    def _take(
+        self,
+        read: Callable[[int | None], bytes],
+        size: int | None,
+        deadline: float = math.inf,
+    ) -> bytes:
+        reader = self._body.reader
+        source = reader.req.unreader if isinstance(reader, ChunkedReader) else reader.unreader
         try:
-            with self._under_way.patience(self._connection):
+            with self._under_way.patience(source, deadline):
                 data = read(size)
         except NoMoreData as error:
             raise ClientDisconnected from error

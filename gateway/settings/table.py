@@ -349,6 +349,12 @@ class Settings:
         "seconds to wait for the next bytes of a request body; then the request is refused with"
         " 408",
     )
+    body_whole_timeout_s: int = _setting(
+        kinds.integer(1, 86_400),
+        300,
+        "seconds in which a request body has to be there as a whole, bulk requests aside; then the"
+        " request is refused with 408",
+    )
     bodies_bytes_max: int = _setting(
         kinds.size(MIB, 16 * 1024 * MIB),
         256 * MIB,

@@ -196,6 +196,38 @@ def test_a_revocation_soon_holds_everywhere(served: Served, eventually: Callable
     assert '"code":"unauthenticated"' in told.rpartition("event: end")[2]
 
 
+def test_what_began_before_a_revocation_gets_nothing_after_it(served: Served) -> None:
+    """A body that ends afterwards, a long poll that waits; five seconds are what is promised."""
+    eve, root = served.issue("eve", "admin:team/*"), served.issue("root", "admin:*")
+    (line,) = [each for each in served.command("list").stdout.splitlines() if " eve " in each]
+    served.send("PUT", f"{PATH}/documents/began", root, 1)
+    head = served.send("GET", PATH, root)[1]["revision"]
+    slow, poll = served.connection(), served.connection()
+    slow.putrequest("PUT", f"{PATH}/documents/finished-later")
+    for name, value in (("Content-Type", "application/json"), ("Content-Length", "2")):
+        slow.putheader(name, value)
+    slow.putheader("Authorization", f"Bearer {eve}")
+    slow.endheaders(b"4")
+    poll.request(
+        "GET", f"{PATH}/changes?after={head}&timeout=60", headers={"Authorization": f"Bearer {eve}"}
+    )
+    assert served.send("GET", PATH, eve)[0] == 200
+
+    assert served.command("revoke", line.split()[0]).exit_code == 0
+    since = time.monotonic()
+    while time.monotonic() - since < 5:
+        time.sleep(0.1)
+    slow.send(b"2")
+    answer = slow.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (401, "unauthenticated")
+    assert served.send("GET", f"{PATH}/documents/finished-later", root)[0] == 404
+    served.send("PUT", f"{PATH}/documents/unseen", root, 1)
+    answer = poll.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (401, "unauthenticated")
+    slow.close()
+    poll.close()
+
+
 def test_an_authenticated_request_costs_no_look_into_the_database(
     served: Served, mongodb_uri: str
 ) -> None:

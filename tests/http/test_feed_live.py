@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -252,6 +253,27 @@ class TestBodies:
                 connection.sendall(bytes([byte]))
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 201 ")
+
+    @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+    @pytest.mark.parametrize("chunked", [False, True])
+    def test_one_that_never_stalls_and_never_ends_is_refused(
+        self, serve: Callable[..., RunningGateway], worker_class: str, chunked: bool
+    ) -> None:
+        """However often a byte comes: less than a kilobyte, and more than is read at a time."""
+        service = serve(
+            workers=1, worker_class=worker_class, body_timeout_s=60, body_whole_timeout_s=1
+        )
+        framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 2000000"
+        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
+            connection.sendall(self.HEAD + framing + b"\r\n\r\n")
+            answered = False
+            while not answered:
+                with suppress(OSError):  # it is closed
+                    connection.sendall(b"1\r\n1\r\n" if chunked else b"1")
+                answered = bool(select.select([connection], [], [], 0.05)[0])
+            answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408 "), answer
+        assert b"body_whole_timeout_s" in answer
 
     def test_those_under_way_are_bounded_together(
         self, serve: Callable[..., RunningGateway], eventually: Eventually

@@ -67,6 +67,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.AttributesInvalid("k"), "invalid_attributes", 422),
     (errors.AttributesInvalid("k", "/acl/read", "x"), "invalid_attributes", 422),
     (errors.DocumentForbidden("ann", "read", "k"), "forbidden", 403),
+    (errors.PinOfAnother("p", "ann", "bob"), "forbidden", 403),
     (errors.CatalogNotFound("c", 0), "catalog_not_found", 404),
     (errors.PinNotFound("x"), "pin_not_found", 404),
     (errors.PinHolds(3, 2), "pin_holds", 409),
