@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from patching.client import CatalogRoutes, RequestError, Transport
 from patching.spark import register
-from tests.spark.conftest import spark_settings
+from tests.spark.sessions import spark_settings
 
 ROWS = 400
 _BATCH = 10

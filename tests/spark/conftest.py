@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,28 +13,8 @@ import pytest
 from patching.client import CatalogRoutes, Transport
 from tests.service import RunningGateway
 from tests.spark.passing import Passing
+from tests.spark.sessions import Sessions
 from tests.spark.written import Written
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-# Four attempts for each task: without the second number, a local session has one.
-MASTER = "local[2,4]"
-
-
-def spark_settings(folder: Path) -> dict[str, str]:
-    """Of a small session whose files are all below ``folder``."""
-    return {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.python.worker.reuse": "true",
-    }
 
 
 @pytest.fixture(scope="session")
@@ -48,27 +26,39 @@ def java() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001
+def sessions(
+    java: None,  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Sessions]:
+    """Nothing is started before `living` is called."""
+    made = Sessions(tmp_path_factory.mktemp("spark"))
+    yield made
+    made.throw_away()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test may have broken the session in any way: its neighbours have another one.
+
+    At once, so that fixtures that end can't wait for the answers of one that gives none.
+    """
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and "sessions" in item.fixturenames:
+        sessions = item.funcargs.get("sessions")
+        if sessions is not None:
+            sessions.throw_away()
+    return report
+
+
+@pytest.fixture
+def spark(sessions: Sessions) -> Any:
     """The session that all tests share, with the data source registered."""
-    from pyspark.sql import SparkSession
-
-    from patching.spark import register
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    builder = SparkSession.builder.master(MASTER).appName("metadata-tests")
-    for name, value in spark_settings(tmp_path_factory.mktemp("spark")).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
-    yield session
-    session.stop()
+    return sessions.living()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def frame(spark: Any) -> Callable[..., Any]:
     """`frame(rows, "key string, …")`: the rows as JVM values, so that no Python makes them."""
     import pyarrow as pa

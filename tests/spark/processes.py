@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.patience import RUN_S
-from tests.spark.conftest import ROOT
+from tests.spark.sessions import ROOT
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:

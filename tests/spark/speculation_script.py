@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from patching.spark import register
-from tests.spark.conftest import spark_settings
+from tests.spark.sessions import spark_settings
 
 ROWS = 120
 _BATCH = 1

@@ -16,6 +16,7 @@ from patching.spark.feed_source import FeedReader, PlainFeedReader
 from patching.spark.history_source import COMMITS_SCHEMA
 from patching.spark.options import READ_STREAM, OptionRefused, Options
 from patching.spark.source import DOCUMENTS_SCHEMA
+from tests.patience import WAIT_S
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
 
@@ -32,7 +33,7 @@ class Sink:
         """Until there is no more; raises what ended the query."""
         query = self.start(frame, availableNow=True)
         try:
-            query.awaitTermination(90)
+            query.awaitTermination(WAIT_S)
         finally:
             query.stop()
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 from patching.spark.options import OPTIONS, READ, READ_STREAM, WRITE, OptionRefused, Options
-from tests.spark.conftest import ROOT
+from tests.spark.sessions import ROOT
 
 URL = {"url": "http://gateway:8080"}
 

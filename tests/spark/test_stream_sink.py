@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from patching.client import CatalogRoutes, RequestError, Transport
-from tests.patience import RUN_S
+from tests.patience import RUN_S, WAIT_S
 from tests.service import RunningGateway
-from tests.spark.conftest import ROOT
 from tests.spark.processes import kill, python_workers
+from tests.spark.sessions import ROOT
 
 Query = Callable[..., Any]
 _SCHEMA = "key string, patch string"
@@ -135,7 +135,7 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from patching.spark import register
-from tests.spark.conftest import spark_settings
+from tests.spark.sessions import spark_settings
 
 url, catalog, folder = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]")
@@ -174,7 +174,7 @@ def end(process: subprocess.Popen[str]) -> None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         kill(children)
-        psutil.wait_procs(children, 10)
+        psutil.wait_procs(children, WAIT_S)
     process.wait()
 
 

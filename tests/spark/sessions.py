@@ -1,0 +1,108 @@
+"""The Spark session of the tests, which is thrown away where a test may have broken it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.patience import WAIT_S
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Four attempts for each task: without the second number, a local session has one.
+MASTER = "local[2,4]"
+
+
+def spark_settings(folder: Path) -> dict[str, str]:
+    """Of a small session whose files are all below ``folder``."""
+    return {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.python.worker.reuse": "true",
+    }
+
+
+class Sessions:
+    """One at a time, with the data source registered, in a JVM of its own.
+
+    A limit of time is raised wherever the test is, so also between a call of the JVM and its
+    answer. The next call would be given that answer, and so on for ever: such a session can neither
+    be used nor be stopped by calls.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._session: Any = None
+
+    def living(self) -> Any:
+        """The session, made anew where it was thrown away, stopped, or lost its JVM."""
+        if self._session is None or not self._answers():
+            self.throw_away()
+        if self._session is None or not self._session.sparkContext._jsc:  # it was stopped
+            self._session = self._make()
+        return self._session
+
+    def throw_away(self) -> None:
+        """End its JVM and all that this started, and let PySpark forget it. Calls nothing of it."""
+        self._session = None
+        if "pyspark" not in sys.modules:
+            return
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+        if gateway is not None:
+            _end(gateway.proc.pid)
+            gateway.proc.wait(WAIT_S)
+            with suppress(Exception):
+                gateway.close()
+        if context is not None and context._accumulatorServer is not None:
+            with suppress(OSError):
+                context._accumulatorServer.shutdown()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+    def _answers(self) -> bool:
+        """Whether its JVM does, which may hold a context that it stopped by itself."""
+        with suppress(Exception):
+            jvm, context = self._session._jvm, self._session.sparkContext._jsc
+            return jvm.System.nanoTime() > 0 and not (context and context.sc().isStopped())
+        return False
+
+    def _make(self) -> Any:
+        from pyspark.sql import SparkSession
+
+        from patching.spark import register
+
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if str(ROOT) not in path:
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, path)])
+        builder = SparkSession.builder.master(MASTER).appName("metadata-tests")
+        for name, value in spark_settings(self._folder).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        register(session)
+        return session
+
+
+def _end(pid: int) -> None:
+    """Of the process and of all that it started, by SIGKILL."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (*process.children(recursive=True), process):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
