@@ -10,6 +10,10 @@ from pathlib import Path
 from tests.patience import RUN_S
 from tests.spark.sessions import ROOT
 
+_PYTEST = [
+    *(sys.executable, "-m", "pytest", "-v", "-c", "/dev/null"),
+    *("-p", "tests.spark.conftest", "-p", "no:cacheprovider"),
+]
 _TESTS = """
 import pytest
 
@@ -38,7 +42,7 @@ def test_a_session_that_a_test_broke_is_made_anew(java: None, tmp_path: Path) ->
     """One times out between a call of the JVM and its answer, one stops the session."""
     (tmp_path / "test_breaking.py").write_text(_TESTS)
     done = subprocess.run(
-        [sys.executable, *"-m pytest -v -p tests.spark.conftest -c /dev/null".split(), tmp_path],
+        [*_PYTEST, "--rootdir", tmp_path, tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
