@@ -6,9 +6,14 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import disk_usage, rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from psutil import pid_exists, virtual_memory
 
 from gateway.store.embedded import EmbeddedMongod
 from tests import routing
@@ -44,13 +49,47 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = TEST_S
 
 
+# What their tests share takes longer to start than the tests take: they go to one process.
+TOGETHER = ("tests/console/", "tests/commandline/", "tests/systems/")
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one process; those of a file share what it starts."""
+    if "sessions" in getattr(item, "fixturenames", ()):
+        return "spark"
+    place = item.nodeid.partition("::")[0]
+    return next((each for each in TOGETHER if place.startswith(each)), place)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs MongoDB carries the marker that `make test-fast` leaves out."""
     items.sort(key=_slowness)
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
+
+
+# Memory that a file system holds, and how much must be free of it and of all memory to be used.
+_RAM, _RAM_FREE = Path("/dev/shm"), 6 << 30
+
+
+@contextmanager
+def _data_folder(factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory where there is plenty, for a disk takes most of the time that a write takes.
+
+    What is there survives processes all the same; what a run that was killed left is removed.
+    """
+    if not _RAM.is_dir() or min(disk_usage(_RAM).free, virtual_memory().available) < _RAM_FREE:
+        yield factory.mktemp("mongod")
+        return
+    for left in _RAM.glob("gateway-tests-*"):
+        if not pid_exists(int(left.name.split("-")[2])):
+            rmtree(left, ignore_errors=True)
+    folder = Path(mkdtemp(prefix=f"gateway-tests-{os.getpid()}-", dir=_RAM))
+    yield folder
+    rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +109,14 @@ def _every_command_names_its_catalog(unrouted: list[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
-    """A mongod that the tests share; one that stops or kills it has to `start` it again."""
-    with EmbeddedMongod(tmp_path_factory.mktemp("mongod"), start_timeout_s=WAIT_S) as running:
+    """A mongod that the tests share; one that stops or kills it has to `start` it again.
+
+    Tests of what survives a crash of the database have one of their own, on disk.
+    """
+    with (
+        _data_folder(tmp_path_factory) as folder,
+        EmbeddedMongod(folder, start_timeout_s=WAIT_S) as running,
+    ):
         yield running
 
 

@@ -18,6 +18,7 @@ from gateway.http import create_app
 from gateway.http.roles import ROLES
 from gateway.store.memory import MemoryStore
 from tests.access.service import Service, document_path
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 FOREIGN_HOSTS = (
@@ -115,7 +116,7 @@ def test_a_running_gateway_refuses_them(mongodb_uri: str, database_name: str) ->
     with RunningGateway(mongodb_uri, database_name, workers=1) as gateway:
 
         def ask(method: str, path: str, **headers: str) -> tuple[int, Any]:
-            connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=120)
+            connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_S)
             connection.putrequest(method, path, skip_host="Host" in headers)
             for name, value in headers.items():
                 connection.putheader(name.replace("_", "-"), value)

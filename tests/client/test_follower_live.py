@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from patching.client import (
     Backoff,
@@ -30,13 +33,24 @@ from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 Eventually = Callable[..., Any]
-CATALOG = "urn:li:dataset:(a,b/c)"
+CATALOG = ""
 
 
-@pytest.fixture
-def service(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
-    with RunningGateway(mongodb_uri, database_name) as running:
+@pytest.fixture(autouse=True)
+def catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that no other test has."""
+    monkeypatch.setattr(
+        sys.modules[__name__], "CATALOG", f"urn:li:dataset:({uuid.uuid4().hex},b/c)"
+    )
+
+
+@pytest.fixture(scope="module")
+def service(mongodb_uri: str) -> Iterator[RunningGateway]:
+    database = f"test_{uuid.uuid4().hex}"
+    with RunningGateway(mongodb_uri, database) as running:
         yield running
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
 
 
 @pytest.fixture

@@ -19,13 +19,6 @@ SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 _NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browsers are heavy: where tests are distributed by group, one worker has all of these."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("console"))
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if SCREENSHOTS.is_dir():
         terminalreporter.write_line(f"screenshots of the console: {SCREENSHOTS}")

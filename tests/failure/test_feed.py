@@ -34,7 +34,7 @@ from tests.failure.clients import (
 )
 from tests.failure.test_crashes import Mishaps
 from tests.http.event_stream import Follower
-from tests.patience import WAIT_S
+from tests.patience import WAIT_MS, WAIT_S
 from tests.service import RunningGateway
 
 pytestmark = pytest.mark.mongod
@@ -187,7 +187,7 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
     service: RunningGateway, mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     create(service.port)
-    store = connect(mongodb_uri, database_name, 5000)
+    store = connect(mongodb_uri, database_name, WAIT_MS)
     with Follower(lambda: service.port, CHANGES) as follower:
         eventually(lambda: follower.revisions == [1])
         head = store.heads([CATALOG])[CATALOG]
@@ -207,7 +207,7 @@ def test_compaction_below_a_watcher_says_where_to_begin(
 ) -> None:
     create(service.port)
     run_clients(service.port, Tally(), clients=2, turns=range(4))
-    store = connect(mongodb_uri, database_name, 5000)
+    store = connect(mongodb_uri, database_name, WAIT_MS)
     assert store.raise_floor(CATALOG, 5, 0)
     for headers in ({}, {"Accept": "text/event-stream"}):
         status, problem = send(service.port, "GET", f"{CHANGES}?after=4", **headers)

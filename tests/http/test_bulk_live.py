@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
@@ -13,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pymongo import MongoClient
 
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -68,25 +71,46 @@ def connected(gateway: RunningGateway, **options: Any) -> Iterator[Client]:
         client.socket.close()
 
 
+_CATALOGS = ""
+
+
+@pytest.fixture(autouse=True)
+def catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `put` are the test's own."""
+    monkeypatch.setattr(sys.modules[__name__], "_CATALOGS", f"{uuid.uuid4().hex}-")
+
+
 def put(number: int, value: Any = None, **members: Any) -> bytes:
-    line = {"catalog": f"c{number % 20}", "key": f"k{number % 1000}", "op": "put", **members}
+    line = {
+        "catalog": f"{_CATALOGS}{number % 20}",
+        "key": f"k{number % 1000}",
+        "op": "put",
+        **members,
+    }
     return json.dumps({**line, "value": number if value is None else value}).encode() + b"\n"
 
 
 Serve = Callable[..., RunningGateway]
 
 
-@pytest.fixture
-def serve(mongodb_uri: str, database_name: str) -> Iterator[Serve]:
-    running: list[RunningGateway] = []
+@pytest.fixture(scope="module")
+def serve(mongodb_uri: str) -> Iterator[Serve]:
+    """`serve(**settings)` is a gateway of one worker, which those with the same settings share."""
+    database = f"test_{uuid.uuid4().hex}"
+    running: dict[str, RunningGateway] = {}
 
     def start(**settings: Any) -> RunningGateway:
-        running.append(RunningGateway(mongodb_uri, database_name, workers=1, **settings))
-        return running[-1].start()
+        shared = running.get(repr(settings))
+        if shared is None or not shared.is_running():
+            shared = RunningGateway(mongodb_uri, database, workers=1, **settings)
+            running[repr(settings)] = shared.start()
+        return shared
 
     yield start
-    for each in running:
+    for each in running.values():
         each.stop()
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)
 
 
 @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ _SEEDS = int(os.environ.get("GATEWAY_SIM_SEEDS", "300"))
 _CHUNK = 100
 
 
+@cache  # the first of them are asked for twice
 def _assert_right(seed: int) -> Counter[str]:
     recording = simulate(seed)
     violations = check(recording)

@@ -1,51 +1,119 @@
-"""Run by `test_sink_cluster`: two executors, one of which is killed.
+"""Run by `test_sink_cluster`: a cluster of two machines, which are two addresses of this one.
 
     python -m tests.spark.cluster_script URL CATALOG FOLDER
 
-Each of three partitions appends its numbers to a document's log. What ran is left in FOLDER, a file
-``partition-attempt`` each.
+Each of three partitions appends its numbers to a document's log. In CATALOG-lost, one of the two
+executors is killed meanwhile. In CATALOG-slow, the first attempt of partition 0 stops half-way
+until there is another one, which Spark starts on the other machine for its slowness. What ran is
+left in FOLDER/lost and FOLDER/slow, a file ``partition-attempt`` each.
 """
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from patching.client import CatalogRoutes, RequestError, Transport
 from patching.spark import register
 from tests.spark.sessions import spark_settings
+from tests.spark.test_sink_cluster import ROWS
 
-ROWS = 400
-_BATCH = 10
 _EXECUTOR = "CoarseGrainedExecutorBackend"
+
+Batches = Iterator[Any]
 
 
 def main(url: str, catalog: str, folder: str) -> None:
-    spark = session(Path(folder))
-    ids = spark.range(0, 3 * ROWS, 1, 3)
+    launched: list[subprocess.Popen[bytes]] = []
+    try:
+        spark = session(start_cluster(launched), Path(folder))
+        lose_an_executor(spark, url, f"{catalog}-lost", str(Path(folder, "lost")))
+        be_slow(spark, url, f"{catalog}-slow", str(Path(folder, "slow")))
+        spark.stop()
+    finally:
+        for each in launched:
+            each.kill()
+
+
+def lose_an_executor(spark: Any, url: str, catalog: str, folder: str) -> None:
+    killing = threading.Thread(target=kill_an_executor, args=(url, catalog))
+    killing.start()
+    write(spark, url, catalog, noted(folder), rows=ROWS["lost"], together=10)
+    killing.join()
+
+
+def be_slow(spark: Any, url: str, catalog: str, folder: str) -> None:
+    write(spark, url, catalog, slow_at_first(folder), rows=ROWS["slow"], together=1)
+
+
+def write(
+    spark: Any,
+    url: str,
+    catalog: str,
+    passed_on: Callable[[Batches], Batches],
+    *,
+    rows: int,
+    together: int,
+) -> None:
+    """Three partitions of so many rows, so many of which come together."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(together))
+    ids = spark.range(0, 3 * rows, 1, 3)
     patch = """concat('[{"op": "add", "path": "/log/-", "value": ', id, '}]')"""
-    rows = ids.selectExpr(f"concat('k', id div {ROWS}) AS key", f"{patch} AS patch")
-    kind = "key string, patch string"
-    rows = rows.mapInArrow(noted(folder), kind)
-    writer = rows.write.format("metadata").mode("append").option("url", url)
-    threading.Thread(target=kill_an_executor, args=(url, catalog), daemon=True).start()
+    frame = ids.selectExpr(f"concat('k', id div {rows}) AS key", f"{patch} AS patch")
+    frame = frame.mapInArrow(passed_on, "key string, patch string")
+    writer = frame.write.format("metadata").mode("append").option("url", url)
     writer.option("catalog", catalog).option("batchSize", 5).save()
-    spark.stop()
 
 
-def session(folder: Path) -> Any:
-    builder = SparkSession.builder.master("local-cluster[2,2,512]")
+def start_cluster(launched: list[subprocess.Popen[bytes]]) -> str:
+    """Of a master and two workers, which are added to ``launched``; the master's URL."""
+
+    def launch(kind: str, *arguments: str) -> None:
+        start = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        command = (start, f"org.apache.spark.deploy.{kind}", *arguments)
+        launched.append(subprocess.Popen(command))
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+    launch("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            break
+        time.sleep(0.05)
+    for host in ("127.0.0.2", "127.0.0.3"):
+        launch(
+            *("worker.Worker", "--host", host, "--webui-port", "0"),
+            *("--cores", "2", "--memory", "1g", master),
+        )
+    return master
+
+
+def session(master: str, folder: Path) -> Any:
+    builder = SparkSession.builder.master(master)
     settings = {
         "spark.executor.memory": "512m",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH),
+        "spark.executor.cores": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+        "spark.cores.max": "4",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "0.3",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "100ms",
     }
     for name, value in (spark_settings(folder / "spark") | settings).items():
         builder = builder.config(name, value)
@@ -55,25 +123,49 @@ def session(folder: Path) -> Any:
     return spark
 
 
-def noted(folder: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def noted(folder: str) -> Callable[[Batches], Batches]:
     """Passes the rows on, and leaves a file behind that says who did."""
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        context = TaskContext.get()
-        assert context is not None
-        Path(folder, f"{context.partitionId()}-{context.attemptNumber()}").touch()
+    def run(batches: Batches) -> Batches:
+        note(folder)
         yield from batches
 
     return run
 
 
+def note(folder: str) -> tuple[int, int]:
+    context = TaskContext.get()
+    assert context is not None
+    partition, attempt = context.partitionId(), context.attemptNumber()
+    Path(folder, f"{partition}-{attempt}").touch()
+    return partition, attempt
+
+
+def slow_at_first(folder: str) -> Callable[[Batches], Batches]:
+    """Rows are so large that Spark's buffers pass them on at once."""
+
+    def run(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        who = note(folder)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        for number, row in enumerate(rows):
+            if who == (0, 0) and number == ROWS["slow"] // 2:
+                while not Path(folder, "0-1").exists():
+                    time.sleep(0.01)
+            yield pa.RecordBatch.from_pylist([{**row, "patch": row["patch"] + " " * 70_000}])
+
+    return run
+
+
 def kill_an_executor(url: str, catalog: str) -> None:
+    """When it is in the middle."""
     with Transport(url) as transport:
         routes = CatalogRoutes(transport, catalog)
         reached = False
         while not reached:
             with suppress(RequestError):
-                reached = routes.read().revision > ROWS // 2
+                reached = routes.read().revision > ROWS["lost"] // 2
     executors = [each for each in psutil.Process().children(recursive=True) if is_executor(each)]
     executors[0].kill()
 
