@@ -25,8 +25,8 @@ EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
 
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (
-    "tests/spark/test_sink_cluster.py",
     "tests/spark/test_stream_sink.py",
+    "tests/spark/test_sink_cluster.py",
     "tests/failure/test_failover.py",
     "tests/spark/",
     "tests/failure/",

@@ -9,6 +9,7 @@ import pytest
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.connection import Part
 from tests import routing
+from tests.patience import WAIT_MS
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_store_is_watched(mongodb_uri: str, database_name: str, unrouted: list
             with self._on.reading() as session:
                 self._on.commits.find_one({"catalog": "c"}, session=session)
 
-    connected = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    connected = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     assert isinstance(connected, Part)
     Careless(connected._on).look()
     assert unrouted == ["find commits: {'catalog': 'c'}"]

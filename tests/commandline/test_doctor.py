@@ -17,6 +17,7 @@ from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
+from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, head
 
 
@@ -114,7 +115,7 @@ def test_what_a_mongodb_must_be(diagnosis: Diagnosis, expected: list[str]) -> No
 
 def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> None:
     """Indexes that can't refuse anything may be added for queries of one's own."""
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     store.heads(["c"])
     store.move_heads([Move(head(0, commit(1)))])
     store.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +25,16 @@ class Operation(NamedTuple):
 
 
 def load() -> Object:
-    """The file, read anew: what is returned may be changed."""
-    document = yaml.safe_load(PATH.read_text())
+    """The file; what is returned may be changed, for nobody else has it."""
+    document = pickle.loads(_parsed())
     assert isinstance(document, dict)
     return document
+
+
+@cache  # it takes as long as many tests
+def _parsed() -> bytes:
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return pickle.dumps(yaml.load(PATH.read_text(), Loader=loader))
 
 
 def operations(document: Object) -> Iterator[Operation]:

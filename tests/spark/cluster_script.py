@@ -48,7 +48,7 @@ def main(url: str, catalog: str, folder: str) -> None:
 
 
 def lose_an_executor(spark: Any, url: str, catalog: str, folder: str) -> None:
-    killing = threading.Thread(target=kill_an_executor, args=(url, catalog))
+    killing = threading.Thread(target=kill_an_executor, args=(url, catalog), daemon=True)
     killing.start()
     write(spark, url, catalog, noted(folder), rows=ROWS["lost"], together=10)
     killing.join()

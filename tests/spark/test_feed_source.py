@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from patching.spark.catalog_reads import Compacted, ReadFailed
@@ -31,11 +32,17 @@ class Sink:
 
     def run(self, frame: Any) -> None:
         """Until there is no more; raises what ended the query."""
-        query = self.start(frame, availableNow=True)
-        try:
-            query.awaitTermination(WAIT_S)
-        finally:
-            query.stop()
+        while True:
+            query = self.start(frame, availableNow=True)
+            try:
+                query.awaitTermination(WAIT_S)
+                return
+            except StreamingQueryException as error:
+                # Spark gives Python ten seconds to start, whatever the machine.
+                if "failed to connect back" not in str(error):
+                    raise
+            finally:
+                query.stop()
 
     def start(self, frame: Any, **trigger: Any) -> Any:
         writer = frame.writeStream.foreachBatch(self._take).trigger(**trigger)

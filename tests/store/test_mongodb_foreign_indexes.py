@@ -15,12 +15,13 @@ from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.store.contract import Move, Swept, Unreachable
 from gateway.store.mongodb import MongoStore, connect
+from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, head
 
 
 @pytest.fixture
 def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
-    store = connect(mongodb_uri, database_name, timeout_ms=10_000)
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     store.heads(["c"])
     yield store
     store.close()
