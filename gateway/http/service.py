@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import flask
 from flask import Flask
 
 import gateway as package
 from gateway.commits.service import Gateway
 from gateway.http.answers import Answer, body_answer, encode
+from gateway.http.parameters import NoParameters, parameters
+from gateway.http.principals import principal_of
 from gateway.http.refusals import RequestRefused
 
 _PACKAGE: Final = Path(package.__file__).parent
 # Installed, it lies in the package; in a checkout, beside it.
 _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.yaml")
+_NO_PARAMETERS: Final = NoParameters()
 
 
 class ServiceRoutes:
@@ -25,6 +29,7 @@ class ServiceRoutes:
     def register(self, app: Flask) -> None:
         app.add_url_rule("/livez", "livez", self.livez, methods=["GET"])
         app.add_url_rule("/readyz", "readyz", self.readyz, methods=["GET"])
+        app.add_url_rule("/v1/principal", "read_principal", self.principal, methods=["GET"])
         app.add_url_rule("/openapi.yaml", "openapi", self.openapi, methods=["GET"])
 
     def livez(self) -> Answer:
@@ -35,6 +40,15 @@ class ServiceRoutes:
         """The database answers. Raises StoreUnavailable."""
         self._gateway.check_ready()
         return body_answer(encode({"status": "ready"}), [("Cache-Control", "no-store")])
+
+    def principal(self) -> Answer:
+        """Who the request is from, and what it may do."""
+        environ = flask.request.environ
+        parameters(environ, _NO_PARAMETERS)
+        by = principal_of(environ)
+        grants = [{"role": each.role.name.lower(), "pattern": each.pattern} for each in by.grants]
+        content = {"name": by.name, "grants": grants}
+        return body_answer(encode(content), [("Cache-Control", "no-store")])
 
     def openapi(self) -> Answer:
         if self._openapi is None:

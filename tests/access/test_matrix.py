@@ -57,6 +57,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("delete_attributes", "DELETE"): Call("{c}/attributes/k"),
     ("attributes_options", "OPTIONS"): Call("{c}/attributes/k"),
+    ("read_principal", "GET"): Call("/v1/principal"),
     ("list_catalogs", "GET"): Call("/v1/catalogs"),
     ("read_catalog", "GET"): Call("{c}"),
     ("put_catalog", "PUT"): Call("{c}", {}),
@@ -139,6 +140,21 @@ def test_a_caller_is_let_in_where_its_role_says_so(
             assert answer.status_code < 500, where
 
 
+def test_everybody_with_a_token_is_told_who_it_is_for(callers: dict[str, Caller]) -> None:
+    for who, grants in CALLERS.items():
+        if who == "stranger":
+            continue
+        answer = callers[who].send("GET", "/v1/principal")
+        told = answer.get_json()
+        assert told["grants"] == [
+            {"role": role, "pattern": pattern}
+            for role, _, pattern in (grant.partition(":") for grant in grants)
+        ]
+        assert told["name"] == who
+        assert answer.headers["Cache-Control"] == "no-store"
+    problem(callers["stranger"].send("GET", "/v1/principal"), 401, "unauthenticated")
+
+
 @pytest.mark.parametrize("who", ["nothing", "reader", "reads others', writes its own"])
 def test_who_is_refused_has_changed_nothing(
     who: str, service: Service, callers: dict[str, Caller]
@@ -160,7 +176,7 @@ def test_whether_there_is_a_catalog_is_told_to_who_may_read_it(callers: dict[str
     problem(callers["admin"].send("GET", "/v1/catalogs/team%20a%2Fno"), 404, "catalog_not_found")
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v1/catalogs/a/b/c", "/", "/livez/", "/LIVEZ"])
+@pytest.mark.parametrize("path", ["/v2", "/v1/catalogs/a/b/c", "/v1", "/livez/", "/LIVEZ"])
 def test_that_there_is_no_such_route_is_told_to_who_says_who_he_is(
     path: str, callers: dict[str, Caller]
 ) -> None:
