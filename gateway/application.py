@@ -119,6 +119,8 @@ def service_limits(settings: Settings) -> ServiceLimits:
         cache_bytes_max=settings.cache_bytes_max,
         upload_bytes_max=settings.upload_bytes_max,
         upload_expiry_s=settings.upload_expiry_s,
+        uploads_max=settings.uploads_max,
+        uploads_bytes_max=settings.uploads_bytes_max,
         deadline_ms=settings.deadline_ms,
         leaders=settings.leaders,
         watch=WatchBounds(

@@ -28,6 +28,7 @@
     +-- IdempotencyMismatch    the key was used before with another payload
     +-- QueueFull              admission refused, nothing was tried
     +-- TooManyWatchers        the process has as many watchers as it may
+    +-- TooManyUploads         there are as many open uploads as there may be, or too large ones
     +-- DeadlineExceeded       the retry budget is spent, certainly not applied
     +-- StoreUnavailable       MongoDB is out of reach, certainly not applied
     +-- OutcomeUnknown         the connection broke around the commit
@@ -392,6 +393,21 @@ class TooManyWatchers(CommitError):
         if holder is not None:
             detail = f"principal {holder!r} has as many watchers as it leaves to others"
         super().__init__(f"{detail} (watchers_max)")
+
+
+class TooManyUploads(CommitError):
+    """Uploads are open, or take as much, as there may be; after some are committed, dropped or
+    expired, there is room again. ``holder``: the principal whose share is used up, if it is that.
+    """
+
+    code = "too_many_uploads"
+    retryable = True
+
+    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
+        detail = f"open uploads can't come to more than {maximum} in all"
+        if holder is not None:
+            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
 
 
 class DeadlineExceeded(CommitError):

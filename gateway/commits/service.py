@@ -56,6 +56,8 @@ class ServiceLimits:
     cache_bytes_max: int = 128 * 1024 * 1024
     upload_bytes_max: int = 16 * 1024 * 1024
     upload_expiry_s: int = 3600
+    uploads_max: int = 1000
+    uploads_bytes_max: int = 1024 * 1024 * 1024
     deadline_ms: int = 10_000
     write_out_grace_ms: int = 100
     leaders: int = 2
@@ -135,6 +137,8 @@ class Gateway:
             UploadLimits(
                 bytes_max=limits.upload_bytes_max,
                 expiry_s=limits.upload_expiry_s,
+                open_max=limits.uploads_max,
+                open_bytes_max=limits.uploads_bytes_max,
                 attributes_bytes_max=limits.attributes_bytes_max,
             ),
         )

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gateway.access import Principal
+from gateway.access.limits import holder_of, may_hold
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.edits import checked_attributes
 from gateway.commits.errors import (
@@ -28,6 +29,7 @@ from gateway.commits.errors import (
     OutcomeUnknown,
     OverLimit,
     PreconditionFailed,
+    TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
@@ -59,11 +61,14 @@ _COMMITTED = "committed"
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """``bytes_max`` bounds the parts of an upload together."""
+    """``bytes_max`` bounds the parts of an upload together, ``open_max`` and ``open_bytes_max`` all
+    open uploads in the database."""
 
     bytes_max: int
     expiry_s: int
     attributes_bytes_max: int
+    open_max: int
+    open_bytes_max: int
 
 
 class Writes(Protocol):
@@ -111,8 +116,10 @@ class Uploads:
     ) -> OpenUpload:
         """Check that a write under ``conditions`` would be let through now, and remember them.
 
-        Raises what such a write would be refused with, OverLimit for the attributes included.
+        Raises what such a write would be refused with, OverLimit for the attributes included, and
+        TooManyUploads.
         """
+        self._require_one_more(by, counted=0)
         if attributes is not None:
             checked_attributes(attributes, key, self._limits.attributes_bytes_max)
         document = self._checked(catalog, key, by, conditions)
@@ -129,6 +136,12 @@ class Uploads:
         )
         with reaching():
             self._store.create_upload(upload)
+        try:
+            self._require_one_more(by, counted=1)  # others may have been opened meanwhile
+        except TooManyUploads:
+            with reaching():
+                self._store.drop_upload(upload)
+            raise
         return OpenUpload(upload, (), conditions, attributes, None, by)
 
     def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
@@ -147,13 +160,25 @@ class Uploads:
         return OpenUpload(upload, parts, conditions, attributes, committed, by)
 
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
-        """Stage a part, or replace it. Raises OverLimit and UploadCommitted."""
+        """Stage a part, or replace it. Raises OverLimit, TooManyUploads and UploadCommitted.
+
+        Parts that are being put at the same moment may take all uploads beyond their bound.
+        """
         if opened.committed is not None:
             raise UploadCommitted(opened.upload.id)
         others = sum(part.size_bytes for part in opened.parts if part.number != number)
         self._require_size(others + len(content))
+        before = next((part.size_bytes for part in opened.parts if part.number == number), 0)
+        if len(content) > before:
+            self._require_bytes(opened.by, len(content) - before)
         with reaching():
-            return self._store.put_part(opened.upload, number, content)
+            upload, maximum = opened.upload, self._limits.bytes_max
+            if not self._store.make_room(upload, number, len(content), maximum):
+                # Something came in between: parts of it, or its end.
+                if self._store.upload(upload.catalog, upload.id) is None:
+                    raise UploadNotFound(upload.id)
+                self._require_size(max(others + len(content), maximum + 1))
+            return self._store.put_part(upload, number, content)
 
     def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
         """The parts with these numbers (None: all of them), in ascending order, as one.
@@ -253,6 +278,20 @@ class Uploads:
         document = outcome.documents.get(key)
         return document if document is not None and document.exists else None
 
+    def _require_one_more(self, by: Principal, *, counted: int) -> None:
+        """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""
+        with reaching():
+            held, own = self._store.held(by.name, self._runtime.now_us())
+        maximum = self._limits.open_max
+        _require_room(by, own.uploads - counted, 1, held.uploads - counted, maximum, "uploads_max")
+
+    def _require_bytes(self, by: Principal, size_bytes: int) -> None:
+        """Raises TooManyUploads."""
+        with reaching():
+            held, own = self._store.held(by.name, self._runtime.now_us())
+        maximum = self._limits.open_bytes_max
+        _require_room(by, own.bytes, size_bytes, held.bytes, maximum, "uploads_bytes_max")
+
     def _require_size(self, size_bytes: int) -> None:
         maximum = self._limits.bytes_max
         if size_bytes > maximum:
@@ -267,11 +306,22 @@ class Uploads:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
             with reaching():
-                ended = replace(upload, terms={**upload.terms, _COMMITTED: revision})
+                terms = {**upload.terms, _COMMITTED: revision}
+                ended = replace(upload, terms=terms, is_open=False)
                 self._store.create_upload(ended)
                 self._store.drop_parts(upload)
         except CommitError as error:
             _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)
+
+
+def _require_room(
+    by: Principal, own: int, more: int, held: int, maximum: int, setting: str
+) -> None:
+    if held + more > maximum:
+        raise TooManyUploads(setting, maximum)
+    holder = holder_of(by)
+    if holder is not None and not may_hold(own, more, held, maximum):
+        raise TooManyUploads(setting, maximum, holder)
 
 
 def _idempotency(upload: Upload) -> Idempotency:

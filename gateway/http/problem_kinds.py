@@ -72,6 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
     "overloaded": Kind(429, "Too much is under way"),
     "rate_limited": Kind(429, "More than this principal may ask for"),
     "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
+    "too_many_uploads": Kind(429, "Too many open uploads", retry_after_s=30),
     "internal_error": Kind(500, "Internal error"),
     "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
     "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),

@@ -408,6 +408,16 @@ class Settings:
     upload_expiry_s: int = _setting(
         kinds.integer(1, 7 * 24 * 3600), 3600, "seconds after which an upload is dropped"
     )
+    uploads_max: int = _setting(
+        kinds.integer(1, 1_000_000),
+        1000,
+        "uploads that are open in the database, of all gateways; more are refused with 429",
+    )
+    uploads_bytes_max: int = _setting(
+        kinds.size(MIB, 1024 * 1024 * MIB),
+        1024 * MIB,
+        "size of the parts of all open uploads in the database together",
+    )
     # MongoDB documents 100 levels as its limit for a stored document.
     depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
     # Parsed, an empty array takes 72 bytes of memory for three of JSON; and a worker that parses,

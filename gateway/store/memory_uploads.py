@@ -9,7 +9,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 
-from gateway.store.uploads import Part, Upload
+from gateway.store.uploads import Held, Part, Upload
 
 
 class MemoryUploads:
@@ -19,14 +19,38 @@ class MemoryUploads:
         self._lock = threading.Lock()
         self._uploads: dict[tuple[str, str], Upload] = {}
         self._parts: dict[tuple[str, str], dict[int, tuple[Part, bytes]]] = {}
+        self._rooms: dict[tuple[str, str], dict[int, int]] = {}
 
     def create_upload(self, upload: Upload) -> None:
         with self._lock:
             self._uploads[_name(upload)] = upload
+            self._rooms[_name(upload)] = {}
 
     def upload(self, catalog: str, upload_id: str) -> Upload | None:
         with self._lock:
             return self._uploads.get((catalog, upload_id))
+
+    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+        with self._lock:
+            found = [
+                (upload.principal, sum(self._rooms[name].values()))
+                for name, upload in self._uploads.items()
+                if upload.is_open and upload.expires_us > now_us
+            ]
+        own = [size for whose, size in found if whose == principal]
+        return Held(len(found), sum(size for _, size in found)), Held(len(own), sum(own))
+
+    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+        with self._lock:
+            known = self._uploads.get(_name(upload))
+            if known is None or not known.is_open:
+                return False
+            rooms = self._rooms[_name(upload)]
+            room = max(size_bytes, rooms.get(number, 0))
+            if sum(rooms.values()) - rooms.get(number, 0) + room > bytes_max:
+                return False
+            rooms[number] = room
+            return True
 
     def put_part(self, upload: Upload, number: int, content: bytes) -> Part:
         part = Part(number, len(content), hashlib.sha256(content).hexdigest())
@@ -54,6 +78,7 @@ class MemoryUploads:
     def drop_upload(self, upload: Upload) -> None:
         with self._lock:
             self._uploads.pop(_name(upload), None)
+            self._rooms.pop(_name(upload), None)
             self._parts.pop(_name(upload), None)
 
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An open upload. ``terms`` is what was asked for when it was opened, as plain JSON."""
+    """``terms`` is what was asked for when it was opened, as plain JSON. ``is_open`` False: it was
+    committed, and is kept for its result."""
 
     id: str
     catalog: str
@@ -22,6 +23,15 @@ class Upload:
     terms: Mapping[str, Any]
     created_us: int
     expires_us: int
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many uploads, and how many bytes their parts take, as far as room was made for them."""
+
+    uploads: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,16 @@ class UploadStore(Protocol):
     def create_upload(self, upload: Upload) -> None: ...
 
     def upload(self, catalog: str, upload_id: str) -> Upload | None: ...
+
+    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+        """By all, and by ``principal``: open uploads that expire after ``now_us``."""
+
+    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+        """For a part, beside the upload's others. False, and nothing is changed, where all would
+        take more than ``bytes_max``, or there is no such upload any more, or none that is open.
+
+        Atomic. A part counts for the largest that room was made for under its number.
+        """
 
     def put_part(self, upload: Upload, number: int, content: bytes) -> Part:
         """Stage a part, replacing the one with its number."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.access import Principal
+from gateway.access.principal import ANONYMOUS
 from gateway.commits.conditions import (
     ANY_TAG,
     NO_CONDITIONS,
@@ -18,6 +19,7 @@ from gateway.commits.errors import (
     OverLimit,
     PreconditionFailed,
     PreconditionRequired,
+    TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
@@ -34,6 +36,7 @@ from gateway.store.memory_uploads import MemoryUploads
 from tests.commits.conftest import document, put
 
 ME = Principal("me", ())
+BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))
 
 
 class Clock(ThreadRuntime):
@@ -291,9 +294,79 @@ def test_parts_are_bounded_together(gateway: Gateway) -> None:
         gateway.uploads.put_part(upload, 2, b"x" * 6)
     assert (caught.value.limit, caught.value.actual) == ("upload_bytes_max", 21)
     gateway.uploads.put_part(upload, 1, b"x" * 20)  # replaced, not added
-    gateway.uploads.put_part(upload, 2, b"x")  # as one that raced with it
     with pytest.raises(OverLimit):
-        gateway.uploads.content(gateway.uploads.find("c", upload.upload.id, ME), None)
+        gateway.uploads.put_part(upload, 2, b"x")  # as one that raced with it
+    assert gateway.uploads.content(gateway.uploads.find("c", upload.upload.id, ME), None)
+
+
+@pytest.fixture
+def bounded(clock: Clock) -> Gateway:
+    """Four uploads of 40 bytes in all."""
+    limits = ServiceLimits(
+        upload_bytes_max=40, upload_expiry_s=60, uploads_max=4, uploads_bytes_max=40
+    )
+    return Gateway(MemoryStore(), clock, limits, uploads=MemoryUploads())
+
+
+def begin(gateway: Gateway, by: Principal, catalog: str = "c") -> OpenUpload:
+    return gateway.uploads.open(catalog, "k", by, NO_CONDITIONS, None)
+
+
+def test_open_uploads_are_bounded_and_leave_room_to_others(bounded: Gateway, clock: Clock) -> None:
+    mine = [begin(bounded, ME, f"c{number}") for number in range(2)]
+    with pytest.raises(TooManyUploads, match=r"principal 'me' .* \(uploads_max\)"):
+        begin(bounded, ME, "another")
+    begin(bounded, BOB)
+    with pytest.raises(TooManyUploads, match="principal 'bob'"):
+        begin(bounded, BOB)
+    begin(bounded, EVE)
+    with pytest.raises(TooManyUploads, match="more than 4 in all"):
+        begin(bounded, JOE)
+    bounded.uploads.drop("c0", mine[0].upload.id, ME)
+    begin(bounded, JOE)
+    clock.ahead_us += 61_000_000
+    begin(bounded, ME)
+
+
+def test_a_committed_upload_leaves_its_room(bounded: Gateway) -> None:
+    for number in range(6):
+        upload = begin(bounded, ME)
+        bounded.uploads.put_part(upload, 1, b"x" * 20)
+        assert isinstance(bounded.uploads.commit(upload, number, 1, sent_bytes=20).outcome, Applied)
+    begin(bounded, ME)
+
+
+def test_parts_of_all_uploads_are_bounded_and_leave_room_to_others(bounded: Gateway) -> None:
+    first, second = begin(bounded, ME), begin(bounded, ME)
+    bounded.uploads.put_part(first, 1, b"x" * 15)
+    with pytest.raises(TooManyUploads, match=r"principal 'me' .* \(uploads_bytes_max\)"):
+        bounded.uploads.put_part(second, 1, b"x" * 11)
+    bounded.uploads.put_part(second, 1, b"x" * 10)
+    # What is there may be put again, and bob's goes beside it.
+    bounded.uploads.put_part(bounded.uploads.find("c", first.upload.id, ME), 1, b"y" * 15)
+    bobs = begin(bounded, BOB)
+    bounded.uploads.put_part(bobs, 1, b"x" * 10)
+    with pytest.raises(TooManyUploads):
+        bounded.uploads.put_part(bobs, 2, b"x")
+    bounded.uploads.drop("c", first.upload.id, ME)
+    bounded.uploads.put_part(bobs, 2, b"x")
+
+
+def test_where_everybody_is_the_same_one_there_are_no_shares_of_uploads(bounded: Gateway) -> None:
+    for _ in range(4):
+        upload = begin(bounded, ANONYMOUS)
+        bounded.uploads.put_part(upload, 1, b"x" * 10)
+    with pytest.raises(TooManyUploads):
+        begin(bounded, ANONYMOUS)
+    with pytest.raises(TooManyUploads):
+        bounded.uploads.put_part(upload, 2, b"x")
+
+
+def test_a_part_of_an_upload_that_was_dropped_is_not_kept(bounded: Gateway) -> None:
+    upload = begin(bounded, ME)
+    bounded.uploads.drop("c", upload.upload.id, ME)
+    with pytest.raises(UploadNotFound):
+        bounded.uploads.put_part(upload, 1, b"x")
 
 
 def test_an_upload_ends_with_its_time(gateway: Gateway, clock: Clock) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import time
 from dataclasses import replace
 
-from gateway.store.uploads import Part, Upload, UploadStore
+from gateway.store.uploads import Held, Part, Upload, UploadStore
 from tests.store.retention_suite import race
 
 
@@ -53,6 +53,46 @@ class UploadsContract:
         new = uploads.put_part(made, 1, b"new one")
         assert uploads.parts(made) == [new]
         assert uploads.part_content(made, 1) == b"new one"
+
+    def test_it_tells_who_holds_how_much(self, uploads: UploadStore) -> None:
+        now_us = time.time_ns() // 1000
+        assert uploads.held("ann", now_us) == (Held(), Held())
+        anns = [upload(f"u{n}") for n in range(3)]
+        odd = upload("u1", catalog="d", principal="$bob")
+        late = upload("late", expires_us=now_us - 1)
+        for each in (*anns, odd, late):
+            uploads.create_upload(each)
+            assert uploads.make_room(each, 1, 10, 100)
+        assert uploads.make_room(anns[0], 2, 5, 100)
+        assert uploads.held("ann", now_us) == (Held(4, 45), Held(3, 35))
+        assert uploads.held("$bob", now_us) == (Held(4, 45), Held(1, 10))
+        assert uploads.held("eve", now_us) == (Held(4, 45), Held())
+        uploads.create_upload(replace(anns[0], is_open=False))
+        assert uploads.upload("c", "u0") == replace(anns[0], is_open=False)
+        uploads.drop_upload(anns[1])
+        assert uploads.held("ann", now_us) == (Held(2, 20), Held(1, 10))
+
+    def test_room_is_made_within_the_bound(self, uploads: UploadStore) -> None:
+        made, gone = upload(), upload("u2")
+        uploads.create_upload(made)
+        assert uploads.make_room(made, 1, 6, 10)
+        assert not uploads.make_room(made, 2, 5, 10)
+        assert uploads.make_room(made, 2, 4, 10)
+        # The largest counts that may be there.
+        assert uploads.make_room(made, 1, 1, 10)
+        assert not uploads.make_room(made, 2, 5, 10)
+        assert uploads.held("ann", made.created_us)[1] == Held(1, 10)
+        assert not uploads.make_room(gone, 1, 1, 10)
+        uploads.create_upload(replace(made, is_open=False))
+        assert not uploads.make_room(made, 1, 1, 10)
+
+    def test_of_room_that_is_asked_for_at_once_as_much_is_made_as_there_is(
+        self, uploads: UploadStore
+    ) -> None:
+        made = upload()
+        uploads.create_upload(made)
+        asked = [lambda n=n: uploads.make_room(made, n, 3, 10) for n in range(8)]
+        assert sum(race(*asked)) == 3
 
     def test_a_part_put_many_times_at_once_is_there_once(self, uploads: UploadStore) -> None:
         made = upload()

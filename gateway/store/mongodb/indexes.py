@@ -13,6 +13,7 @@ commits, a scan over keys. The ones below serve the rest:
                living document, whose writes it costs nothing
 ``uploads``, ``upload_parts``
                expires: MongoDB deletes what is past it
+``uploads``    open, expires, principal, bytes: who holds how much, read from the index alone
 
 Sharding: ``catalogs``, ``documents``, ``commits``, ``uploads`` and ``upload_parts`` by range of
 ``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a catalog is a
@@ -38,6 +39,7 @@ BY_KEY: Final = "catalog_1_keys_1_revision_1"
 BY_TIME: Final = "catalog_1_time_us_1"
 BY_REPLY: Final = "reply_id_1"
 TOMBSTONES: Final = "tombstones"
+HELD: Final = "held"
 
 _EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)
 
@@ -56,6 +58,17 @@ INDEXES: Mapping[str, Sequence[IndexModel]] = {
             partialFilterExpression={"state.deleted": True},
         ),
     ],
-    "uploads": [_EXPIRY],
+    "uploads": [
+        _EXPIRY,
+        IndexModel(
+            [
+                ("open", ASCENDING),
+                ("expires", ASCENDING),
+                ("principal", ASCENDING),
+                ("bytes", ASCENDING),
+            ],
+            name=HELD,
+        ),
+    ],
     "upload_parts": [_EXPIRY],
 }

@@ -1,6 +1,7 @@
 """Two-phase uploads: see ``gateway.store.uploads`` for the contract.
 
-``uploads``       ``_id`` catalog + NUL + upload id; what it is for, terms as JSON text, expires
+``uploads``       ``_id`` catalog + NUL + upload id; what it is for, terms as JSON text, expires;
+                  ``open`` and, while it is, ``rooms``: by part what it may take, ``bytes``: all
 ``upload_parts``  ``_id`` catalog + NUL + upload id + NUL + number as 8 hex digits; its size, its
                   digest, its content, expires
 """
@@ -19,8 +20,8 @@ from pymongo.errors import DuplicateKeyError
 from gateway.store.mongodb.connection import Part
 from gateway.store.mongodb.ranges import names_after
 from gateway.store.mongodb.records import Record
+from gateway.store.uploads import Held, Upload
 from gateway.store.uploads import Part as UploadPart
-from gateway.store.uploads import Upload
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
@@ -51,7 +52,10 @@ class MongoUploads(Part):
             "created_us": upload.created_us,
             "expires_us": upload.expires_us,
             "expires": _date(upload.expires_us) + _AFTER_ITS_PARTS,
+            "open": upload.is_open,
         }
+        if upload.is_open:
+            record |= {"rooms": {}, "bytes": 0}
         self._on.ensure_indexes()
         with self._on.writing() as session:
             self._uploads.replace_one({"_id": record["_id"]}, record, upsert=True, session=session)
@@ -61,6 +65,34 @@ class MongoUploads(Part):
             name = {"_id": _upload_id(catalog, upload_id)}
             record = self._uploads.find_one(name, session=session)
         return None if record is None else _upload_from(record)
+
+    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+        # By an index that has all of it, so that no upload is read.
+        now = _date(now_us) + _AFTER_ITS_PARTS
+        is_own = {"$eq": ["$principal", {"$literal": principal}]}
+        count = {"_id": is_own, "uploads": {"$sum": 1}, "bytes": {"$sum": "$bytes"}}
+        pipeline = [{"$match": {"open": True, "expires": {"$gt": now}}}, {"$group": count}]
+        with self._on.reading() as session:
+            found = {
+                group["_id"]: Held(group["uploads"], group["bytes"])
+                for group in self._uploads.aggregate(pipeline, session=session)
+            }
+        own, others = found.get(True, Held()), found.get(False, Held())
+        return Held(own.uploads + others.uploads, own.bytes + others.bytes), own
+
+    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+        part = f"p{number}"
+        room = {"$max": [f"$rooms.{part}", size_bytes]}
+        others = {"$subtract": ["$bytes", {"$ifNull": [f"$rooms.{part}", 0]}]}
+        name = {
+            "_id": _upload_id(upload.catalog, upload.id),
+            "open": True,
+            "$expr": {"$lte": [{"$add": [others, room]}, bytes_max]},
+        }
+        change = {"$set": {"bytes": {"$add": [others, room]}, f"rooms.{part}": room}}
+        with self._on.writing() as session:
+            done = self._uploads.update_one(name, [change], session=session)
+        return done.matched_count == 1
 
     def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
         """Raises ValueError where the content is too large for one record."""
@@ -139,4 +171,5 @@ def _upload_from(record: Record) -> Upload:
         terms=terms,
         created_us=record["created_us"],
         expires_us=record["expires_us"],
+        is_open=record.get("open", True),
     )
