@@ -126,11 +126,16 @@ class CommitLoop:
 
     def _lead(self) -> None:
         while True:
-            batches = self._queue.take()
-            current = Round(self._parts, self._trust, batches)
-            try:
-                current.run()
-            except Exception:  # noqa: BLE001 - a leader must outlive any defect
-                # Nobody may wait for ever because of it, and what was done is open.
-                _log.exception("a round of the commit loop failed")
+            self._run(Round(self._parts, self._trust, self._queue.take()))
+
+    def _run(self, current: Round) -> None:
+        try:
+            current.run()
+        except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
+            # One catalog's trouble is no other's, and nobody may wait for ever because of it.
+            smaller = current.halved()
+            if not smaller:
+                _log.error("a round of the commit loop failed", exc_info=error)
                 current.abandon()
+            for each in smaller:
+                self._run(each)

@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from gateway.commits.apart import halves
 from gateway.commits.cache import Cache
 from gateway.commits.decide import decide
 from gateway.commits.decision import Bounds, Decision
@@ -107,6 +108,21 @@ class Round:
         batch = self._batches[catalog]
         first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
         return first_try and self._parts.cache.revision(catalog) is not None
+
+    def halved(self) -> tuple[Round, ...]:
+        """After a defect: two rounds of what is left, where it may be of one catalog alone.
+
+        None where there are no two catalogs, or the heads may have moved. Nothing is remembered.
+        """
+        if self._moving or len(self._batches) < 2:
+            return ()
+        for catalog in self._batches:
+            self._parts.cache.forget(catalog)
+            self._trust.lost(catalog)
+        return tuple(
+            Round(self._parts, self._trust, {name: self._batches[name] for name in half})
+            for half in halves(list(self._batches))
+        )
 
     def abandon(self) -> None:
         """After a defect: what is still owned is answered and forgotten.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 from gateway.commits.runtime import Runtime
+from gateway.store.contract import Unreachable
 
 _Name = TypeVar("_Name")
 _Found = TypeVar("_Found")
@@ -55,9 +56,12 @@ class SharedLooks(Generic[_Name, _Found]):
             self._lead(group)
         else:
             group.done.wait()
+        found = group.found
         if group.error is not None:
-            raise group.error
-        return {name: group.found[name] for name in names if name in group.found}
+            if isinstance(group.error, Unreachable) or len(group.names) == len(set(names)):
+                raise group.error
+            found = self._look_at(names)  # what can't be read may be another one's
+        return {name: found[name] for name in names if name in found}
 
     def _lead(self, group: _Group[_Name, _Found]) -> None:
         group.turn.wait()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from gateway.commits.observe import Standing
 from gateway.commits.runtime import Runtime
+from gateway.store.contract import Unreachable
 
 
 class _Group:
@@ -54,9 +55,12 @@ class SharedReads:
             self._lead(group)
         else:
             group.done.wait()
-        if group.error is not None:
+        if group.error is None:
+            return group.standings[catalog]
+        if isinstance(group.error, Unreachable) or len(group.catalogs) == 1:
             raise group.error
-        return group.standings[catalog]
+        # What can't be read may be another one's.
+        return self._observe([catalog])[catalog]
 
     def _lead(self, group: _Group) -> None:
         group.turn.wait()

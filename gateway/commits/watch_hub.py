@@ -14,6 +14,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from gateway.access.limits import Shares
+from gateway.commits.apart import read_apart
 from gateway.commits.errors import TooManyWatchers
 from gateway.commits.meters import NO_METERS, Meters
 from gateway.commits.observe import Settler, Standing
@@ -197,7 +198,9 @@ class Hub:
             if not names:
                 self._is_running = False
                 return
-        heads = self._store.heads(names)
+        heads = read_apart(
+            names, self._store.heads, lambda catalog, error: self._put_off(catalog, error, now)
+        )
         with self.lock:
             self._look_due = now + _LOOK_EVERY_S
             for catalog, head in heads.items():
@@ -228,30 +231,26 @@ class Hub:
             positions = {catalog: self._channels[catalog].position for catalog in due}
         if not positions:
             return
-        found = self._onward(positions, now)
+        found = read_apart(
+            positions,
+            lambda names: self.log.onward({name: positions[name] for name in names}),
+            lambda catalog, error: self._put_off(catalog, error, now),
+        )
         stuck = [
             c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
         ]
         for catalog in stuck:
             try:
-                self._finish(catalog, found[catalog].head, now)
+                head = found[catalog].head
+                if len(found) > 1:
+                    # Of several logs, heavy ones may have left no room for the others.
+                    onward = self.log.onward({catalog: positions[catalog]})[catalog]
+                    if self._advance(catalog, positions[catalog], onward, now):
+                        continue
+                    head = onward.head
+                self._finish(catalog, head, now)
             except Exception as error:  # noqa: BLE001
                 self._put_off(catalog, error, now)
-
-    def _onward(self, positions: Mapping[str, int], now: float) -> Mapping[str, Onward]:
-        """What follows the positions, of those catalogs whose log can be read at all."""
-        try:
-            return self.log.onward(positions)
-        except Unreachable:
-            raise
-        except Exception as error:  # noqa: BLE001
-            if len(positions) == 1:
-                self._put_off(next(iter(positions)), error, now)
-                return {}
-        found: dict[str, Onward] = {}
-        for catalog, position in positions.items():
-            found |= self._onward({catalog: position}, now)
-        return found
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
         about = {"catalog": catalog}

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.commits.conditions import Conditions
 from gateway.commits.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
-from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.commits.requests import Applied, KeyEdit, Refused, Unchanged, Unknown
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.model import Idempotency
@@ -362,3 +362,31 @@ def test_one_idempotency_key_racing_through_several_workers_applies_once(
     document = gateways[2].read("c", "k").document
     assert document is not None
     assert document.content == {"log": [1]}
+
+
+@pytest.mark.parametrize("bad", ["a", "c", "e"])
+@pytest.mark.parametrize("call", ["commits", "documents", "heads"])
+def test_what_cannot_be_read_of_one_catalog_refuses_no_others_writes(
+    store: WatchedStore, call: str, bad: str
+) -> None:
+    """Somebody edited it by hand, and they come in one round."""
+    names = "abcde"
+    for name in names:
+        gateway(store).write(name, "k", put({"n": 1}))
+    ours = gateway(store)
+    read = getattr(store, call)
+
+    def fail(asked: Any, *more: Any) -> Any:
+        if bad in asked:
+            raise KeyError("revision")
+        return read(asked, *more)
+
+    setattr(store, call, fail)
+    requests = [ours.request(name, (KeyEdit("k", replace("/n", 2)),)) for name in names]
+    found = {
+        r.catalog: w.outcome for r, w in zip(requests, ours.commit_each(requests), strict=True)
+    }
+    refused = found.pop(bad)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, StoreUnavailable)
+    assert all(isinstance(outcome, Applied) for outcome in found.values()), found

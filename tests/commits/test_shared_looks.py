@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.commits.observe import Standing
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.shared_looks import SharedLooks
+from gateway.commits.shared_reads import SharedReads
 from gateway.store.contract import Unreachable
 from tests.patience import WAIT_S
 
@@ -69,3 +71,71 @@ def test_an_error_is_for_all_who_shared_the_look_and_for_no_one_else() -> None:
         looks.look(["a"])
     shelf.reachable = True
     assert looks.look(["a"]) == {"a": 0}
+
+
+def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
+    eventually: Callable[..., Any],
+) -> None:
+    shelf = Shelf()
+
+    def look_at(names: Collection[str]) -> dict[str, int]:
+        found = shelf.look_at(names)
+        if "bad" in names:
+            raise KeyError("bad")
+        return found
+
+    looks = SharedLooks(look_at, ThreadRuntime())
+    found: dict[str, object] = {}
+
+    def look(name: str) -> None:
+        try:
+            found[name] = looks.look([name])
+        except KeyError as error:
+            found[name] = error
+
+    threads = [threading.Thread(target=look, args=(name,)) for name in ("first", "a", "bad", "c")]
+    threads[0].start()
+    assert shelf.begun.wait(WAIT_S)
+    for thread in threads[1:]:
+        thread.start()
+    eventually(lambda: looks._gathering is not None and len(looks._gathering.names) == 3)
+    shelf.go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert isinstance(found.pop("bad"), KeyError)
+    assert found == {"first": {"first": 0}, "a": {"a": 0}, "c": {"c": 0}}
+
+
+def test_what_cannot_be_read_of_one_catalog_fails_no_others_reads(
+    eventually: Callable[..., Any],
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def observe(catalogs: Collection[str]) -> dict[str, Standing]:
+        if "first" in catalogs:
+            begun.set()
+            assert go_on.wait(WAIT_S)
+        if "bad" in catalogs:
+            raise KeyError("bad")
+        return {catalog: Standing(len(catalog), 0) for catalog in catalogs}
+
+    reads = SharedReads(observe, ThreadRuntime(), parallel=1)
+    found: dict[str, object] = {}
+
+    def read(catalog: str) -> None:
+        try:
+            found[catalog] = reads.standing(catalog).revision
+        except KeyError as error:
+            found[catalog] = error
+
+    threads = [threading.Thread(target=read, args=(name,)) for name in ("first", "a", "bad", "cc")]
+    threads[0].start()
+    assert begun.wait(WAIT_S)
+    for thread in threads[1:]:
+        thread.start()
+    eventually(lambda: reads._gathering is not None and len(reads._gathering.catalogs) == 3)
+    go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert isinstance(found.pop("bad"), KeyError)
+    assert found == {"first": 5, "a": 1, "cc": 2}

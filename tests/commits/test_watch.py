@@ -379,6 +379,51 @@ class TestTroubleOfOne:
         world.store.commits = read  # type: ignore[method-assign]
         assert revisions(watchers["b"]) == [1, 2, 3]
 
+    def test_a_head_that_cannot_be_read_keeps_no_other_feed_from_its_log(
+        self, world: World
+    ) -> None:
+        watchers = {name: world.watch(of=name) for name in "ab"}
+        heads = world.store.heads
+
+        def fail(catalogs: Collection[str]) -> Mapping[str, Head]:
+            if "b" in catalogs:
+                raise KeyError("revision")
+            return heads(catalogs)
+
+        for _ in range(3):
+            world.commit("k", of="b")
+        world.store.heads = fail  # type: ignore[method-assign]
+        for revision in range(1, 6):
+            world.commit("k", of="a", signal=revision % 2 == 0)
+            assert revisions(watchers["a"]) == [revision]
+            assert revisions(watchers["a"], 2.0) == []
+        world.store.heads = heads  # type: ignore[method-assign]
+        assert revisions(watchers["b"]) == [1, 2, 3]
+
+    def test_a_heavy_log_holds_up_no_other_feed(self, world: World) -> None:
+        """A read of many logs may come back with that of the heaviest alone."""
+        watchers = {name: world.watch(of=name) for name in "ab"}
+        read, written = world.store.commits, world.store.write_documents
+        wrote: list[object] = []
+
+        def heavy(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+            first = min(spans)
+            found = read({first: spans[first]})
+            return {first: found[first][:1] if first == "a" else found[first]}
+
+        world.store.commits = heavy  # type: ignore[method-assign]
+        world.store.write_documents = lambda documents: (  # type: ignore[method-assign]
+            wrote.append(documents),
+            written(documents),
+        )[1]
+        for _ in range(50):
+            world.commit("k", of="a")
+        world.commit("k", of="b")
+        world.hub.step()
+        assert [told.revision for told in watchers["b"]._on.ring] == [1]
+        assert all_there_is(watchers["a"]) == list(range(1, 51))
+        assert wrote == []
+
 
 class TestSelections:
     def test_only_commits_that_touch_what_is_wanted_are_told_and_those_whole(
