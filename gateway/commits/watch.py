@@ -144,7 +144,7 @@ class Watcher:
         self._hub.watching.discard(self)
         if channel is not None:
             with self._hub.lock:
-                channel.waiting.discard(self)
+                channel.waiting.pop(self, None)
             self._hub.dismiss(self._holder, channel)
 
     def __enter__(self) -> Self:
@@ -209,12 +209,12 @@ class Watcher:
             if self._is_behind():
                 return True
             self._event.clear()
-            self._on.waiting.add(self)
+            self._on.waiting[self] = None
         # Stopping releases all who wait; who didn't wait yet is told here.
         self._hub.require_open()
         self._event.wait(left_s)
         with self._hub.lock:
-            self._on.waiting.discard(self)
+            self._on.waiting.pop(self, None)
         return True
 
 

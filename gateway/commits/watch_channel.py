@@ -42,7 +42,7 @@ class Channel:
     due: float = 0.0
     left_at: float | None = None
     watchers: int = 0
-    waiting: set[Waiting] = field(default_factory=set)
+    waiting: dict[Waiting, None] = field(default_factory=dict)  # as they came
     bytes: int = 0
     ring: deque[Told] = field(default_factory=deque)
 
@@ -92,7 +92,7 @@ class Channel:
         for watcher in tuple(self.waiting):
             behind = self.position - watcher.bookmarked >= bookmark_commits
             if behind or any(map(watcher.selection.wants, told)):
-                self.waiting.discard(watcher)
+                del self.waiting[watcher]
                 released.append(watcher)
             else:
                 watcher.position = max(watcher.position, self.position)

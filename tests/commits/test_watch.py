@@ -605,7 +605,7 @@ class TestBounds:
             read = 0
             for _ in range(1000):
                 world.commit("k")
-                channel.waiting.update(watchers[:waiting])
+                channel.waiting.update(dict.fromkeys(watchers[:waiting]))
                 before = channel.position
                 world.hub.step()
                 read += channel.position > before
