@@ -125,15 +125,6 @@ def never_late(self: object) -> None:  # noqa: ARG001
     return
 
 
-_look = GuardedWrites._look
-
-
-def look_and_be_alone_again(self: GuardedWrites) -> None:
-    alone_s = self._alone_s
-    _look(self)
-    self._alone_s = alone_s
-
-
 def give_up_alone(self: watch_hub.Hub, now: float) -> None:
     with self.lock:
         self._give_up(now)

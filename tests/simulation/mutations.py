@@ -52,7 +52,6 @@ from .plans import (
     kept_and_followed,
     quiet,
     sleeping,
-    stalling,
     timed,
     watchful,
 )
@@ -281,12 +280,6 @@ MUTATIONS: Mapping[str, Mutation] = {
         "documents history snapshot read",
         (late.GuardedWrites, "_look", history.never_late),
         adjust=sleeping,
-    ),
-    "alone-once": _mutation(
-        "who has looked once may be overtaken at any time from then on",
-        "documents history snapshot read",
-        (late.GuardedWrites, "_look", history.look_and_be_alone_again),
-        adjust=stalling,
     ),
     "signals-are-hints": _mutation(
         "the heads are looked at, whatever the signals tell",

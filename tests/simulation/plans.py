@@ -119,17 +119,6 @@ def sleeping(chosen: Plan) -> Plan:
     )
 
 
-def stalling(chosen: Plan) -> Plan:
-    """The same, where batches are left to their writers for long, and calls take seconds."""
-    slept = sleeping(chosen)
-    return replace(
-        slept,
-        limits=replace(slept.limits, write_out_grace_ms=5_000),
-        faults=Faults(suspend=0.02, suspended_s=12.0, slow=0.1),
-        think_s=1.0,
-    )
-
-
 def breaking_off(chosen: Plan) -> Plan:
     """The same, by workers that often don't come to the end of a sweep."""
     kept = keeping(chosen)
