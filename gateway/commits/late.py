@@ -12,7 +12,7 @@ writer writes it out (``Settler``), so nothing of it can have been removed; a wr
 sooner needn't look. Both clocks are asked: the monotonic one may stand still while a machine
 sleeps, the wall clock may be set back. That time is given once: who has looked and found the batch
 unfinished is one of many who may finish it from then on. A batch of somebody else's never has such
-a time. Without it, a writer looks right before it sends the commits, and once more afterwards.
+a time. Without it, a writer looks shortly before it sends the commits, and always afterwards.
 Where the store is lost before that second look, it is made up for in the background.
 
 Where the floor is found to have passed, what was written is set right:
@@ -105,6 +105,7 @@ class GuardedWrites:
         self._left = dict(batches)
         self._since = since
         self._alone_s = alone_s
+        self._fresh_s = alone_s  # for how long a look is good enough to send commits
         self._documents_late = False
         self._commits_sent = False
 
@@ -121,7 +122,7 @@ class GuardedWrites:
             self._look()
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
-        if self._elapsed_s() >= self._alone_s:
+        if self._elapsed_s() >= self._fresh_s:
             self._look()
         if not self._left:
             return
