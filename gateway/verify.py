@@ -72,7 +72,8 @@ def mongodb_of(settings: Settings) -> Iterator[str]:
             yield mongod.uri
     except DataDirectoryInUse as error:
         raise click.ClickException(
-            f"{error}; or, where the service runs it, give its connection string by --mongodb-uri"
+            f"{error}; or, where the service runs it, ask that one: --mongodb-uri"
+            f" '{EmbeddedMongod(settings.data_dir).uri}'"
         ) from error
     except MongodError as error:
         raise click.ClickException(str(error)) from error

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -52,30 +55,33 @@ def test_it_takes_majority_writes_when_started_and_keeps_them_on_a_restart_or_cr
     own: EmbeddedMongod,
 ) -> None:
     own.start()
-    port = own.port
     assert notes(own) == []
     own.restart()
-    assert own.port == port
     assert notes(own) == [0]
     own.kill()
     assert not own.running
     own.start()
-    assert own.port == port
     assert notes(own) == [0, 1]
 
 
-def test_its_data_can_be_used_on_another_port(own: EmbeddedMongod) -> None:
+def test_its_data_can_be_moved_also_where_a_path_is_too_long_for_a_socket(
+    own: EmbeddedMongod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own.start()
     before = notes(own)
     own.stop()
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
-    with EmbeddedMongod(own.data_dir, port=port, start_timeout_s=WAIT_S) as moved:
-        assert moved.port == port != own.port
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    place = tmp_path / ("deep" * 20)
+    shutil.copytree(own.data_dir, place)
+    with EmbeddedMongod(place, start_timeout_s=WAIT_S) as moved:
+        assert moved.uri != own.uri
         assert notes(moved) == [*before, len(before)]
+        folder = moved.socket_path.parent
+        assert folder.parent == tmp_path
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     own.start()
-    assert notes(own) == [*before, len(before), len(before) + 1]
+    assert notes(own) == [*before, len(before)]
 
 
 def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongod) -> None:
@@ -91,26 +97,55 @@ def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongo
     assert b"Unable to lock" not in own.log_path.read_bytes()[log_before:]
 
 
-def test_a_port_in_use_is_named(own: EmbeddedMongod, tmp_path: Path) -> None:
-    own.start()
-    with pytest.raises(MongodFailed, match=rf"127\.0\.0\.1:{own.port} is in use"):
-        EmbeddedMongod(tmp_path, port=own.port).start()
-
-
-def test_a_foreign_mongod_on_the_port_is_left_alone(own: EmbeddedMongod) -> None:
+def test_a_foreign_mongod_at_the_socket_is_left_alone(own: EmbeddedMongod) -> None:
     own.start()
     with pytest.raises(LookupError, match=f"another mongod \\(pid {own.pid}\\)"):
-        make_primary("gateway", own.port, os.getpid(), 5.0)
+        make_primary("gateway", str(own.socket_path), os.getpid(), 5.0)
 
 
-def test_it_listens_on_this_machine_alone_and_on_no_unix_socket(own: EmbeddedMongod) -> None:
+def test_no_other_user_reaches_it(own: EmbeddedMongod) -> None:
+    """Whoever reaches it can issue tokens: so it listens on one socket, where its user alone is."""
     own.start()
-    listening = [
-        connection
-        for connection in psutil.Process(own.pid).net_connections(kind="all")
-        if connection.status == psutil.CONN_LISTEN or connection.family == socket.AF_UNIX
-    ]
-    assert [connection.laddr[:2] for connection in listening] == [("127.0.0.1", own.port)]
+    connections = psutil.Process(own.pid).net_connections(kind="all")
+    assert not [each for each in connections if each.family in (socket.AF_INET, socket.AF_INET6)]
+    paths = {each.laddr for each in connections if each.laddr}
+    assert paths == {str(own.socket_path)}
+    assert stat.S_IMODE(own.socket_path.parent.stat().st_mode) == 0o700
+    assert own.socket_path.parent.stat().st_uid == os.geteuid()
+    for path in own.data_dir.iterdir():
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o022, f"others can write {path}"
+
+
+def test_a_folder_that_others_could_enter_is_closed_to_them(own: EmbeddedMongod) -> None:
+    own.stop()
+    own.socket_path.parent.chmod(0o777)
+    own.start()
+    assert stat.S_IMODE(own.socket_path.parent.stat().st_mode) == 0o700
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "socket").symlink_to(elsewhere)
+    with pytest.raises(MongodFailed, match="isn't a folder of this user's"):
+        EmbeddedMongod(tmp_path / "data").start()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_this_machine_is_refused(own: EmbeddedMongod) -> None:
+    own.start()
+    for place in own.socket_path.parents:  # all that leads there, but for its own folder
+        if place not in (own.socket_path.parent, Path("/tmp"), Path("/")):
+            place.chmod(place.stat().st_mode | 0o011)
+    attack = (
+        "import os, socket, sys; os.setgid(65534); os.setgroups([]); os.setuid(65534)\n"
+        "socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    )
+    tried = subprocess.run(
+        (sys.executable, "-c", attack, str(own.socket_path)), capture_output=True, text=True
+    )
+    assert "PermissionError" in tried.stderr
 
 
 def test_why_it_ended_at_start_is_told_from_its_log(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -334,7 +335,7 @@ class TestEmbedded:
         self, embedded: Served, tmp_path: Path, eventually: Eventually
     ) -> None:
         mongod = self.mongod(embedded)
-        assert f":{mongod.net_connections('tcp4')[0].laddr.port}/" in embedded.get("/")[1]["uri"]
+        assert quote(str(tmp_path / "data" / "socket"), safe="") in embedded.get("/")[1]["uri"]
         connection = embedded.connect()
         connection.request("GET", "/wait")
         eventually((tmp_path / "started").exists)

@@ -5,21 +5,26 @@ For `--embedded`, demos and tests:
     with EmbeddedMongod(directory) as mongod:
         MongoClient(mongod.uri)
 
-No authentication: it listens on 127.0.0.1, where every local user can reach it.
+It listens on a Unix socket alone, in a folder that its owner alone can enter. It asks for no
+password: other users of this machine, and all of the network, don't get as far.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 from gateway.store.embedded_binary import (
     LIBRARIES,
@@ -39,8 +44,8 @@ __all__ = [
 
 REPLICA_SET = "gateway"
 _MAKE_PRIMARY = Path(__file__).with_name("embedded_primary.py")
-_EXIT_ADDRESS_IN_USE = 48
-_PORT_ATTEMPTS = 5
+# The kernel takes 107 bytes of a socket's path on Linux, 103 elsewhere.
+_SOCKET_PATH_BYTES_MAX = 100
 _POLL_S = 0.02
 # A killed mongod needs a moment until the kernel has taken its memory and its locks.
 _RELEASE_S = 3.0
@@ -64,9 +69,8 @@ class MongodFailed(MongodError):
 class EmbeddedMongod:
     """One mongod and its data directory, which is made when absent and may be used again.
 
-    `port` None chooses a free one at the first start; later starts of this object keep it. Only
-    the process that started it can stop it: a forked copy of this object stops nothing. On Linux
-    it ends with the process that started it, however that ends; elsewhere a SIGKILL leaves it.
+    Only the process that started it can stop it: a forked copy of this object stops nothing. On
+    Linux it ends with the process that started it, however that ends; elsewhere SIGKILL leaves it.
     `on_unexpected_exit` is called in a thread when mongod ends without `stop` or `kill`.
     """
 
@@ -74,15 +78,13 @@ class EmbeddedMongod:
         self,
         data_dir: Path | str,
         *,
-        port: int | None = None,
         start_timeout_s: float = 60.0,
         stop_timeout_s: float = 30.0,
         on_unexpected_exit: Callable[[], None] | None = None,
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
         self.log_path = self.data_dir / "mongod.log"
-        self._asked_port = port
-        self._port = port
+        self.socket_path = _socket_path(self.data_dir)
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._on_unexpected_exit = on_unexpected_exit
@@ -103,15 +105,9 @@ class EmbeddedMongod:
         self.stop()
 
     @property
-    def port(self) -> int:
-        """Raises `MongodError` before the first start."""
-        if self._port is None:
-            raise MongodError("the embedded mongod has no port before its first start")
-        return self._port
-
-    @property
     def uri(self) -> str:
-        return f"mongodb://127.0.0.1:{self.port}/?replicaSet={REPLICA_SET}"
+        """The same at each start: it follows from the data directory."""
+        return f"mongodb://{quote(str(self.socket_path), safe='')}/?replicaSet={REPLICA_SET}"
 
     @property
     def pid(self) -> int | None:
@@ -131,20 +127,10 @@ class EmbeddedMongod:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._refuse_data_in_use()
+            _make_private(self.socket_path.parent)
         except OSError as error:
             raise MongodFailed(f"can't use the data directory {self.data_dir}: {error}") from error
-        for attempt in range(_PORT_ATTEMPTS):
-            if self._port is None:
-                self._port = _free_port()
-            try:
-                self._start_once(mongod)
-                return
-            except MongodFailed:
-                # Somebody took the free port between choosing and binding it.
-                in_use = self._process and self._process.poll() == _EXIT_ADDRESS_IN_USE
-                if not in_use or self._asked_port is not None or attempt == _PORT_ATTEMPTS - 1:
-                    raise
-                self._port = None
+        self._start_once(mongod)
 
     def stop(self) -> None:
         """Clean shutdown; killed when that takes too long. Does nothing when it doesn't run."""
@@ -172,7 +158,7 @@ class EmbeddedMongod:
             process.wait()
 
     def restart(self) -> None:
-        """Stops it when it runs, and starts it on the same port and data."""
+        """Stops it when it runs, and starts it on the same data."""
         self.stop()
         self.start()
 
@@ -184,7 +170,7 @@ class EmbeddedMongod:
         deadline = time.monotonic() + self._start_timeout_s
         self._process = process = self._spawn(mongod)
         try:
-            while not _answers(self.port):
+            while not _answers(self.socket_path):
                 self._check_alive(process, deadline)
             self._make_primary(process, deadline)
         except BaseException:
@@ -196,10 +182,9 @@ class EmbeddedMongod:
     def _spawn(self, mongod: Path) -> subprocess.Popen[bytes]:
         options = (
             f"--dbpath={self.data_dir}",
-            f"--port={self.port}",
             f"--replSet={REPLICA_SET}",
-            "--bind_ip=127.0.0.1",
-            "--nounixsocket",
+            f"--bind_ip={self.socket_path}",
+            "--nounixsocket",  # no other one, which would be in /tmp
             f"--logpath={self.log_path}",
             "--logappend",
             "--wiredTigerCacheSizeGB=0.5",
@@ -218,7 +203,7 @@ class EmbeddedMongod:
 
     def _make_primary(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         seconds = max(0.1, deadline - time.monotonic())
-        arguments = (REPLICA_SET, str(self.port), str(process.pid), f"{seconds:.1f}")
+        arguments = (REPLICA_SET, str(self.socket_path), str(process.pid), f"{seconds:.1f}")
         with subprocess.Popen(
             (sys.executable, "-P", str(_MAKE_PRIMARY), *arguments),
             stdin=subprocess.DEVNULL,
@@ -234,7 +219,7 @@ class EmbeddedMongod:
             reason = helper.stderr.read().decode(errors="replace").strip() if helper.stderr else ""
         if helper.returncode != 0:
             self._check_alive(process, deadline + 5)
-            raise MongodFailed(f"mongod on port {self.port} is not usable: {reason[-600:]}")
+            raise MongodFailed(f"mongod at {self.socket_path} is not usable: {reason[-600:]}")
 
     def _check_alive(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         """Waits a moment for mongod to end. Raises when it did, or at the deadline."""
@@ -247,8 +232,6 @@ class EmbeddedMongod:
                     f" last lines of {self.log_path}: {last_log_lines(self.log_path)}"
                 ) from None
             return
-        if code == _EXIT_ADDRESS_IN_USE:
-            raise MongodFailed(f"can't start mongod: 127.0.0.1:{self.port} is in use")
         output = self._output_path.read_text(errors="replace").strip().replace("\n", " | ")
         if "shared libraries" in output or "GLIBC" in output:
             raise MongodNotFound(f"mongod lacks libraries ({output[:300]}): {LIBRARIES}")
@@ -279,13 +262,27 @@ class EmbeddedMongod:
                     time.sleep(_POLL_S)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _socket_path(data_dir: Path) -> Path:
+    """Below the data directory; where that would be too long for a socket, in a folder of the
+    user's among the temporary ones, by the directory's hash."""
+    beside = data_dir / "socket" / "mongod.sock"
+    if len(os.fsencode(beside)) <= _SOCKET_PATH_BYTES_MAX:
+        return beside
+    name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
 
 
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
+def _make_private(folder: Path) -> None:
+    """Nobody but this user can enter the folder from now on. OSError where it is another's."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} isn't a folder of this user's")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex(str(path)) == 0

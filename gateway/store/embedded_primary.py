@@ -1,6 +1,6 @@
 """Makes a freshly started mongod the primary of its own one-member replica set.
 
-Runs as a process of its own (`embedded_primary.py REPLICA_SET PORT PID SECONDS`), and imports
+Runs as a process of its own (`embedded_primary.py REPLICA_SET SOCKET PID SECONDS`), and imports
 nothing of this project: the process that keeps the mongod is the one that forks the workers, and
 the driver must not be imported there, since gevent patches `ssl` and `threading` in the worker,
 after the fork.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from typing import Any
+from urllib.parse import quote
 
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -20,17 +21,16 @@ _NOT_YET_INITIALIZED = 94
 _POLL_S = 0.01
 
 
-def make_primary(replica_set: str, port: int, pid: int, timeout_s: float) -> None:
-    """Returns when the mongod with this process id takes writes on this port of 127.0.0.1.
+def make_primary(replica_set: str, address: str, pid: int, timeout_s: float) -> None:
+    """Returns when the mongod with this process id takes writes on the Unix socket ``address``.
 
-    A new data directory gets its replica set; one that was used on another port gets this one.
+    A new data directory gets its replica set; one that was used at another address gets this one.
     Raises `PyMongoError` or `TimeoutError` when it doesn't work out in time, and `LookupError`
-    without having changed anything when another mongod answers on the port.
+    without having changed anything when another mongod answers there.
     """
-    address = f"127.0.0.1:{port}"
     deadline = time.monotonic() + timeout_s
     with MongoClient[dict[str, Any]](
-        f"mongodb://{address}/?directConnection=true",
+        f"mongodb://{quote(address, safe='')}/?directConnection=true",
         serverSelectionTimeoutMS=int(timeout_s * 1000),
     ) as client:
         admin = client.admin
@@ -63,7 +63,7 @@ def _configure(admin: Database[dict[str, Any]], replica_set: str, address: str) 
         admin.command("replSetInitiate", {"_id": replica_set, "members": members})
         return
     if [member["host"] for member in config["members"]] != [address]:
-        # Forced: on another port the member doesn't find itself in the set, so there is no primary
+        # Forced: elsewhere the member doesn't find itself in the set, so there is no primary
         # that could agree.
         config["members"] = [config["members"][0] | {"host": address}]
         config["version"] += 1
@@ -71,9 +71,9 @@ def _configure(admin: Database[dict[str, Any]], replica_set: str, address: str) 
 
 
 def main(arguments: list[str]) -> int:
-    replica_set, port, pid, seconds = arguments
+    replica_set, address, pid, seconds = arguments
     try:
-        make_primary(replica_set, int(port), int(pid), float(seconds))
+        make_primary(replica_set, address, int(pid), float(seconds))
     except (PyMongoError, TimeoutError, LookupError) as error:
         print(str(error).replace("\n", " "), file=sys.stderr)
         return 1
