@@ -8,12 +8,23 @@ which revision a catalog is at and carries the *last batch* of commits in full.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from patching import ABSENT, Absent, Json
 
 Action = Literal["put", "patch", "delete", "attributes"]
 Attributes = dict[str, Json]
+
+
+class _Withheld:
+    """No JSON: nothing that works with a content takes it for one."""
+
+    def __repr__(self) -> str:
+        return "WITHHELD"
+
+
+# In the place of a content that wasn't read, of a document where only its token matters.
+WITHHELD: Final = cast(Json, _Withheld())
 
 # The key of the document that holds a catalog's settings: no client can name it. So settings have
 # history, tokens, time travel and a place in the feed like everything else.
@@ -23,6 +34,8 @@ SETTINGS_KEY: Final = ""
 @dataclass(frozen=True, slots=True)
 class Document:
     """One key's state as its last change left it; a tombstone where ``content`` is ABSENT.
+
+    ``content`` is WITHHELD where it wasn't asked for.
 
     ``revision`` and ``commit_id`` are those of the last change, ``create_revision`` of the change
     that made it exist. ``patches`` counts the changes since the last one whose commit carries the

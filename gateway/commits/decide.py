@@ -9,16 +9,18 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from gateway.commits.catalog_settings import parse_settings, settings_of
 from gateway.commits.compares import CompareLimits, failed_compares, speaks_of_content
-from gateway.commits.decision import Bounds, Decision, View
+from gateway.commits.decision import DOCUMENTS_BYTES_MAX, Bounds, Decision, View
 from gateway.commits.drafts import Drafts, Stamp, named_keys, recorded_change
 from gateway.commits.edits import Draft, EditLimits
 from gateway.commits.errors import (
     CommitError,
     DocumentNotFound,
     IdempotencyMismatch,
+    OverLimit,
     PreconditionFailed,
 )
 from gateway.commits.guards import (
@@ -61,7 +63,9 @@ def decide(
     """
     deciding = _Deciding(view, now_us, bounds)
     outcomes: list[Outcome] = []
-    for request, attempt in zip(requests, attempts, strict=True):
+    if view.too_heavy is not None:
+        return Decision((), (deciding.too_heavy(requests[0], view.too_heavy),), {})
+    for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
         outcome = None if deciding.tired else deciding.one(request, attempt)
         if outcome is None:
             break
@@ -103,6 +107,14 @@ class _Deciding:
             elif isinstance(error, DocumentNotFound):
                 error.at(self._revision)
             return Refused(error)
+
+    def too_heavy(self, request: Request, size_bytes: int) -> Outcome:
+        """The refusal of a request whose documents weren't all read."""
+        try:
+            refuse_narrowed(request, self._document)
+        except CommitError as error:
+            return Refused(error)
+        return Refused(_too_heavy(size_bytes))
 
     def _spend(self, work_bytes: int) -> None:
         self._work_bytes += work_bytes
@@ -302,6 +314,16 @@ class _Deciding:
         self._bytes += size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit
+
+
+def _too_heavy(size_bytes: int) -> OverLimit:
+    return OverLimit(
+        f"the documents that it is about take {size_bytes} bytes, more than the"
+        f" {DOCUMENTS_BYTES_MAX} that one request may",
+        limit="documents_bytes_max",
+        maximum=DOCUMENTS_BYTES_MAX,
+        actual=size_bytes,
+    )
 
 
 def _live(document: Document | None) -> Document | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import patching
 from gateway.commits.requests import Outcome
 from gateway.model import Commit, Document
 from patching import Json
+
+# What the documents that one request is about may take together, but for a few.
+DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,10 @@ class View:
     key never existed. ``replies`` has the commits already made under the idempotency keys of the
     batch, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
     has, by (key, token), the documents that patches to be rebased were made against.
+
+    ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
+    ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
+    read for one request; then they aren't there, and it is refused.
     """
 
     catalog: str
@@ -44,6 +52,8 @@ class View:
     documents: Mapping[str, Document | None]
     replies: Mapping[tuple[str, str], Commit] = field(default_factory=dict)
     bases: Mapping[tuple[str, str], Document] = field(default_factory=dict)
+    requests: int | None = None
+    too_heavy: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,15 @@ for the head is answered at a newer one then: the present is never compacted awa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from gateway.commits.acls import Sight
 from gateway.commits.errors import (
     CatalogNotFound,
+    OverLimit,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
@@ -28,12 +29,15 @@ from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.runtime import Runtime
-from gateway.model import Document, Head, Pin
+from gateway.model import WITHHELD, Document, Head, Pin
 from gateway.store.contract import Store, Unreachable
 
 _Answer = TypeVar("_Answer")
 
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
+# What several documents asked for by name may take, and what of it is read at once.
+SEVERAL_BYTES_MAX = 16 * 1024 * 1024
+_SMALL_BYTES = 1024 * 1024
 _OVERTAKEN_MAX = 20
 _EXPORT_PAGE = 500
 # An export holds its revision while it runs; renewed well before it would end.
@@ -90,6 +94,7 @@ class Listing:
         self._settler = settler
         self._runtime = runtime
         self._refuse_more_pins = refuse_more_pins
+        self._large_reads = runtime.lock()
 
     def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
@@ -136,7 +141,9 @@ class Listing:
     ) -> tuple[int, dict[str, Document | None]]:
         """The documents under ``keys`` (None: no live one) at one revision, which comes first.
 
-        Raises DocumentForbidden where one of them is beyond ``sight``.
+        Raises DocumentForbidden where one of them is beyond ``sight``, and OverLimit where several
+        take more than an answer may hold. Who asks for large ones waits for others who do: parsed,
+        they take many times their size.
         """
         with reaching():
             return not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
@@ -145,14 +152,35 @@ class Listing:
         self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
     ) -> tuple[int, dict[str, Document | None]]:
         at = self._readable(catalog, revision)
-        stored = self._store.documents({catalog: keys})
-        found = {key: self._as_of(catalog, key, stored.get((catalog, key)), at) for key in keys}
+        few_bytes = _SMALL_BYTES // max(len(keys), 1)
+        stored = dict(self._store.documents({catalog: keys}, content_bytes_max=few_bytes))
+        large = [each for each in stored.values() if each.content is WITHHELD]
+        with self._large_reads if large else nullcontext():
+            if large:
+                _refuse_heavy(stored.values())
+                stored |= self._store.documents({catalog: [each.key for each in large]})
+            return at, self._several_as_of(catalog, keys, stored, at, sight)
+
+    def _several_as_of(
+        self,
+        catalog: str,
+        keys: Collection[str],
+        stored: Mapping[tuple[str, str], Document],
+        at: int,
+        sight: Sight | None,
+    ) -> dict[str, Document | None]:
+        found: dict[str, Document | None] = {}
+        for key in keys:
+            record = stored.get((catalog, key))
+            found[key] = self._as_of(catalog, key, record, at)
+            if record is not None and record.revision > at:  # it may have been larger then
+                _refuse_heavy(each for each in found.values() if each is not None)
         if sight is not None:
             for key, document in found.items():
                 if document is not None and not sight.sees_then(document, stored[catalog, key]):
                     sight.refuse(key)
         self._require_above_floor(catalog, at)
-        return at, found
+        return found
 
     def export(
         self,
@@ -282,3 +310,15 @@ def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
             if revision is not None:
                 raise
     raise StoreUnavailable("the catalog is compacted faster than it can be read")
+
+
+def _refuse_heavy(documents: Iterable[Document]) -> None:
+    sizes = [document.size_bytes for document in documents]
+    if sum(sizes) > SEVERAL_BYTES_MAX and len(sizes) > 1:
+        raise OverLimit(
+            f"the documents take {sum(sizes)} bytes, more than the {SEVERAL_BYTES_MAX} that are"
+            " answered at once: ask for fewer",
+            limit="several_bytes_max",
+            maximum=SEVERAL_BYTES_MAX,
+            actual=sum(sizes),
+        )

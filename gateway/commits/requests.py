@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Final
 
 from gateway.access import NOBODY, Principal
-from gateway.commits.compares import Compare, compared_keys
+from gateway.commits.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
 from gateway.commits.conditions import NO_CONDITIONS, Conditions
 from gateway.commits.errors import CommitError
 from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
@@ -94,6 +94,7 @@ class KeyEdit:
 
 
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
+_NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Request:
     ``commit_id`` is fixed here, before the first attempt, so that the outcome can be looked up.
     ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
     what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
-    follows from the rest.
+    follows from the rest, and so does which of these it needs no content of (``token_keys``).
 
     ``by`` is who asks for it, and ``author`` whom its commit names.
     """
@@ -131,14 +132,25 @@ class Request:
     dry_run: bool = False
     size_bytes: int = 0
     keys: frozenset[str] = field(init=False)
+    token_keys: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", self._keys())
+        keys = self._keys()
+        object.__setattr__(self, "keys", keys)
+        alone = len(keys) <= 2  # the settings among them
+        object.__setattr__(self, "token_keys", _NO_KEYS if alone else self._token_keys(keys))
 
     @property
     def key(self) -> str:
         """The document that the conditions are about."""
         return self.edits[0].key if self.edits else SETTINGS_KEY
+
+    def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
+        edits = (*self.edits, *(self.otherwise or ()))
+        worked_on = {each.key for each in edits if not isinstance(each.edit, Delete | Touch)}
+        by_token = (TokenIs, IsAbsent, RevisionIs)
+        looked_into = compared_keys(each for each in self.compare if not isinstance(each, by_token))
+        return keys - worked_on - looked_into - _SETTINGS_ALONE
 
     def _keys(self) -> frozenset[str]:
         if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:

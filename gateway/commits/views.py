@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gateway.commits.cache import Cache
-from gateway.commits.decision import View
+from gateway.commits.decision import DOCUMENTS_BYTES_MAX, View
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.requests import Request
-from gateway.model import Commit, Document, token_revision
+from gateway.model import WITHHELD, Commit, Document, token_revision
 from gateway.store.contract import Store
+
+# Documents that are read whole at once, whatever their size, and what the contents of more may take
+# that nobody may have asked for.
+_FEW = 4
+_SMALL_BYTES = 16 * 1024 * 1024
 
 
 def read_views(
@@ -19,7 +24,8 @@ def read_views(
     """By catalog the view at the cache's revision, with every key and reply the batch needs.
 
     A catalog is missing where the cache lost its entry, or where a stored document is newer than
-    the cache: then the revision to decide at must be found again. Raises Unreachable.
+    the cache: then the revision to decide at must be found again. It is missing, or its view is of
+    the first requests alone, where all documents together are too large. Raises Unreachable.
     """
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}
@@ -33,15 +39,78 @@ def read_views(
         if len(documents) < len(keys):
             absent[catalog] = keys - documents.keys()
     if absent:
-        stored = store.documents(absent)
-        for catalog, keys in absent.items():
-            found = {key: stored.get((catalog, key)) for key in keys}
-            _add_documents(cache, views, catalog, found)
+        _read_documents(store, cache, views, absent, batches)
     replies = _replies(store, {c: batches[c] for c in views})
     return {
         c: replace(view, replies=replies.get(c, {}), bases=_bases(store, view, batches[c]))
         for c, view in views.items()
     }
+
+
+def _read_documents(
+    store: Store,
+    cache: Cache,
+    views: dict[str, View],
+    absent: Mapping[str, set[str]],
+    batches: Mapping[str, Sequence[Request]],
+) -> None:
+    """Add to the views what the cache hasn't, or drop them.
+
+    Where there are many, or some are asked for by their tokens alone, large contents are left out
+    at first; then those are read that are needed, of as many requests as they aren't too much for.
+    """
+    count = sum(map(len, absent.values()))
+    tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
+    if count <= _FEW and not tokens_alone:
+        stored = dict(store.documents(absent))
+    else:
+        stored = dict(store.documents(absent, content_bytes_max=_SMALL_BYTES // count))
+        large: dict[str, set[str]] = {}
+        left_bytes = DOCUMENTS_BYTES_MAX
+        for catalog in absent:
+            left_bytes -= _choose(catalog, stored, large, views, batches[catalog], left_bytes)
+        if large:
+            stored |= store.documents(large)
+    for catalog, keys in absent.items():
+        if catalog in views:
+            found = {key: stored.get((catalog, key)) for key in keys}
+            _add_documents(cache, views, catalog, found)
+
+
+def _choose(
+    catalog: str,
+    stored: Mapping[tuple[str, str], Document],
+    large: dict[str, set[str]],
+    views: dict[str, View],
+    requests: Sequence[Request],
+    left_bytes: int,
+) -> int:
+    """Add to ``large`` what the first of ``requests`` need, up to ``left_bytes``; its bytes.
+
+    The first of the first catalog is never put off: it is read for, or too heavy for good.
+    """
+    chosen: set[str] = set()
+    size_bytes = 0
+    for index, request in enumerate(requests):
+        more = [
+            stored[catalog, key]
+            for key in request.keys - request.token_keys - chosen
+            if (catalog, key) in stored and stored[catalog, key].content is WITHHELD
+        ]
+        more_bytes = sum(document.size_bytes for document in more)
+        if size_bytes + more_bytes > left_bytes:
+            if index:
+                views[catalog] = replace(views[catalog], requests=index)
+            elif more_bytes > DOCUMENTS_BYTES_MAX:
+                views[catalog] = replace(views[catalog], requests=1, too_heavy=more_bytes)
+            else:
+                del views[catalog]
+            break
+        size_bytes += more_bytes
+        chosen.update(document.key for document in more)
+    if chosen:
+        large[catalog] = chosen
+    return size_bytes
 
 
 def _add_documents(
@@ -54,9 +123,9 @@ def _add_documents(
     if any(d is not None and d.revision > view.revision for d in found.values()):
         del views[catalog]
         return
-    cache.learn(catalog, view.revision, found)
-    documents = {**view.documents, **found}
-    views[catalog] = View(catalog, view.revision, view.time_us, documents)
+    whole = {key: d for key, d in found.items() if d is None or d.content is not WITHHELD}
+    cache.learn(catalog, view.revision, whole)
+    views[catalog] = replace(view, documents={**view.documents, **found})
 
 
 def _replies(

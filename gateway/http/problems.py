@@ -23,6 +23,7 @@ from gateway.http.problem_kinds import KINDS, type_uri
 from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
+from gateway.model import WITHHELD
 from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
 
 _log = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, A
         if document is not None:
             found["current"] = {"etag": document.token, "revision": document.revision}
             left_bytes -= document.size_bytes
-            if left_bytes >= 0:
+            if left_bytes >= 0 and document.content is not WITHHELD:
                 found["current"]["value"] = document.content
         shown.append(found)
     return shown

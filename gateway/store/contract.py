@@ -84,8 +84,13 @@ class Store(Protocol):
         (many megabytes), so are the last ones.
         """
 
-    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
-        """By (catalog, key), documents and tombstones as last written out."""
+    def documents(
+        self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
+    ) -> Mapping[tuple[str, str], Document]:
+        """By (catalog, key), documents and tombstones as last written out.
+
+        Of a document larger than ``content_bytes_max`` the content isn't read: it is WITHHELD.
+        """
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]

@@ -12,7 +12,7 @@ from time import monotonic as _monotonic
 
 import msgspec
 
-from gateway.model import BareDocument, Commit, Document, Head, bare
+from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, bare
 from gateway.store.contract import CommitSignals, Move, Moved
 from gateway.store.memory_leases import MemoryLeases
 from gateway.store.memory_retention import MemoryRetention
@@ -60,10 +60,20 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             prefix.append(written[revision])
         return prefix
 
-    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+    def documents(
+        self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
+    ) -> Mapping[tuple[str, str], Document]:
         names = [(catalog, key) for catalog, wanted in keys.items() for key in wanted]
         with self._lock:
-            return {name: self._documents[name] for name in names if name in self._documents}
+            found = {name: self._documents[name] for name in names if name in self._documents}
+        if content_bytes_max is None:
+            return found
+        return {
+            name: replace(document, content=WITHHELD)
+            if document.exists and document.size_bytes > content_bytes_max
+            else document
+            for name, document in found.items()
+        }
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]

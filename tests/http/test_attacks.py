@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.commits import compares, drafts
+from gateway.commits import compares, drafts, listing
 from gateway.commits.requests import Put
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
@@ -186,3 +186,29 @@ def test_a_document_that_would_take_its_schema_too_long_is_refused(catalog: Cata
     assert refused["limit"] == "schema_steps_max"
     grown = catalog.patch({"op": "replace", "path": "", "value": [1] * 16_000})
     assert problem(grown, 413, "over_limit")["limit"] == "schema_steps_max"
+
+
+def test_several_large_documents_are_answered_up_to_a_bound(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
+    monkeypatch.setattr(listing, "SEVERAL_BYTES_MAX", 5_000)
+    for number in range(8):
+        catalog.client.put(f"{catalog.path}/documents/{number}", json="x" * 1_000)
+    keys = [f"key={number}" for number in range(8)]
+    answer = catalog.client.get(f"{catalog.path}/documents?{'&'.join(keys[:4])}&key=none")
+    values = [each.get("value") for each in answer.get_json()["documents"]]
+    assert values == ["x" * 1_000] * 4 + [None]
+    refused = problem(
+        catalog.client.get(f"{catalog.path}/documents?{'&'.join(keys)}"), 413, "over_limit"
+    )
+    assert refused["limit"] == "several_bytes_max"
+    # As they were, they may have been larger than they are.
+    for number in range(8):
+        catalog.client.put(f"{catalog.path}/documents/{number}", json="")
+    refused = problem(
+        catalog.client.get(f"{catalog.path}/documents?{'&'.join(keys)}&revision=8"),
+        413,
+        "over_limit",
+    )
+    assert refused["limit"] == "several_bytes_max"

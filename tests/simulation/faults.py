@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
@@ -106,10 +107,13 @@ class FaultyStore:
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
         )
 
-    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+    def documents(
+        self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
+    ) -> Mapping[tuple[str, str], Document]:
         names = [(catalog, key) for catalog, wanted in keys.items() for key in sorted(wanted)]
         self._rng.shuffle(names)
-        return _merged(self._read([_bound(self._inner.documents, {c: [k]}) for c, k in names]))
+        read = partial(self._inner.documents, content_bytes_max=content_bytes_max)
+        return _merged(self._read([_bound(read, {c: [k]}) for c, k in names]))
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.model import BareDocument, Change, Commit, Document, Head, Idempotency
+from gateway.model import WITHHELD, BareDocument, Change, Commit, Document, Head, Idempotency
 from gateway.store.contract import Move, Moved, Store
 from patching import ABSENT, Json
 
@@ -159,6 +159,22 @@ class StoreContract:
             ("c", "other"): BareDocument("other", 5, 1, True),
             ("c", "gone"): BareDocument("gone", 6, 1, False),
         }
+
+    def test_the_content_of_large_documents_can_be_left_out(self, store: Store) -> None:
+        small = replace(document(1, key="small"), content={"$x": [None]}, size_bytes=9)
+        large = replace(document(2, key="large"), content="x" * 90, size_bytes=92)
+        narrowed = replace(large, key="narrowed", attributes={"acl": {"read": ["$ref"]}})
+        null = replace(document(3, key="null"), content=None, size_bytes=4)
+        gone = replace(document(4, key="gone"), content=ABSENT, size_bytes=92)
+        stored = [small, large, narrowed, null, gone]
+        store.write_documents({"c": stored})
+        keys = {"c": [each.key for each in stored] + ["never"]}
+        withheld = [
+            replace(each, content=WITHHELD) if each in (large, narrowed) else each
+            for each in stored
+        ]
+        assert store.documents(keys, 91) == {("c", each.key): each for each in withheld}
+        assert store.documents(keys) == {("c", each.key): each for each in stored}
 
     def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
         store.move_heads([Move(head(0, commit(1)))])

@@ -46,11 +46,14 @@ class LoopPart(Part):
                     break
         return prefixes
 
-    def documents(self, keys: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], Document]:
+    def documents(
+        self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
+    ) -> Mapping[tuple[str, str], Document]:
         ids = [records.document_id(c, key) for c, wanted in keys.items() for key in wanted]
         query = {"_id": one_of(ids)}
         with self._on.reading() as session:
-            raw = self._on.raw_documents.find(query, session=session)
+            shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
+            raw = self._on.raw_documents.find(query, shown, session=session)
             found = [records.document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 

@@ -23,6 +23,7 @@ from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
 from gateway.model import (
+    WITHHELD,
     Action,
     BareDocument,
     Change,
@@ -61,6 +62,18 @@ BARE_DOCUMENT: Final = {
     "state.deleted": 1,
     "state.attributes.acl": 1,
 }
+
+
+def with_content(bytes_max: int) -> Record:
+    """What to read of documents where the content of larger ones than ``bytes_max`` isn't."""
+    fields = ("revision", "create_revision", "commit_id", "time_us", "patches", "size_bytes")
+    few = {"$lte": ["$state.size_bytes", bytes_max]}
+    return {
+        "catalog": 1,
+        "key": 1,
+        **{f"state.{field}": 1 for field in (*fields, "deleted", "attributes")},
+        "state.content": {"$cond": [few, "$state.content", "$$REMOVE"]},
+    }
 
 
 def document_id(catalog: str, key: str) -> str:
@@ -252,7 +265,7 @@ def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
     state = record["state"]
     return record["catalog"], Document(
         key=record["key"],
-        content=ABSENT if state["deleted"] else state["content"],
+        content=ABSENT if state["deleted"] else state.get("content", WITHHELD),
         revision=state["revision"],
         create_revision=state["create_revision"],
         commit_id=state["commit_id"],
