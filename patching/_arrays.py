@@ -9,7 +9,7 @@ import msgspec
 
 from ._json import Json
 
-_DISTANCE_MAX = 256  # the cost grows with its square: some 10 ms at this distance
+DISTANCE_MAX = 256  # the cost grows with its square: some 10 ms at this distance
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -20,7 +20,7 @@ def common_items(a: list[Any], b: list[Any]) -> list[tuple[int, int]]:
     [] where they are more than 256 insertions and removals apart, so that the cost stays within
     (len(a) + len(b)) * 256. Items are the same if their JSON text is, up to the order of members;
     1 and 1.0 are told apart here, which makes a patch longer but not wrong."""
-    if not a or not b or abs(len(a) - len(b)) > _DISTANCE_MAX:
+    if not a or not b or abs(len(a) - len(b)) > DISTANCE_MAX:
         return []
     numbers: dict[bytes | str, int] = {}
     keys_a = [numbers.setdefault(_text(item), len(numbers)) for item in a]
@@ -42,7 +42,7 @@ def _search(a: list[int], b: list[int]) -> list[dict[int, int]]:
     furthest = {1: 0}
     rounds: list[dict[int, int]] = []
     last = len(a) - len(b)
-    for distance in range(min(len(a) + len(b), _DISTANCE_MAX) + 1):
+    for distance in range(min(len(a) + len(b), DISTANCE_MAX) + 1):
         rounds.append(furthest.copy())
         for diagonal in range(-distance, distance + 1, 2):
             inserts = _inserts(furthest, diagonal, distance)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._arrays import common_items
+from ._arrays import DISTANCE_MAX, common_items
 from ._equality import equal
+from ._errors import LimitExceeded
 from ._json import ABSENT, Document, Json, encoded_bytes, exceeds_bytes
 from ._limits import DEFAULT_LIMITS, Limits
 
+# Of JSON text, what takes as long to compare as a member or an item does to look at.
+_BYTES_PER_VALUE = 16
+
 
 def diff(
-    a: Document, b: Document, *, compact: bool = True, limits: Limits = DEFAULT_LIMITS
+    a: Document,
+    b: Document,
+    *,
+    compact: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+    examined_max: int | None = None,
 ) -> list[dict[str, Json]]:
     """A patch as decoded JSON with `equal(apply(a, diff(a, b)), b)`; [] if and only if they are
     equal.
@@ -29,12 +38,15 @@ def diff(
 
     Arrays: common ends are trimmed, then a longest common subsequence is kept where the arrays are
     at most 256 insertions and removals apart; else, items are compared by position. Below
-    `limits.depth_max` values that differ are replaced."""
+    `limits.depth_max` values that differ are replaced.
+
+    Raises `LimitExceeded` (`items_examined_max`) where more than `examined_max` members and items
+    would be looked at, those of arrays as often as they are."""
     if a is ABSENT:
         return [] if b is ABSENT else [{"op": "add", "path": "", "value": b}]
     if b is ABSENT:
         return [{"op": "remove", "path": ""}]
-    changes = _Changes(compact, limits)
+    changes = _Changes(compact, limits, examined_max)
     changes.between("", a, b, 0)
     if compact and len(changes.operations) > limits.operations_max:
         return [{"op": "replace", "path": "", "value": b}]
@@ -44,11 +56,31 @@ def diff(
 class _Changes:
     """The operations so far and what they take as compact JSON."""
 
-    def __init__(self, compact: bool, limits: Limits) -> None:
+    def __init__(self, compact: bool, limits: Limits, examined_max: int | None) -> None:
+        self.examined = 0
+        self.examined_max = examined_max
         self.operations: list[dict[str, Json]] = []
         self.bytes = 0
         self.compact = compact
         self.depth_max = limits.depth_max
+
+    def examine(self, count: int) -> None:
+        self.examined += count
+        if self.examined_max is not None and self.examined > self.examined_max:
+            raise LimitExceeded("items_examined_max", self.examined_max, self.examined)
+
+    def examine_arrays(self, a: list[Any], b: list[Any]) -> None:
+        """Before their ends are compared, with all that is in them."""
+        if self.examined_max is None:
+            return
+        self.examine(len(a) + len(b))
+        if _holds_containers(a) and _holds_containers(b):
+            self.examine((encoded_bytes(a) + encoded_bytes(b)) // _BYTES_PER_VALUE)
+
+    def examine_middles(self, a: int, b: int) -> None:
+        """Before what they have in common is looked for, which takes the square of a distance."""
+        if a and b:
+            self.examine(a + b + min(a + b, DISTANCE_MAX) ** 2 // 4)
 
     def emit(self, operation: dict[str, Json]) -> None:
         self.operations.append(operation)
@@ -71,6 +103,7 @@ class _Changes:
             self.emit({"op": "replace", "path": path, "value": b})
 
     def objects(self, path: str, a: dict[str, Any], b: dict[str, Any], level: int) -> None:
+        self.examine(len(a) + len(b))
         for name in a:
             if name not in b:
                 self.emit({"op": "remove", "path": _below(path, name)})
@@ -82,8 +115,10 @@ class _Changes:
                 self.emit({"op": "add", "path": _below(path, name), "value": value})
 
     def arrays(self, path: str, a: list[Any], b: list[Any], level: int) -> None:
+        self.examine_arrays(a, b)
         start, end_a, end_b = _trimmed(a, b)
         middle_a, middle_b = a[start:end_a], b[start:end_b]
+        self.examine_middles(len(middle_a), len(middle_b))
         kept = common_items(middle_a, middle_b)
         kept.append((len(middle_a), len(middle_b)))
         position = start

@@ -46,6 +46,8 @@ from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
+# To compare a value of two states takes as long as to work through so many bytes of a document.
+_COMPARED_BYTES = 50
 
 
 def decide(
@@ -133,7 +135,13 @@ class _Deciding:
         settings = settings_of(self._document(SETTINGS_KEY))
         require_precondition(request, settings)
         require_revision(request, self._revision)
-        rebased_from = checked_conditions(request, self._document, self._revision, self._base)
+        rebased_from = checked_conditions(
+            request,
+            self._document,
+            self._revision,
+            self._base,
+            lambda values: self._spend(values * _COMPARED_BYTES),
+        )
         if request.compare:
             failed = failed_compares(
                 request.compare,

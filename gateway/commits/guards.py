@@ -50,11 +50,16 @@ def require_revision(request: Request, revision: int) -> None:
 
 
 def checked_conditions(
-    request: Request, look: Look, revision: int, base_of: Callable[[str, str], Document | None]
+    request: Request,
+    look: Look,
+    revision: int,
+    base_of: Callable[[str, str], Document | None],
+    spend: Callable[[int], None] = lambda _: None,
 ) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
-    ``base_of`` gives a document by key and token. Raises PreconditionFailed.
+    ``base_of`` gives a document by key and token; ``spend`` is told how many values are compared to
+    find out. Raises PreconditionFailed.
     """
     conditions = request.conditions
     if conditions is NO_CONDITIONS:
@@ -71,6 +76,7 @@ def checked_conditions(
             conditions.if_match,
             look(request.key),
             lambda token: base_of(request.key, token),
+            spend,
         )
     conditions.check_none_match(request.key, look, revision)
     return rebased_from

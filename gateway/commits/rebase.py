@@ -17,18 +17,30 @@ from gateway.commits.conditions import Tags
 from gateway.commits.errors import PreconditionFailed
 from gateway.commits.requests import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.model import Document
-from patching import ABSENT, Footprint, Json
+from patching import ABSENT, Footprint, Json, LimitExceeded, Limits
+
+# Members and items that are compared for one request: a few tenths of a second.
+EXAMINED_MAX = 200_000
+_CHANGES = Limits(operations_max=5_000)
+# Tokens that a request may be rebased from: for each a state of the document is rebuilt.
+REBASE_TOKENS_MAX = 8
 
 Base = Callable[[str], Document | None]
 
 
 def require_rebased(
-    failed: PreconditionFailed, edit: Edit, tags: Tags, document: Document | None, base_of: Base
+    failed: PreconditionFailed,
+    edit: Edit,
+    tags: Tags,
+    document: Document | None,
+    base_of: Base,
+    spend: Callable[[int], None] = lambda _: None,
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
     Raises ``failed``, telling what kept it from being rebased. Of several tokens that the document
-    had, any one that the patch can be rebased from will do.
+    had, any one that the patch can be rebased from will do. ``spend`` is told how many values are
+    compared at most.
     """
     delta = edit.edit if isinstance(edit, EditAttributes) else edit
     if not isinstance(delta, ApplyPatch | Merge):
@@ -38,7 +50,8 @@ def require_rebased(
         failed.not_rebased = "the document doesn't exist any more"
         raise failed
     failed.not_rebased = "the state that it was made against can't be told"
-    for token in sorted(tag for tag in tags if isinstance(tag, str)):
+    tokens = sorted(tag for tag in tags if isinstance(tag, str))
+    for token in tokens:
         base = base_of(token)
         if base is None:
             continue
@@ -46,7 +59,15 @@ def require_rebased(
             failed.not_rebased = "the document was deleted and made again meanwhile"
             continue
         of_attributes = isinstance(edit, EditAttributes)
-        overlap = overlapping(delta, _part(base, of_attributes), _part(document, of_attributes))
+        examined_max = EXAMINED_MAX // len(tokens)
+        spend(examined_max)
+        try:
+            overlap = overlapping(
+                delta, _part(base, of_attributes), _part(document, of_attributes), examined_max
+            )
+        except LimitExceeded:
+            failed.not_rebased = "it is too large, and changed in too many places, to be compared"
+            continue
         if not overlap:
             return token
         failed.overlap, failed.not_rebased = (
@@ -56,10 +77,16 @@ def require_rebased(
     raise failed
 
 
-def overlapping(edit: ApplyPatch | Merge, base: Json, now: Json) -> list[str]:
-    """The pointers that ``edit`` reads or writes and that differ between the two states."""
+def overlapping(
+    edit: ApplyPatch | Merge, base: Json, now: Json, examined_max: int = EXAMINED_MAX
+) -> list[str]:
+    """The pointers that ``edit`` reads or writes and that differ between the two states.
+
+    Raises LimitExceeded where too much would have to be looked at to find out.
+    """
     # Part by part: a replaced whole would seem to change all that is in it.
-    changed = patching.footprint(patching.diff(base, now, compact=False), base)
+    changes = patching.diff(base, now, compact=False, examined_max=examined_max)
+    changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
     return patching.overlap(_footprint(edit, base), changed)
 
 

@@ -7,11 +7,16 @@ from dataclasses import replace
 
 from gateway.commits.cache import Cache
 from gateway.commits.decision import DOCUMENTS_BYTES_MAX, View
+from gateway.commits.errors import DocumentForbidden
+from gateway.commits.narrowing import refuse_narrowed
+from gateway.commits.rebase import REBASE_TOKENS_MAX
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.requests import Request
 from gateway.model import WITHHELD, Commit, Document, token_revision
 from gateway.store.contract import Store
 
+# Old states of documents that are rebuilt for one round.
+_BASES_MAX = 16
 # Documents that are read whole at once, whatever their size, and what the contents of more may take
 # that nobody may have asked for.
 _FEW = 4
@@ -40,11 +45,10 @@ def read_views(
             absent[catalog] = keys - documents.keys()
     if absent:
         _read_documents(store, cache, views, absent, batches)
+    if any(request.rebase for c in views for request in batches[c]):
+        _add_bases(store, views, batches)
     replies = _replies(store, {c: batches[c] for c in views})
-    return {
-        c: replace(view, replies=replies.get(c, {}), bases=_bases(store, view, batches[c]))
-        for c, view in views.items()
-    }
+    return {c: replace(view, replies=replies.get(c, {})) for c, view in views.items()}
 
 
 def _read_documents(
@@ -145,29 +149,61 @@ def _replies(
     return replies
 
 
-def _bases(
-    store: Store, view: View, requests: Sequence[Request]
-) -> dict[tuple[str, str], Document]:
-    """The documents that patches to be rebased were made against, as far as history has them."""
-    bases: dict[tuple[str, str], Document] = {}
-    for request in requests:
-        if not request.rebase:
-            continue
-        document = view.documents[request.key]
-        for tag in request.conditions.if_match or ():
-            revision = token_revision(tag) if isinstance(tag, str) else None
-            if revision is None or (document is not None and document.token == tag):
-                continue
-            base = _base(store, view, request.key, revision)
-            if base is not None and base.exists and base.token == tag:
-                bases[request.key, base.token] = base
-    return bases
+def _add_bases(
+    store: Store, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
+) -> None:
+    """Add the documents that patches to be rebased were made against, as far as history has them.
+
+    A view is cut, or dropped, where those of earlier requests are as many as are read for a round.
+    Who may not look at a document is told so by the decision, and nothing is read for it.
+    """
+    left = _BASES_MAX
+    for catalog, view in list(views.items()):
+        rebuilt: dict[tuple[str, int], Document | None] = {}
+        edited: set[str] = set()
+        for index, request in enumerate(batches[catalog][: view.requests]):
+            wanted = {(request.key, revision) for revision in _stale_revisions(request, view)}
+            wanted -= rebuilt.keys()
+            forbidden = bool(wanted) and _is_forbidden(request, view)
+            too_many = not forbidden and len(wanted) > left and left < _BASES_MAX
+            # An acl that forbids it may be gone once the earlier requests are decided.
+            if too_many or (forbidden and request.key in edited):
+                if index:
+                    views[catalog] = replace(view, requests=index)
+                else:
+                    del views[catalog]
+                break
+            if not forbidden:
+                rebuilt |= {name: _rebuilt(store, catalog, *name) for name in wanted}
+                left -= len(wanted)
+            edited.update(each.key for each in request.edits)
+        if rebuilt and catalog in views:
+            bases = {(b.key, b.token): b for b in rebuilt.values() if b is not None and b.exists}
+            views[catalog] = replace(views[catalog], bases=bases)
 
 
-def _base(store: Store, view: View, key: str, revision: int) -> Document | None:
-    if not 0 < revision <= view.revision:
-        return None
+def _stale_revisions(request: Request, view: View) -> set[int]:
+    """Those of the tokens that ``request`` can be rebased from, where it has to be."""
+    if not request.rebase:
+        return set()
+    tokens = [tag for tag in request.conditions.if_match or () if isinstance(tag, str)]
+    document = view.documents[request.key]
+    if document is not None and document.token in tokens:
+        return set()
+    revisions = {revision for token in tokens if (revision := token_revision(token))}
+    return set(sorted(each for each in revisions if 0 < each <= view.revision)[-REBASE_TOKENS_MAX:])
+
+
+def _is_forbidden(request: Request, view: View) -> bool:
     try:
-        return rebuild(store, view.catalog, key, revision)
+        refuse_narrowed(request, view.documents.__getitem__)
+    except DocumentForbidden:
+        return True
+    return False
+
+
+def _rebuilt(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+    try:
+        return rebuild(store, catalog, key, revision)
     except HistoryIncomplete:
         return None

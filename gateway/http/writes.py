@@ -18,6 +18,7 @@ import msgspec
 from gateway.access import Principal
 from gateway.commits.conditions import Conditions, written
 from gateway.commits.errors import CommitError, OutcomeUnknown
+from gateway.commits.rebase import REBASE_TOKENS_MAX
 from gateway.commits.requests import Applied, ContentEdit, EditAttributes, Unchanged, Unknown
 from gateway.commits.service import Gateway
 from gateway.http import names
@@ -39,6 +40,7 @@ from gateway.http.preferences import Preferences, commit_message, idempotency_ke
 from gateway.http.principals import principal_of
 from gateway.http.problems import problem_answer
 from gateway.http.raw_path import Environ
+from gateway.http.refusals import RequestRefused
 from gateway.model import Attributes, Commit, Document, Idempotency, version_token
 from patching import ABSENT, Absent, Json
 
@@ -69,6 +71,17 @@ class Ask:
     message: str | None
     author: str
     part: Part = "content"
+
+    def __post_init__(self) -> None:
+        """Raises RequestRefused where it is to be rebased from more tokens than may be tried."""
+        tags = self.conditions.if_match
+        if self.prefer.rebase and tags is not None and len(tags) > REBASE_TOKENS_MAX:
+            raise RequestRefused(
+                "invalid_condition",
+                f"If-Match: it has {len(tags)} tags, and a patch can be rebased from"
+                f" {REBASE_TOKENS_MAX} at most",
+                header="If-Match",
+            )
 
 
 @dataclass(frozen=True, slots=True)

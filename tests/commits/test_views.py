@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from gateway.access import Principal
 from gateway.commits import decision, views
+from gateway.commits.cache import Cache
 from gateway.commits.compares import Equals, IsAbsent, TokenIs
 from gateway.commits.conditions import Composite, Conditions
-from gateway.commits.errors import OverLimit, PreconditionFailed
-from gateway.commits.requests import Applied, Delete, Get, KeyEdit, Put, Refused, Touch, Unchanged
+from gateway.commits.decision import View
+from gateway.commits.errors import DocumentForbidden, OverLimit, PreconditionFailed
+from gateway.commits.rebuild import rebuild as rebuild_
+from gateway.commits.requests import (
+    Applied,
+    Delete,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Put,
+    Refused,
+    Request,
+    Touch,
+    Unchanged,
+)
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.model import WITHHELD, Document
+from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put
 
@@ -114,3 +131,91 @@ def test_many_requests_on_large_documents_are_decided_some_at_a_time(
         outcomes = list(pool.map(write, range(20 * catalogs)))
     assert all(isinstance(outcome, Applied) for outcome in outcomes)
     assert store.most_bytes <= 5_200
+
+
+class TestRebase:
+    """The old states that patches were made against."""
+
+    @pytest.fixture
+    def tokens(self, gateway: Gateway) -> list[str]:
+        made = []
+        for number in range(12):
+            written = gateway.write("c", "k00", put({"n": number, "other": 0})).outcome
+            assert isinstance(written, Applied)
+            assert written.document is not None
+            made.append(written.document.token)
+        return made
+
+    @pytest.fixture
+    def rebuilt(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        told = []
+
+        def rebuild(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+            told.append((key, revision))
+            return rebuild_(store, catalog, key, revision)
+
+        monkeypatch.setattr(views, "rebuild", rebuild)
+        return told
+
+    def request(self, gateway: Gateway, *tokens: str, **more: Any) -> Request:
+        edit = patch({"op": "add", "path": "/other", "value": 1})
+        conditions = Conditions(if_match=frozenset(tokens))
+        edits = (KeyEdit("k00", edit),)
+        return gateway.request("c", edits, conditions=conditions, rebase=True, **more)
+
+    def read(self, store: _Measured, *requests: Request) -> View | None:
+        cache = Cache(ThreadRuntime(), 0)
+        (head,) = store.heads(["c"]).values()
+        cache.begin("c", head.revision, head.time_us)
+        return views.read_views(store, cache, {"c": requests}).get("c")
+
+    def test_each_is_rebuilt_once_and_so_many_for_a_round(
+        self, gateway: Gateway, store: _Measured, tokens: list[str], rebuilt: list[Any]
+    ) -> None:
+        revisions = [int(token.split("-")[0], 16) for token in tokens]
+        wrong = f"{tokens[0].split('-')[0]}-00000000"
+        same = [self.request(gateway, tokens[0], wrong) for _ in range(30)]
+        view = self.read(store, *same)
+        assert view is not None
+        assert (view.requests, list(view.bases)) == (None, [("k00", tokens[0])])
+        assert rebuilt == [("k00", revisions[0])]
+        rebuilt.clear()
+        old = [f"{number:x}-00000000" for number in range(1, 21)]
+        others = [self.request(gateway, *old[at : at + 8]) for at in range(0, 20, 8)]
+        view = self.read(store, *others)
+        assert view is not None
+        assert view.requests == 2
+        assert len(rebuilt) == 16
+
+    def test_none_is_where_the_token_is_current_or_who_asks_may_not_look(
+        self, gateway: Gateway, store: _Measured, tokens: list[str], rebuilt: list[Any]
+    ) -> None:
+        self.read(store, self.request(gateway, tokens[0], tokens[-1]))
+        acl = {"acl": {"read": ["ann"], "write": ["ann"]}}
+        gateway.write("c", "k00", EditAttributes(put(acl)))
+        bob = Principal("bob", frozenset())
+        request = self.request(gateway, tokens[0], by=bob)
+        self.read(store, request)
+        assert rebuilt == []
+        outcome = gateway.commit(request).outcome
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, DocumentForbidden)
+        assert rebuilt == []
+
+    def test_all_that_wait_are_rebased_in_the_end(self, gateway: Gateway) -> None:
+        for key in KEYS:
+            gateway.write("c", key, put({"n": 1, "other": 0}))
+        first = {}
+        for key in KEYS:
+            document = gateway.read("c", key).document
+            assert document is not None
+            first[key] = document.token
+            gateway.write("c", key, put({"n": 2, "other": 0}))
+        edit = patch({"op": "replace", "path": "/other", "value": 1})
+
+        def write(key: str) -> object:
+            conditions = Conditions(if_match=frozenset((first[key],)))
+            return gateway.write("c", key, edit, conditions=conditions, rebase=True).outcome
+
+        with ThreadPoolExecutor(20) as pool:
+            assert all(isinstance(each, Applied) for each in pool.map(write, KEYS))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.http.conftest import Catalog, problem
+from gateway.commits import rebase
+from tests.http.conftest import JSON_PATCH, Catalog, problem
 
 REBASE = {"Prefer": "rebase"}
 
@@ -112,3 +114,55 @@ def test_long_pointers_are_shortened(catalog: Catalog) -> None:
     answer = catalog.patch(replace(f"/{name}", 5), If_Match=token, **REBASE)
     problem(answer, 412, "precondition_failed")
     assert len(answer.data) < 5000
+
+
+def test_only_so_many_tokens_can_be_rebased_from(catalog: Catalog, stale: str) -> None:
+    tags = [stale, *(f'"{number:x}-00000000"' for number in range(1, 9))]
+    allowed = catalog.patch(replace("/b", 5), If_Match=", ".join(tags[:8]), **REBASE)
+    assert allowed.get_json()["rebased_from"] == stale.strip('"')
+    for part in ("documents", "attributes"):
+        answer = catalog.client.patch(
+            f"{catalog.path}/{part}/k",
+            json=[replace("/b", 5)],
+            headers={"Content-Type": JSON_PATCH, "If-Match": ", ".join(tags), **REBASE},
+        )
+        refused = problem(answer, 400, "invalid_condition")
+        assert (refused["header"], "9 tags" in refused["detail"]) == ("If-Match", True)
+    line = {
+        "catalog": catalog.name,
+        "key": "k",
+        "op": "patch",
+        "patch": [replace("/b", 6)],
+        "if_match": [tag.strip('"') for tag in tags],
+        "rebase": True,
+    }
+    answer = catalog.client.post(
+        "/v1/bulk", data=json.dumps(line), content_type="application/x-ndjson"
+    )
+    assert json.loads(answer.data)["problem"]["code"] == "invalid_condition"
+    without = catalog.patch(replace("/b", 6), If_Match=", ".join(tags))
+    problem(without, 412, "precondition_failed")
+
+
+def test_what_is_too_much_to_compare_is_not_rebased(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebase, "EXAMINED_MAX", 10_000)
+    for before, after, rebased in (
+        ({"n": [0] * 4_000}, {"n": [1] * 4_000}, False),
+        ({"n": {str(number): 0 for number in range(4_000)}}, {"n": {}, "b": 2}, True),
+        ({"n": {str(number): 0 for number in range(6_000)}}, {"n": {}, "b": 2}, False),
+        ({"n": {str(n): 0 for n in range(6_000)}}, {"n": {str(n): 1 for n in range(6_000)}}, False),
+        ({"n": [[[0] * 30_000]]}, {"n": [[[0] * 29_999 + [1]]]}, False),
+        ({"n": [[n] for n in range(250)]}, {"n": [[-n] for n in range(250)]}, False),
+        ({"n": [[n] for n in range(900)]}, {"n": [[n] for n in range(899)]}, True),
+    ):
+        token = catalog.put(before).headers["ETag"]
+        catalog.put(after)
+        answer = catalog.patch({"op": "add", "path": "/a", "value": 1}, If_Match=token, **REBASE)
+        if rebased:
+            assert answer.status_code == 200, answer.get_json(force=True)
+            assert answer.get_json()["rebased_from"] == token.strip('"')
+        else:
+            refused = problem(answer, 412, "precondition_failed")
+            assert "too large" in refused["not_rebased"]
