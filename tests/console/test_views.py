@@ -237,9 +237,68 @@ def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -
     browser.open(table.catalog, T, "edit")
     browser.edit(('"ann",', '"ann"'))
     browser.wait_text(".fault", "line 4, column 3", "a comma or } is expected")
+    assert '"columns":' in browser.text(".fault .line")
+    assert _above(browser, ".fault", "textarea.source"), "under the text it would be out of sight"
     browser.press("Send")
+    at = "return [document.activeElement.tagName, document.activeElement.selectionStart]"
+    assert browser.run(at) == ["TEXTAREA", browser.source.index('"columns"')]
     assert "Nothing, as long as the text is no JSON" in browser.text(".outgoing")
     assert table.read(T) == TABLE
+
+
+def _above(browser: Browser, upper: str, lower: str) -> bool:
+    script = """const [a, b] = [...arguments].map((each) => document.querySelector(each));
+        return a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top + 1"""
+    return bool(browser.run(script, upper, lower))
+
+
+def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
+    browser: Browser, table: Writer
+) -> None:
+    _create(browser, table)
+    browser.labelled("Key").send_keys("new")
+    text = browser.labelled("Content, as JSON")
+    text.clear()
+    text.send_keys('{"a": 1,\n"b" 2}')
+    browser.press("Create", within="dialog")
+    browser.wait_text("dialog", "line 2, column 5: a colon is expected", '"b" 2}')
+    text.send_keys(Keys.ARROW_LEFT)
+    text.send_keys(":")
+    browser.wait(lambda: "no JSON" not in browser.text("dialog"))
+    browser.press("Create", within="dialog")
+    browser.wait(lambda: table.read("new") == {"a": 1, "b": 2})
+
+
+def test_a_refusal_goes_when_the_text_changes(browser: Browser, table: Writer) -> None:
+    table.set_schema({"properties": {"owner": {"enum": ["ann", "bob"]}}})
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann"', '"me"'))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "schema_violation")
+    browser.edit(('"me"', '"bob"'))
+    browser.wait(lambda: "schema_violation" not in browser.text(".outgoing"))
+    browser.press("Send")
+    browser.wait(lambda: table.read(T)["owner"] == "bob")
+
+
+def test_a_catalog_that_there_is_not_is_told_and_made(browser: Browser, writer: Writer) -> None:
+    browser.open(writer.catalog, wait=False)
+    browser.wait_text("main", "There is no such catalog. Its first document makes it.")
+    browser.wait_text("#state", "No such catalog", "anonymous")
+    assert "Live" not in browser.text("#state")
+    writer.put("k", 1)
+    browser.wait_text("#state", "Live")
+    browser.open(f"{writer.catalog}-none", "k", wait=False)
+    browser.wait_text("main", "There is no such catalog.")
+
+
+def test_times_have_a_date(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T)
+    browser.wait_text(".facts", "anonymous")
+    told = browser.run("return [...document.querySelectorAll('time')].map((t) => t.textContent)")
+    year = browser.run("return String(new Date().getFullYear())")
+    assert told
+    assert all(year in each for each in told), told
 
 
 def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer) -> None:
@@ -390,17 +449,34 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     browser.wait_text("main", "shop")
     assert browser.run("return [Object.keys(localStorage).length, document.cookie]") == [0, ""]
 
-    # The token is that of the feed, too.
+    # Who one is, and nothing that one may not do.
+    browser.wait_text("#state", "reader")
+    title = "return document.querySelector('.who-am-i').title"
+    assert browser.run(title) == "may read in shop"
+    assert browser.find("main button") is None or "New" not in browser.text("main")
     browser.open("shop", T, "edit")
-    browser.edit(('"ann"', '"me"'))
-    browser.press("Send")
-    browser.wait_text(".outgoing", "You are not allowed to do this", "forbidden")
-    screenshot(browser, "forbidden")
+    browser.wait_text("main", "You may read this catalog, and not change it.")
+    assert "Edit" not in browser.text(".tabs")
+    assert "Delete" not in browser.text("main")
+    screenshot(browser, "reader")
+    # The token is that of the feed, too.
     writer.replace(T, "/owner", "bob", message="by root")
     browser.wait_text(".note.stale", "root changed this document", "by root")
 
     browser.run("location.hash = '#/catalog/secret'")
-    browser.press("Discard my edit", within="dialog")
     browser.wait_text("main", "You are not allowed to do this", "secret")
+
+    # A role isn't all that may be lacking.
+    writer.set_attributes(T, {"acl": {"write": ["root"]}})
+    browser.press("Forget token")
+    browser.wait_text("dialog", "Sign in")
+    browser.labelled("Bearer token").send_keys(issue("writer", "write:shop"), Keys.ENTER)
+    browser.wait_text("#state", "writer")
+    browser.open("shop", T, "edit")
+    browser.edit(('"bob"', '"me"'))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "You are not allowed to do this", "forbidden")
+    screenshot(browser, "forbidden")
+    browser.press("Discard my edit")
     browser.press("Forget token")
     browser.wait_text("dialog", "Sign in")

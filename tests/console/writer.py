@@ -38,6 +38,16 @@ class Writer:
         path = f"attributes/{quote(key, safe='')}"
         self._request("PUT", path, json.dumps(attributes), {"Content-Type": "application/json"})
 
+    def set_schema(self, schema: dict[str, Any]) -> None:
+        """Of every document."""
+        answer = self._pool.request(
+            "PUT",
+            f"{self.url}/v1/catalogs/{quote(self.catalog, safe='')}",
+            body=json.dumps({"schemas": {"*": schema}}),
+            headers={"Content-Type": "application/json", **self._headers},
+        )
+        assert answer.status < 300, answer.data
+
     def bulk(self, documents: dict[str, Any]) -> None:
         lines = [
             json.dumps({"catalog": self.catalog, "key": key, "op": "put", "value": value})

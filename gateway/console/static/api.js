@@ -33,6 +33,17 @@ export class Api {
     Object.assign(this, { token, askForToken, root });
   }
 
+  /** Who the token is for: `{name, grants}`; null where that can't be told. */
+  async principal() {
+    try {
+      const { name, grants } = record(await this.#json("principal"));
+      return { name, grants: grants.map(record) };
+    } catch (error) {
+      if (error instanceof Problem) return null;
+      throw error;
+    }
+  }
+
   async catalogs({ prefix, after }) {
     const page = await this.#json("catalogs", { query: { prefix, after, limit: 100 } });
     return { catalogs: page.get("catalogs").map(record), next: page.get("next") };

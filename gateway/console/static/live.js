@@ -12,13 +12,14 @@ export class LiveCatalog {
   #stopped = false;
 
   constructor(api, catalog) {
-    Object.assign(this, { api, catalog, recent: [], state: "connecting", detail: "", floor: 0 });
+    Object.assign(this, { api, catalog, recent: [], state: "connecting", detail: "", floor: 0, isMissing: false });
   }
 
   /** Begins to follow; `ready` once everything from here on will be told. Throws Problem. */
   async start() {
     const head = await this.api.catalog(this.catalog);
     this.floor = head?.floor ?? 0;
+    this.isMissing = head === null;
     const revision = head?.revision ?? 0;
     const after = Math.max(this.floor, revision - SEED);
     const seed = head ? await this.api.commits(this.catalog, { after, limit: SEED }) : [];
@@ -45,6 +46,9 @@ export class LiveCatalog {
 
   #take(commits) {
     this.recent = [...this.recent, ...commits].slice(-KEPT_MAX);
+    if (commits.length && this.isMissing !== Boolean(commits.at(-1).deletes_catalog)) {
+      this.#tell({ isMissing: !this.isMissing });
+    }
     for (const listener of [...this.#listeners]) listener(commits);
   }
 

@@ -1,5 +1,6 @@
 // The page as a whole: which view is shown, where in it one is, and the token.
 
+import { grantsText } from "./access.js";
 import { Api } from "./api.js";
 import { LiveCatalog } from "./live.js";
 import { button, fill, h, openDialog, problemNote, say } from "./page.js";
@@ -16,6 +17,8 @@ class Console {
   #view = null;
   #live = null;
   #shownHash = null;
+  #who = null;
+  #principal = null;
 
   constructor() {
     this.main = document.getElementById("main");
@@ -27,6 +30,7 @@ class Console {
     };
     this.api = new Api({ token, askForToken: async (problem, refused) => {
       token.set(await askForToken(problem, refused));
+      this.#who = null;
       this.#showState();
     } });
   }
@@ -63,9 +67,10 @@ class Console {
     this.#view?.close?.();
     this.#follows(route.catalog);
     this.#showTrail(route);
-    const view = new VIEWS[route.page]({ api: this.api, live: this.#live, route, reopen: () => this.#show(route) });
+    const view = new VIEWS[route.page]({ api: this.api, live: this.#live, route, who: () => this.#knowWho(), reopen: () => this.#show(route) });
     this.#view = view;
     fill(this.main, h("p", { class: "waiting", role: "status" }, "Reading …"));
+    this.#knowWho(); // also where there is nothing that one may see
     document.title = [route.key, route.catalog, "Metadata gateway"].filter(Boolean).join(" · ");
     try {
       const content = await view.open();
@@ -78,6 +83,18 @@ class Console {
       const again = button("Try again", () => this.#show(route));
       fill(this.main, h("h1", { tabindex: "-1" }, route.key ?? route.catalog ?? "Catalogs"), problemNote(error, again));
     }
+  }
+
+  /** Asked once for each token. */
+  async #knowWho() {
+    this.#who ??= this.api.principal();
+    const asked = this.#who;
+    const principal = await asked;
+    if (this.#who !== asked) return this.#knowWho(); // there is another token now
+    if (principal === null) this.#who = null;
+    this.#principal = principal;
+    this.#showState();
+    return principal;
   }
 
   #follows(catalog) {
@@ -102,13 +119,19 @@ class Console {
   #showState() {
     const texts = { connecting: "Connecting …", live: "Live", broken: "Connecting again …", ended: "Not live" };
     const live = this.#live;
+    const who = this.#principal;
     fill(this.state,
-      live && h("span", { class: `pulse ${live.state}`, title: live.detail || null }, texts[live.state]),
+      live && h("span", live.isMissing
+        ? { class: "pulse" }
+        : { class: `pulse ${live.state}`, title: live.detail || null }, live.isMissing ? "No such catalog" : texts[live.state]),
+      who && h("span", { class: "who-am-i", title: grantsText(who) }, who.name),
       this.api.token.get() && button("Forget token", () => this.#forget(), { class: "quiet" }));
   }
 
   #forget() {
     this.api.token.set(null);
+    this.#who = null;
+    this.#principal = null;
     say("The token is forgotten.");
     this.#live?.stop();
     this.#live = null;

@@ -89,7 +89,7 @@ export function time(text) {
   const moment = new Date(text);
   const today = moment.toDateString() === new Date().toDateString();
   const shownAs = moment.toLocaleString(undefined, today
-    ? { timeStyle: "medium" }
+    ? { dateStyle: "medium", timeStyle: "medium" } // a page stays open over midnight
     : { dateStyle: "medium", timeStyle: "short" });
   return h("time", { datetime: text, title: text }, shownAs);
 }

@@ -1,5 +1,6 @@
 // One catalog: its documents, page by page at one revision, and beside them what is going on.
 
+import { mayWrite } from "../access.js";
 import { authorsOf, touchedKeys, whatItDid } from "../concerns.js";
 import { kindOf } from "../json.js";
 import { button, field, fill, h, plural, problemNote, say, settled } from "../page.js";
@@ -9,8 +10,8 @@ import { LivePanel } from "./live_panel.js";
 import { Pages, moveByArrows } from "./pages.js";
 
 export class CatalogView {
-  constructor({ api, live, route }) {
-    Object.assign(this, { api, live, catalog: route.catalog, prefix: route.prefix ?? "", revision: 0 });
+  constructor({ api, live, route, who }) {
+    Object.assign(this, { api, live, who, catalog: route.catalog, prefix: route.prefix ?? "", revision: 0 });
     this.stale = new Map(); // key -> what became of it
     this.since = []; // the commits that did
     this.pages = new Pages((start) => this.#read(start), () => this.#show());
@@ -28,11 +29,11 @@ export class CatalogView {
     search.addEventListener("input", settled(() => this.#search(search.value)));
     this.list = h("div", {});
     this.notice = h("div", { role: "status", class: "news" });
-    await this.pages.first();
+    const [principal] = await Promise.all([this.who(), this.pages.first()]);
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),
-          button("New document", () => createDocument(this.api, { catalog: this.catalog }))),
+          mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog }))),
         h("div", { class: "tools" }, field("Keys that begin with", search)), this.notice, this.list),
       this.panel.element);
   }
@@ -91,8 +92,9 @@ export class CatalogView {
     const { rows } = this.pages;
     const list = h("ul", { class: "rows documents" }, rows.map((row) => this.#row(row)));
     moveByArrows(list);
+    const missing = "There is no such catalog. Its first document makes it.";
     const none = this.prefix ? "No key begins so." : "There are no documents.";
-    fill(this.list, rows.length ? list : h("p", { class: "empty" }, none), this.pages.controls("documents"));
+    fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls("documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }
 

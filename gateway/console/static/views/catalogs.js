@@ -1,25 +1,26 @@
 // All catalogs: search by prefix, page by page.
 
+import { mayWriteSomewhere } from "../access.js";
 import { button, field, fill, h, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { createDocument } from "./create.js";
 import { Pages, moveByArrows } from "./pages.js";
 
 export class CatalogsView {
-  constructor({ api, route }) {
-    Object.assign(this, { api, prefix: route.prefix ?? "" });
+  constructor({ api, route, who }) {
+    Object.assign(this, { api, who, prefix: route.prefix ?? "" });
     this.pages = new Pages((after) => this.#read(after), () => this.#show());
   }
 
   async open() {
-    await this.pages.first();
+    const [principal] = await Promise.all([this.who(), this.pages.first()]);
     const search = h("input", { type: "search", value: this.prefix, autocomplete: "off", spellcheck: "false" });
     search.addEventListener("input", settled(() => this.#search(search.value)));
     this.list = h("div", {});
     this.#show();
     return h("div", { class: "column" },
       h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Catalogs"),
-        button("New document", () => createDocument(this.api, { catalog: "" }))),
+        mayWriteSomewhere(principal) && button("New document", () => createDocument(this.api, { catalog: "" }))),
       h("div", { class: "tools" }, field("Names that begin with", search)), this.list);
   }
 

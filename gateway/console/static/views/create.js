@@ -4,6 +4,7 @@ import { newIdempotencyKey } from "../api.js";
 import { JsonError, parse } from "../json.js";
 import { button, field, fill, h, openDialog, problemNote, say } from "../page.js";
 import { hrefOf } from "../routes.js";
+import { faultNote, showFault } from "./fault.js";
 
 export async function createDocument(api, { catalog }) {
   const made = await openDialog("New document", (close) => form(api, catalog, close), { wide: true });
@@ -36,7 +37,7 @@ function form(api, catalog, close) {
       close(names());
     } catch (error) {
       fill(trouble, refusal(error));
-      if (error instanceof JsonError) text.focus();
+      if (error instanceof JsonError) showFault(error, text);
     }
   };
   // Sent again unchanged, it is the same request.
@@ -47,7 +48,7 @@ function form(api, catalog, close) {
     return sent.get(content);
   };
   const refusal = (error) => {
-    if (error instanceof JsonError) return h("p", { class: "note bad", role: "alert" }, `This is no JSON: ${error.message}`);
+    if (error instanceof JsonError) return h("div", { class: "note bad", role: "alert" }, faultNote(error, text));
     if (error.status !== 412) return problemNote(error);
     const go = button("Open it", () => {
       close(null);
@@ -56,9 +57,9 @@ function form(api, catalog, close) {
     return h("div", { class: "note stale", role: "alert" },
       h("p", {}, h("strong", {}, "There is a document under this key already."), " Nothing was changed."), go);
   };
-  return h("form", { onsubmit: submit },
+  return h("form", { onsubmit: submit, oninput: () => fill(trouble) },
     h("div", { class: "pair" }, field("Catalog", inCatalog), field("Key", key)),
-    field("Content, as JSON", text), field("Message", message, "For the history; optional."), trouble,
+    trouble, field("Content, as JSON", text), field("Message", message, "For the history; optional."),
     h("div", { class: "actions" }, button("Cancel", () => close(null)),
       h("button", { type: "submit", class: "primary" }, "Create")));
 }

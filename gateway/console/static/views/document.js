@@ -1,6 +1,7 @@
 // One document: as a tree, as text, its attributes, its history, and the editor; and above all of
 // them, whether what they show is stale.
 
+import { mayWrite } from "../access.js";
 import { DocumentModel } from "../document_model.js";
 import { didTo } from "../concerns.js";
 import { stringify } from "../json.js";
@@ -16,13 +17,14 @@ import { tree } from "./tree.js";
 const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit" };
 
 export class DocumentView {
-  constructor({ api, live, route, reopen }) {
-    Object.assign(this, { api, live, route, reopen, catalog: route.catalog, key: route.key });
+  constructor({ api, live, route, who, reopen }) {
+    Object.assign(this, { api, live, route, who, reopen, catalog: route.catalog, key: route.key });
     this.model = new DocumentModel(api, live, route.key);
   }
 
   async open() {
-    await this.model.open();
+    const [principal] = await Promise.all([this.who(), this.model.open()]);
+    this.mayWrite = mayWrite(principal, this.catalog);
     this.editor = new EditorView(this.model, {
       sent: (text) => this.#sent(text),
       refused: (error) => this.stale.refused(error),
@@ -70,7 +72,8 @@ export class DocumentView {
     this.route = route;
     this.tab = TABS[route.tab] ? route.tab : "tree";
     const { catalog, key } = this;
-    fill(this.tabs, Object.entries(TABS).map(([tab, text]) => h("a", {
+    const tabs = Object.entries(TABS).filter(([tab]) => tab !== "edit" || this.mayWrite);
+    fill(this.tabs, tabs.map(([tab, text]) => h("a", {
       href: hrefOf({ catalog, key, tab: tab === "tree" ? null : tab }), "aria-current": tab === this.tab ? "page" : null,
     }, text)));
     this.shownToken = undefined;
@@ -80,7 +83,7 @@ export class DocumentView {
   #update() {
     this.#showFacts();
     this.stale.update();
-    this.remove.hidden = !this.model.isThere;
+    this.remove.hidden = !this.model.isThere || !this.mayWrite;
     this.editor.update();
     this.#showBody();
   }
@@ -95,6 +98,7 @@ export class DocumentView {
 
   #content(shown) {
     if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route).element;
+    if (this.tab === "edit" && !this.mayWrite) return h("p", { class: "empty" }, "You may read this catalog, and not change it.");
     if (this.tab === "edit") return this.editor.element;
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
     if (this.tab === "text") return textView(stringify(shown.value, 2));
@@ -107,7 +111,9 @@ export class DocumentView {
   #showFacts() {
     const { shown } = this.model;
     if (!this.model.isThere) {
-      fill(this.facts, h("p", { class: "muted" }, `Not there at revision ${shown.catalogRevision} of the catalog.`));
+      fill(this.facts, h("p", { class: "muted" }, this.live.isMissing
+        ? "There is no such catalog."
+        : `Not there at revision ${shown.catalogRevision} of the catalog.`));
       return;
     }
     const { commit } = shown;

@@ -8,6 +8,7 @@ import { button, field, fill, h, newId, problemNote, settled } from "../page.js"
 import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, summaryOf } from "./changes.js";
+import { faultNote, showFault } from "./fault.js";
 
 // Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
 const WRAPPED_MAX = 200_000;
@@ -22,7 +23,7 @@ export class EditorView {
     Object.assign(this, { model, sent, refused, changed, tested: new Set(), kind: "patch" });
     this.base = model.shown;
     this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: "22" });
-    this.fault = h("p", { class: "fault", role: "status", id: newId("fault") });
+    this.fault = h("div", { class: "fault", role: "status", id: newId("fault") });
     this.preview = h("div", {});
     this.guard = h("select", { onchange: () => this.#draw() });
     this.message = h("input", { maxlength: "1000", autocomplete: "off" });
@@ -54,11 +55,13 @@ export class EditorView {
       event.preventDefault();
       this.#send();
     };
+    // What was refused is not what stands there now.
+    const forget = () => fill(this.trouble);
     this.text.setAttribute("aria-describedby", this.fault.id);
-    return h("form", { class: "editor", onsubmit: submit, onkeydown: (event) => {
+    return h("form", { class: "editor", onsubmit: submit, oninput: forget, onchange: forget, onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     } },
-    h("div", { class: "field" }, this.#labelled("Content, as JSON"), this.text, this.fault),
+    h("div", { class: "field" }, this.#labelled("Content, as JSON"), this.fault, this.text),
     h("section", { class: "outgoing", "aria-label": "What will be sent" },
       h("h2", {}, "What will be sent"), this.kinds, this.preview,
       field("Only if", this.guard), field("Message", this.message, "For the history; optional."), this.trouble,
@@ -152,7 +155,7 @@ export class EditorView {
 
   #draw() {
     const mine = this.mine();
-    fill(this.fault, this.error && `This is no JSON: ${this.error.message}`);
+    fill(this.fault, this.error && faultNote(this.error, this.text));
     this.text.toggleAttribute("aria-invalid", Boolean(this.error));
     this.#drawGuards();
     if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text is no JSON."));
@@ -224,7 +227,7 @@ export class EditorView {
   async #send() {
     const mine = this.mine();
     if (this.#sending) return;
-    if (mine === undefined) return this.text.focus();
+    if (mine === undefined) return showFault(this.error, this.text);
     if (mine === ABSENT || !this.isDirty()) {
       return fill(this.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
     }

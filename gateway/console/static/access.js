@@ -1,0 +1,39 @@
+// Who one is, and what that allows. Pure; the gateway decides in any case.
+
+const ROLES = ["read", "write", "admin"];
+
+/** Whether `principal` may write in `catalog`; true where it isn't known who one is. */
+export function mayWrite(principal, catalog) {
+  return holds(principal, (pattern) => matches(pattern, catalog));
+}
+
+/** Whether there is any catalog that `principal` may write in. */
+export function mayWriteSomewhere(principal) {
+  return holds(principal, () => true);
+}
+
+function holds(principal, concerns) {
+  if (!principal) return true;
+  return principal.grants.some(({ role, pattern }) => ROLES.indexOf(role) >= ROLES.indexOf("write") && concerns(pattern));
+}
+
+/** Whether `pattern`, in which `*` stands for any text, stands for `name`. */
+export function matches(pattern, name) {
+  const [first, ...pieces] = pattern.split("*");
+  if (!pieces.length) return name === pattern;
+  const last = pieces.pop();
+  if (!name.startsWith(first)) return false;
+  let at = first.length;
+  for (const piece of pieces) {
+    const found = name.indexOf(piece, at);
+    if (found < 0) return false;
+    at = found + piece.length;
+  }
+  return name.length - at >= last.length && name.endsWith(last);
+}
+
+/** "read everywhere, write in shop/*" */
+export function grantsText({ grants }) {
+  if (!grants.length) return "may do nothing";
+  return `may ${grants.map(({ role, pattern }) => `${role} ${pattern === "*" ? "everywhere" : `in ${pattern}`}`).join(", ")}`;
+}
