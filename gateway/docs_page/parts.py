@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -57,7 +59,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An operation."""
+    """An operation; `curl` is a command that asks for it."""
 
     anchor: str
     method: str
@@ -68,6 +70,7 @@ class Endpoint:
     body_text: Markup | None
     bodies: list[Body]
     replies: list[Reply]
+    curl: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,7 @@ class Parts:
             body_text=self._texts.inline(body["description"]) if body else None,
             bodies=self._bodies(body),
             replies=[self._reply(*each) for each in operation["responses"].items()],
+            curl=_curl(method, path, operation, parameters, body),
         )
 
     def _reply(self, status: str, answer: Object, whole: bool = False) -> Reply:
@@ -230,11 +234,55 @@ class Parts:
         return ShownSchema(name, anchor, text, type_of(schema), members)
 
 
+def _curl(method: str, path: str, operation: Object, parameters: list[Object], body: Object) -> str:
+    """With what is required alone, by the examples of the document; `$GATEWAY` and `$TOKEN` stand
+    for what it can't know."""
+    query = []
+    lines = []
+    for each in parameters:
+        if each["in"] == "path":
+            path = path.replace(f"{{{each['name']}}}", quote(str(_example(each)), safe=""))
+        elif each.get("required") and each["in"] == "query":
+            query.append(f"{each['name']}={quote(str(_example(each)), safe='')}")
+        elif each.get("required"):
+            header = f"{each['name']}: {_example(each)}"
+            lines.append(f"-H {shlex.quote(header)}")
+    url = f'"$GATEWAY{path}{"?" if query else ""}{"&".join(query)}"'
+    asked = {"get": "", "head": "--head "}.get(method, f"-X {method.upper()} ")
+    if operation.get("security") != []:
+        lines.insert(0, '-H "Authorization: Bearer $TOKEN"')
+    for media_type, media in body.get("content", {}).items():
+        sent = next(iter(_values(media).values()), None)
+        lines.append(f"-H 'Content-Type: {media_type}'")
+        text = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+        lines.append(f"--data-binary {shlex.quote(text)}")
+        break
+    return " \\\n  ".join([f"curl {asked}{url}", *lines])
+
+
+def _example(parameter: Object) -> Any:
+    schema = parameter.get("schema", {})
+    examples = [each["value"] for each in parameter.get("examples", {}).values()]
+    for found in (
+        parameter.get("example"),
+        *examples,
+        schema.get("example"),
+        schema.get("default"),
+    ):
+        if found is not None:
+            return found
+    raise ValueError(f"the parameter {parameter['name']} has no example")
+
+
 def _examples(media: Object) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _shown(value)) for name, value in _values(media).items()]
+
+
+def _values(media: Object) -> dict[str, Any]:
     named = {name: each["value"] for name, each in media.get("examples", {}).items()}
     if "example" in media:
         named["example"] = media["example"]
-    return [(name.replace("_", " "), _shown(value)) for name, value in named.items()]
+    return named
 
 
 def _shown(value: Any) -> str:

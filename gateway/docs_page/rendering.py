@@ -1,4 +1,5 @@
-"""The OpenAPI document as one page of HTML that needs no script and nothing from elsewhere."""
+"""The OpenAPI document as one page of HTML that needs nothing from elsewhere, and a script only for
+its search."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from gateway.docs_page.texts import Texts
 
 _HERE: Final = Path(__file__).parent
 STYLE: Final = (_HERE / "style.css").read_bytes()
+SEARCH: Final = (_HERE / "search.js").read_bytes()
 
 # In C where there is one: it takes a tenth of the time.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

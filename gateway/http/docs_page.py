@@ -7,7 +7,7 @@ from typing import Final
 import flask
 from flask import Flask
 
-from gateway.docs_page import STYLE, render_page
+from gateway.docs_page import SEARCH, STYLE, render_page
 from gateway.http.answers import Answer, HeaderList, body_answer
 from gateway.http.parameters import NoParameters, parameters
 from gateway.http.refusals import RequestRefused
@@ -17,6 +17,7 @@ _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
         "style-src 'self'",
+        "script-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -41,6 +42,7 @@ class DocsPageRoutes:
     def register(self, app: Flask) -> None:
         app.add_url_rule("/docs", "docs", self.page, methods=["GET"])
         app.add_url_rule("/docs/style.css", "docs_style", self.style, methods=["GET"])
+        app.add_url_rule("/docs/search.js", "docs_search", self.search, methods=["GET"])
 
     def page(self) -> Answer:
         """RequestRefused ``route_not_found`` where the installation lacks the document."""
@@ -54,6 +56,10 @@ class DocsPageRoutes:
     def style(self) -> Answer:
         parameters(flask.request.environ, _NO_PARAMETERS)
         return _answer(STYLE, "text/css; charset=utf-8")
+
+    def search(self) -> Answer:
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        return _answer(SEARCH, "text/javascript; charset=utf-8")
 
 
 def _answer(body: bytes, media_type: str) -> Answer:

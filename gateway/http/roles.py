@@ -25,6 +25,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "openapi": {"GET": Need.NOTHING},
     "docs": {"GET": Need.NOTHING},
     "docs_style": {"GET": Need.NOTHING},
+    "docs_search": {"GET": Need.NOTHING},
     "console_entry": {"GET": Need.NOTHING},
     "console": {"GET": Need.NOTHING},
     "metrics": {"GET": Need.TOKEN},

@@ -40,6 +40,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("openapi", "GET"): Call("/openapi.yaml"),
     ("docs", "GET"): Call("/docs"),
     ("docs_style", "GET"): Call("/docs/style.css"),
+    ("docs_search", "GET"): Call("/docs/search.js"),
     ("console_entry", "GET"): Call("/console"),
     ("console", "GET"): Call("/console/"),
     ("metrics", "GET"): Call("/metrics"),

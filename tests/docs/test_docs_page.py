@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from flask import Flask
 
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
-from gateway.docs_page import STYLE, render_page
+from gateway.docs_page import SEARCH, STYLE, render_page
 from gateway.http import create_app, docs_page
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
@@ -101,6 +103,40 @@ def test_every_operation_is_shown_with_its_route_and_all_its_parts(page: Element
         assert statuses == list(content["responses"])
 
 
+def test_the_curl_of_every_operation_is_one_that_the_route_takes(page: Element, app: Flask) -> None:
+    """Each is carried out, but for the network: what it names needn't be there."""
+    anchors = by_id(page)
+    client = app.test_client()
+    for operation in operations(DOCUMENT):
+        name = operation.content["operationId"]
+        (shown,) = (
+            each for each in anchors[name].all("pre") if each.attributes.get("class") == "curl"
+        )
+        code = "".join(str(each) for each in next(shown.all("code")).children)
+        words = shlex.split(code.replace("\\\n", ""))
+        assert words.pop(0) == "curl"
+        asked = argparse.ArgumentParser()
+        asked.add_argument("-X", default="GET")
+        asked.add_argument("--head", action="store_true")
+        asked.add_argument("-H", action="append", default=[])
+        asked.add_argument("--data-binary")
+        asked.add_argument("url")
+        given = asked.parse_args(words)
+        method = "HEAD" if given.head else given.X
+        assert method == operation.method.upper(), name
+        headers = dict(each.split(": ", 1) for each in given.H)
+        assert (headers.pop("Authorization", None) is None) == (
+            operation.content.get("security") == []
+        )
+        path = given.url.removeprefix("$GATEWAY")
+        if name == "changes":
+            continue  # it waits for what comes
+        answer = client.open(path, method=method, headers=headers, data=given.data_binary)
+        code = (answer.get_json(silent=True) or {}).get("code", "")
+        assert answer.status_code not in (400, 405, 413, 415, 422, 500), (name, answer.data)
+        assert code != "route_not_found", name
+
+
 def test_every_schema_is_shown_with_its_members(page: Element) -> None:
     anchors = by_id(page)
     for name, schema in DOCUMENT["components"]["schemas"].items():
@@ -138,18 +174,25 @@ def test_every_link_leads_somewhere_on_the_page(page: Element) -> None:
 
 
 def test_nothing_is_loaded_but_the_style_and_nothing_is_run(page: Element, app: Flask) -> None:
-    assert not list(page.all("script", "style", "img", "iframe", "object", "form"))
+    assert not list(page.all("style", "img", "iframe", "object", "form"))
+    (script,) = page.all("script")
+    assert script.attributes == {"src": "docs/search.js", "defer": ""}
+    assert not script.text()
     for each in page.all():
         assert not any(name == "style" or name.startswith("on") for name in each.attributes)
     (link,) = page.all("link")
     assert link.attributes == {"rel": "stylesheet", "href": "docs/style.css"}
     assert not re.search(r"url\(|@import", STYLE.decode())
     client = app.test_client()
-    for path in ("/docs", "/docs/style.css"):
+    for path in ("/docs", "/docs/style.css", "/docs/search.js"):
         policy = client.get(path).headers["Content-Security-Policy"]
-        assert policy.startswith("default-src 'none'; style-src 'self';")
+        assert policy.startswith(
+            "default-src 'none'; style-src 'self'; script-src 'self'; base-uri"
+        )
         assert "unsafe" not in policy
-        assert "script-src" not in policy
+    search = client.get("/docs/search.js")
+    assert (search.mimetype, search.data) == ("text/javascript", SEARCH)
+    assert not re.search(r"innerHTML|fetch|import|eval|https?:", SEARCH.decode())
     style = client.get("/docs/style.css")
     assert (style.mimetype, style.data) == ("text/css", STYLE)
 
@@ -207,7 +250,8 @@ def test_texts_of_the_document_are_shown_not_obeyed() -> None:
         "summary: List catalogs", "summary: 'List <script>alert(1)</script> catalogs'"
     )
     page = render_page(text.encode()).decode()
-    assert "<script" not in page
+    assert page.count("<script") == 1, "that of the search"
+    assert "<script>" not in page
     assert "List &lt;script&gt;" in page
 
 
