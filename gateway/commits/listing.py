@@ -29,6 +29,7 @@ from gateway.commits.observe import Settler
 from gateway.commits.reaching import reaching
 from gateway.commits.rebuild import HistoryIncomplete, rebuild
 from gateway.commits.runtime import Runtime
+from gateway.commits.views import read_large
 from gateway.model import WITHHELD, Document, Head, Pin
 from gateway.store.contract import Store, Unreachable
 
@@ -158,7 +159,7 @@ class Listing:
         with self._large_reads if large else nullcontext():
             if large:
                 _refuse_heavy(stored.values())
-                stored |= self._store.documents({catalog: [each.key for each in large]})
+                stored |= read_large(self._store, [(catalog, each) for each in large])
             return at, self._several_as_of(catalog, keys, stored, at, sight)
 
     def _several_as_of(

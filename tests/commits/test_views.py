@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.access import Principal
-from gateway.commits import decision, views
+from gateway.commits import decision, listing, views
 from gateway.commits.cache import Cache
 from gateway.commits.compares import Equals, IsAbsent, TokenIs
 from gateway.commits.conditions import Composite, Conditions
@@ -94,6 +94,21 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, PreconditionFailed)
     assert len(refused.error.compares) == 19
+
+
+def test_large_documents_are_read_some_at_a_time(
+    gateway: Gateway, store: _Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_PIECE_BYTES", 2_100)
+    monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
+    _, found = gateway.listing.several("c", KEYS, revision=None)
+    assert [each and each.content for each in found.values()] == [{"text": TEXT}] * 20
+    assert store.most_bytes <= 2_100
+    few = tuple(KeyEdit(key, Get()) for key in KEYS[:5])
+    outcome = gateway.commit(gateway.request("c", few)).outcome
+    assert isinstance(outcome, Unchanged)
+    assert all(each and each.content == {"text": TEXT} for each in outcome.documents.values())
+    assert store.most_bytes <= 2_100
 
 
 def test_a_request_about_more_than_is_read_for_one_is_refused(
