@@ -72,9 +72,16 @@ def authenticate(settings: Settings, store: TokenStore) -> Authenticate:
             audience=settings.jwt_audience or "",
             algorithms=settings.jwt_algorithms,
             grants_claim=settings.jwt_grants_claim,
+            prefix=_subject_prefix(settings),
         )
         verifiers.append(WebTokens(KeySet(fetch_from(settings.jwt_jwks_url)), trust))
     return BearerTokens(*verifiers)
+
+
+def _subject_prefix(settings: Settings) -> str:
+    if settings.jwt_subject_prefix is None:
+        return f"{settings.jwt_issuer}#"
+    return "" if settings.jwt_subject_prefix == "-" else settings.jwt_subject_prefix
 
 
 def _collect_less_often() -> None:

@@ -40,7 +40,7 @@ def run_verify(settings: Settings, catalog: str | None) -> int:
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
         except StoreUnavailable as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(f"{error}: {error.__cause__}") from error
         finally:
             store.close()
 

@@ -318,10 +318,19 @@ def test_no_algorithm_is_allowed_by_which_a_public_key_is_a_secret(text: str) ->
         "ftp://a/",
         "https://",
         "https://u:p@a.example/",
+        "http://a.example/jwks",
+        "http://10.0.0.7/jwks",
+        "http://localhost.a.example/jwks",
         "a.example",
         "https://a /",
     ],
 )
 def test_keys_are_fetched_from_the_web_alone(text: str) -> None:
-    with pytest.raises(SettingError):
-        resolve({"jwt_jwks_url": text})
+    with pytest.raises(SettingError, match="jwt_jwks_url must be"):
+        resolve({"jwt_jwks_url": text, "jwt_issuer": "a", "jwt_audience": "b"})
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:9/jwks", "http://[::1]/", "http://localhost/"])
+def test_keys_come_by_plain_http_from_this_machine_alone(text: str) -> None:
+    given = {"jwt_jwks_url": text, "jwt_issuer": "a", "jwt_audience": "b"}
+    assert resolve(given).settings.jwt_jwks_url == text

@@ -9,7 +9,7 @@ import jwt
 
 from gateway.access.errors import Unauthenticated
 from gateway.access.key_set import KeySet
-from gateway.access.notation import principal
+from gateway.access.notation import checked_name, principal
 from gateway.access.principal import Principal
 
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
@@ -34,12 +34,14 @@ class Trust:
     """Which tokens are taken; all of it must hold. ``grants_claim`` names the list of grants.
 
     ``algorithms`` are asymmetric ones: by another, a public key would be taken for a secret.
+    ``prefix`` comes before each subject: it keeps the issuer from naming a principal of others.
     """
 
     issuer: str
     audience: str
     algorithms: tuple[str, ...]
     grants_claim: str
+    prefix: str
 
 
 class WebTokens:
@@ -53,8 +55,8 @@ class WebTokens:
         return token.count(".") == 2
 
     def principal(self, token: str) -> Principal:
-        """The subject, with the grants that its token names. Raises Unauthenticated and
-        KeysUnavailable.
+        """The subject behind the issuer's prefix, with the grants that its token names. Raises
+        Unauthenticated and KeysUnavailable.
 
         One that names none may do nothing. One that names what is no grant is refused as a whole.
         """
@@ -66,7 +68,8 @@ class WebTokens:
             # Not from the library's error: it may quote the token.
             raise Unauthenticated(reason, presented=True) from None
         try:
-            return principal(claims["sub"], claims.get(self._trust.grants_claim, []))
+            name = self._trust.prefix + checked_name(claims["sub"])
+            return principal(name, claims.get(self._trust.grants_claim, []))
         except ValueError as error:
             where = f"sub, {self._trust.grants_claim}"
             raise Unauthenticated(

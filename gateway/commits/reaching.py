@@ -11,8 +11,11 @@ from gateway.store.contract import Unreachable
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """Raises StoreUnavailable where what is done inside raises Unreachable."""
+    """Raises StoreUnavailable where what is done inside raises Unreachable.
+
+    What the database's driver says is the cause's, and not told: it names hosts and their state.
+    """
     try:
         yield
     except Unreachable as error:
-        raise StoreUnavailable(f"the database can't be reached: {error}") from error
+        raise StoreUnavailable("the database can't be reached") from error

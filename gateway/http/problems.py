@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,9 +56,30 @@ class Problem:
     headers: list[tuple[str, str]] = field(default_factory=list)
 
 
+class _Unreachable:
+    """Why the database can't be reached, for the log alone, where strangers don't read it.
+
+    Once in a second: every request is refused for it.
+    """
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+
+    def tell(self, why: BaseException) -> None:
+        now = time.monotonic()
+        if now >= self._next_at:
+            self._next_at = now + 1.0
+            _log.warning("the database can't be reached: %s", why)
+
+
+_unreachable = _Unreachable()
+
+
 def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) -> Answer:
     """The response to ``error``, with ``more`` members. An unforeseen one is logged as a defect."""
     problem = problem_of(error)
+    if isinstance(error, errors.StoreUnavailable) and error.__cause__ is not None:
+        _unreachable.tell(error.__cause__)
     if problem is None:
         _log.error("request %s failed", request_id(environ), exc_info=error)
         # Nobody knows how far a write got before the defect.

@@ -169,7 +169,7 @@ def choices(*values: str) -> Kind:
 
 
 def web_url() -> Kind:
-    """An http or https URL without credentials."""
+    """An https URL without credentials; http where nobody can change what comes of it."""
 
     def parse(text: str) -> str:
         parts = urlsplit(text)
@@ -177,9 +177,11 @@ def web_url() -> Kind:
             raise ValueError
         if not text.isprintable() or " " in text or parts.fragment:
             raise ValueError
+        if parts.scheme == "http" and not Address(parts.hostname, 0).is_loopback:
+            raise ValueError
         return text
 
-    return Kind("https://HOST/PATH, or http for one that is near", parse, metavar="URL")
+    return Kind("https://HOST/PATH, or http of this machine (loopback)", parse, metavar="URL")
 
 
 def database_name() -> Kind:

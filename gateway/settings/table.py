@@ -134,6 +134,13 @@ class Settings:
         None,
         "what a JWT must be made out to",
     )
+    jwt_subject_prefix: str | None = _setting(
+        kinds.text("a text of at most 100 characters", 100),
+        None,
+        "what comes before `sub` of a JWT in its principal's name, so that it is no other's; `-`:"
+        " nothing, then a subject and a token of the same name are one principal",
+        choose="`jwt_issuer` and `#`",
+    )
     jwt_algorithms: tuple[str, ...] = _setting(
         kinds.choices(*JWT_ALGORITHMS),
         ("RS256", "ES256", "EdDSA"),

@@ -331,7 +331,7 @@ def test_in_the_end_no_secret_stands_in_the_log(served: Served) -> None:
     served.send("GET", f"{PATH}/documents/k", f"gwt_{'0' * 16}_{wrong}")
     log = served.gateway.log()
     audited = [json.loads(line) for line in log.splitlines() if '"gateway.audit"' in line]
-    assert {"ann", "bob", "job", "root"} <= {line.get("principal") for line in audited}
+    assert {"ann", "bob", f"{ISSUER}#job", "root"} <= {line.get("principal") for line in audited}
     assert any(line.get("code") == "unauthenticated" for line in audited)
     assert not [secret for secret in (*served.secrets, wrong, "eyJ") if secret in log]
 

@@ -20,14 +20,18 @@ from hypothesis import strategies as st
 from gateway.access import Grant, Principal, Role
 from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.access.key_set import FRESH_S, PAUSE_S, USABLE_S, KeySet, fetch_from
+from gateway.access.tokens import Tokens
 from gateway.access.web_tokens import Trust, WebTokens
+from gateway.application import authenticate
+from gateway.settings.source import resolve
+from gateway.store.memory_tokens import MemoryTokens
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
 from tests.patience import WAIT_S
 
 KEYS = {name: Key(f"key-{name}", name) for name in ("RS256", "ES256", "EdDSA")}
 KEY = KEYS["ES256"]
 STRANGER = Key(KEY.id)
-TRUST = Trust(ISSUER, AUDIENCE, ("RS256", "ES256", "EdDSA"), "grants")
+TRUST = Trust(ISSUER, AUDIENCE, ("RS256", "ES256", "EdDSA"), "grants", "")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +161,28 @@ def test_an_algorithm_that_is_not_allowed_is_refused(issuer: Issuer) -> None:
 
 def test_without_grants_it_may_do_nothing(verifier: WebTokens) -> None:
     assert verifier.principal(token(KEY, grants=None)) == Principal("ann", ())
+
+
+def test_a_subject_is_no_principal_of_the_gateway_s_own_tokens(issuer: Issuer) -> None:
+    """Unless that is wanted: an issuer that is trusted for its own people names no others."""
+    given = {"jwt_jwks_url": issuer.url, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
+    tokens = MemoryTokens()
+    bearer = f"Bearer {token(KEY, sub='ann')}"
+    issued = Tokens(tokens).issue("ann", [Grant(Role.READ, "a")], None)
+    names = []
+    for prefix in (None, "sso:", "-"):
+        chosen = {"mongodb_uri": "mongodb://a", **given, "jwt_subject_prefix": prefix}
+        let_in = authenticate(resolve(chosen).settings, tokens)
+        assert let_in(f"Bearer {issued.text}").name == "ann"
+        names.append(let_in(bearer).name)
+    assert names == [f"{ISSUER}#ann", "sso:ann", "ann"]
+
+
+@pytest.mark.parametrize("subject", ["", " ", "anonymous", "a" * 256, "a" * 250])
+def test_a_prefix_makes_no_name_of_what_is_none(issuer: Issuer, subject: str) -> None:
+    verifier = WebTokens(KeySet(fetch_from(issuer.url)), replace(TRUST, prefix="sso:---"))
+    with pytest.raises(Unauthenticated, match="name"):
+        verifier.principal(token(KEY, sub=subject))
 
 
 def test_the_claim_of_the_grants_can_have_any_name(issuer: Issuer) -> None:

@@ -12,21 +12,29 @@ from flask.testing import FlaskClient
 
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
-from gateway.http import create_app, service
-from gateway.model import Head
+from gateway.http import create_app, problems, service
+from gateway.model import Head, Retention
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
+
+DRIVER_SAYS = (
+    "db1.internal.example:27017: [Errno 113] No route to host, Topology Description:"
+    " <TopologyDescription topology_type: ReplicaSetNoPrimary>"
+)
 
 
 class DownStore(MemoryStore):
     """A database that nobody reaches."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:  # noqa: ARG002
-        raise Unreachable("no route to host")
+        raise Unreachable(DRIVER_SAYS)
+
+    def retention(self, catalog: str) -> Retention | None:  # noqa: ARG002
+        raise Unreachable(DRIVER_SAYS)
 
     def ping(self) -> None:
-        raise Unreachable("no route to host")
+        raise Unreachable(DRIVER_SAYS)
 
 
 @pytest.fixture
@@ -130,3 +138,39 @@ def test_a_method_that_isnt_there_is_405_with_those_that_are(
     answer = client.open(path, method=method)
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/readyz",
+        "/v1/catalogs/c",
+        "/v1/catalogs/c/documents/k",
+        "/v1/catalogs/c/documents",
+        "/v1/catalogs/c/export",
+        "/v1/catalogs/c/commits",
+    ],
+)
+def test_why_the_database_is_out_of_reach_stands_in_the_log_alone(
+    app_without_database: Flask, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver names hosts and their state, which is nothing for strangers."""
+    problems._unreachable._next_at = 0.0
+    answer = app_without_database.test_client().get(path)
+    assert problem(answer, 503, "store_unavailable")
+    assert "example" not in answer.text
+    assert "Topology" not in answer.text
+    assert DRIVER_SAYS in caplog.text
+
+
+def test_writes_tell_nothing_of_it_either(app_without_database: Flask) -> None:
+    client = app_without_database.test_client()
+    line = b'{"catalog":"c","op":"put","key":"k","value":1}'
+    for answer in (
+        client.put("/v1/catalogs/c/documents/k", json=1),
+        client.post("/v1/bulk", data=line, content_type="application/x-ndjson"),
+        client.post("/v1/catalogs/c/pins", json={"seconds": 1}),
+        client.post("/v1/catalogs/c/compactions", json={"revision": 1}),
+    ):
+        assert "store_unavailable" in answer.text or "deadline_exceeded" in answer.text
+        assert "example" not in answer.text
