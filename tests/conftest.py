@@ -26,6 +26,7 @@ EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (
     "tests/spark/test_stream_sink.py",
+    "tests/spark/test_sync.py",
     "tests/spark/test_sink_cluster.py",
     "tests/failure/test_failover.py",
     "tests/spark/",
@@ -51,13 +52,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # What their tests share takes longer to start than the tests take: they go to one process.
 TOGETHER = ("tests/console/", "tests/commandline/", "tests/systems/")
+SPARK_READS = tuple(
+    f"tests/spark/test_{name}"
+    for name in ("contention", "export", "feed", "history", "source", "stream", "tokens")
+)
 
 
 def _group(item: pytest.Item) -> str:
     """Tests of one group run in one process; those of a file share what it starts."""
-    if "sessions" in getattr(item, "fixturenames", ()):
-        return "spark"
     place = item.nodeid.partition("::")[0]
+    if "sessions" in getattr(item, "fixturenames", ()):
+        # Two sessions, of readers and of writers: the machine has two processors.
+        return "spark that reads" if place.startswith(SPARK_READS) else "spark that writes"
     return next((each for each in TOGETHER if place.startswith(each)), place)
 
 

@@ -10,6 +10,7 @@ left in FOLDER/lost and FOLDER/slow, a file ``partition-attempt`` each.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from patching.client import CatalogRoutes, RequestError, Transport
 from patching.spark import register
-from tests.spark.sessions import spark_settings
+from tests.spark.sessions import JAVA, spark_settings
 from tests.spark.test_sink_cluster import ROWS
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -83,7 +84,8 @@ def start_cluster(launched: list[subprocess.Popen[bytes]]) -> str:
     def launch(kind: str, *arguments: str) -> None:
         start = Path(pyspark.__file__).parent / "bin" / "spark-class"
         command = (start, f"org.apache.spark.deploy.{kind}", *arguments)
-        launched.append(subprocess.Popen(command))
+        environment = os.environ | {"SPARK_DAEMON_JAVA_OPTS": JAVA}
+        launched.append(subprocess.Popen(command, env=environment))
 
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]

@@ -15,12 +15,16 @@ from tests.patience import WAIT_S
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
 MASTER = "local[2,4]"
+# Of a JVM that lives for minutes, its second compiler and its collector take two fifths.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
     """Of a small session whose files are all below ``folder``."""
     return {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -23,6 +23,7 @@ import patching.spark.session
 from patching.spark.cli import main
 from tests.service import RunningGateway
 
+from .sessions import JAVA
 from .test_sync import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -150,6 +151,7 @@ def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
         [
             *(submit, "--master", "local[1]", "--driver-memory", "512m"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", f"spark.driver.extraJavaOptions={JAVA}"),
             *(str(ROOT / "patching" / "spark" / "__main__.py"), "sync", source, there.name),
             *("--url", there.url),
         ],

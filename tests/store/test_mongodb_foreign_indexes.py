@@ -83,7 +83,7 @@ def test_a_catalog_goes_on_when_the_index_that_refused_its_batch_is_gone(
         sparse=True,
         name="foreign",
     )
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=1500, leaders=1))
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=3000, leaders=1))
 
     def put(catalog: str, key: str, value: Any) -> Any:
         return gateway.write(catalog, key, Put(value, 9)).outcome
