@@ -40,8 +40,9 @@ def main(url: str, catalog: str, folder: str) -> None:
     launched: list[subprocess.Popen[bytes]] = []
     try:
         spark = session(start_cluster(launched), Path(folder))
-        lose_an_executor(spark, url, f"{catalog}-lost", str(Path(folder, "lost")))
+        # In this order: nothing is as it was once an executor is lost.
         be_slow(spark, url, f"{catalog}-slow", str(Path(folder, "slow")))
+        lose_an_executor(spark, url, f"{catalog}-lost", str(Path(folder, "lost")))
         spark.stop()
     finally:
         for each in launched:
