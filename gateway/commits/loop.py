@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 # How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
 _GRACE_AFTER_DEADLINE_S = 15.0
+_LOOK_AGAIN_S = 0.5
 _PAUSE_QUEUE_FULL_S = 0.005
 
 
@@ -38,8 +39,8 @@ class CommitLoop:
     def commit(self, request: Request) -> tuple[Outcome, int]:
         """The request's outcome and the number of attempts it took. Raises QueueFull.
 
-        Returns at the request's deadline at the latest, unless its batch is under way by then:
-        that one has an outcome to wait for.
+        Returns at the request's deadline at the latest, unless its commit was sent by then: that
+        one has an outcome to wait for.
         """
         self._start()
         pending = self._pending(request)
@@ -117,12 +118,15 @@ class CommitLoop:
         left_s = pending.request.deadline - self._runtime.monotonic()
         if pending.done.wait(max(left_s, 0.0)):
             return
-        if self._queue.leave(pending):
-            pending.answer(too_late(pending))
-        elif not pending.done.wait(_GRACE_AFTER_DEADLINE_S):
-            # Its leader is stuck or gone: it may have been given back, or be under way for ever.
-            left = self._queue.leave(pending)
-            pending.answer(too_late(pending) if left else Unknown(pending.request.commit_id))
+        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
+        while not self._queue.leave(pending):
+            if pending.done.wait(_LOOK_AGAIN_S):
+                return
+            if self._runtime.monotonic() > give_up:
+                # Its leader is stuck or gone, and its commit may yet be made.
+                pending.answer(Unknown(pending.request.commit_id))
+                return
+        pending.answer(too_late(pending))
 
     def _lead(self) -> None:
         while True:

@@ -7,7 +7,7 @@ no delay when idle). What arrives for a catalog while its batch is under way for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.commits.errors import DeadlineExceeded, QueueFull, StoreUnavailable
@@ -37,6 +37,8 @@ _TURN_PATIENCE = 4
 _TURN_PATIENCE_SHORTEST_S = 0.3
 _TURN_PATIENCE_LONGEST_S = 2.0
 _TURNS_LOST_MAX = 10_000  # only hints
+# A batch whose decision takes longer waits for the database.
+_DECIDED_WITHIN_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +55,9 @@ class Pending:
     times: RoundTimes | None = None
     attempts: int = 0
     unreachable: bool = False  # the last try failed because the database was out of reach
+    deciding: float | None = None  # since when its batch is being decided
+    held: bool = False  # its commit is sent: it waits for what becomes of that
+    gone: bool = False  # it has left, and is not to be committed
     outcome: Outcome | None = None
 
     def answer(self, outcome: Outcome) -> None:
@@ -61,8 +66,9 @@ class Pending:
 
 
 def too_late(pending: Pending) -> Outcome:
-    """The outcome of a request whose deadline came while nobody was working on it."""
-    tries = f"{pending.attempts} lost races" if pending.attempts else "waiting for its turn"
+    """The outcome of a request whose deadline came before anything was sent for it."""
+    waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
+    tries = f"{pending.attempts} lost races" if pending.attempts else waited
     if pending.unreachable:
         return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
     return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
@@ -125,17 +131,40 @@ class Queue:
                 self._wake_one()
 
     def leave(self, pending: Pending) -> bool:
-        """Take a request out that nobody has taken up; whether it was still waiting."""
+        """Take a request out for which nothing was sent; whether that was so.
+
+        Its batch, if it has one, goes on without it. While that is decided, it stays at first:
+        decisions are quick, and who leaves spoils those of the others.
+        """
         with self._lock:
             lane = self._lanes.get(pending.request.catalog)
             if lane is None or pending not in lane.waiting:
-                return False
+                begun, now = pending.deciding, self._runtime.monotonic()
+                if pending.held or pending.outcome is not None:
+                    return False
+                if begun is not None and now - begun < _DECIDED_WITHIN_S:
+                    return False
+                pending.gone = True
+                return True
             lane.waiting.remove(pending)
             if not lane.waiting:
                 lane.waits_since = None
                 self._turns.give_up(pending.request.catalog)
             self._drop_if_empty(pending.request.catalog, lane)
             return True
+
+    def hold(self, batches: Mapping[str, Sequence[Pending]]) -> set[str]:
+        """The catalogs whose batches are whole: nobody leaves them from now on."""
+        with self._lock:
+            whole = {
+                catalog
+                for catalog, batch in batches.items()
+                if not any(pending.gone for pending in batch)
+            }
+            for catalog in whole:
+                for pending in batches[catalog]:
+                    pending.held = True
+        return whole
 
     def departed(self, pending: Pending) -> None:
         """A request that was put in has its answer, whatever it is: its room is free again."""
@@ -280,7 +309,9 @@ class Queue:
 
 
 def _in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+    left = [pending for pending in left if not pending.gone]
     for pending in left:
+        pending.held, pending.deciding = False, None
         if pending.outcome is None and pending.request.deadline <= now:
             pending.answer(too_late(pending))
     return [pending for pending in left if pending.outcome is None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.commits.runtime import Runtime
 from gateway.model import Commit
-from gateway.store.contract import Move, Moved, Store, Unreachable
+from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
@@ -26,7 +26,8 @@ def move_until_known(
 ) -> Mapping[str, Moved]:
     """By catalog what became of its move; a catalog is missing where that can't be known.
 
-    ``deadline(catalog)`` is the monotonic time until which the catalog's requests can wait.
+    ``deadline(catalog)`` is the monotonic time until which the catalog's requests can wait. Raises
+    Unsent where no move was made, and none will be.
     """
     known: dict[str, Moved] = {}
     left = {move.to.catalog: move for move in moves}
@@ -41,7 +42,9 @@ def move_until_known(
                 if truth is not None:
                     known[catalog] = truth
                 del left[catalog]
-        except Unreachable:
+        except Unreachable as error:
+            if isinstance(error, Unsent) and not broken:
+                raise
             broken = True
             runtime.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -40,12 +40,14 @@ from gateway.commits.trust import Trust
 from gateway.commits.views import read_views
 from gateway.commits.write_out import write_out
 from gateway.model import Head
-from gateway.store.contract import Move, Moved, Store, Unreachable
+from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
 from patching import PatchError
 
 _log = logging.getLogger(__name__)
 
 _PAUSE_UNREACHABLE_S = 0.05
+# For a primary; then the requests go back, so that those whose time is over are told why.
+_PATIENCE_S = 1.0
 _PAUSE_UNFINISHED_S = 0.003
 _WRITE_OUT_TRIES = 3
 
@@ -82,8 +84,9 @@ class Round:
                     pending.taken = self._times.taken
 
     def run(self) -> None:
-        guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
         try:
+            self._meet()
+            guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
             self._parts.observer.follow([c for c in guessed if not self._trust.holds(c)])
             decisions = self._decide(self._batches.keys() - guessed, guessed)
             unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
@@ -91,9 +94,7 @@ class Round:
                 decisions.pop(catalog, None)
             decisions |= self._decide(unproven, ())
         except Unreachable as error:
-            _log.warning("the database can't be reached: %s", error)
-            for catalog in list(self._batches):
-                self._end_unreachable(catalog)
+            self._give_back(error)
             return
         for catalog, decision in list(decisions.items()):
             if catalog in self._batches and not decision.commits:
@@ -102,6 +103,26 @@ class Round:
         self._times.decided = self._parts.runtime.monotonic()
         if decisions:
             self._commit(decisions)
+
+    def _meet(self) -> None:
+        """Wait for a primary; whoever's time is over meanwhile leaves. Raises Unreachable."""
+        self._parts.store.await_reachable(_PATIENCE_S)
+        now = self._parts.runtime.monotonic()
+        for catalog, batch in list(self._batches.items()):
+            for pending in batch:
+                pending.deciding = now
+            left = [pending for pending in batch if not pending.gone]
+            if left:
+                self._batches[catalog] = left
+            else:
+                self._end(catalog)
+
+    def _give_back(self, error: Unreachable) -> None:
+        """Nothing was sent for any of the batches: they are tried again while there is time."""
+        _log.warning("the database can't be reached: %s", error)
+        for catalog in list(self._batches):
+            self._trust.lost(catalog)
+            self._end_unreachable(catalog)
 
     def _may_guess(self, catalog: str) -> bool:
         """Whether the cache may be at the head: it has an entry, and this is the first try."""
@@ -205,13 +226,27 @@ class Round:
         self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
-        """Move the heads, write out what won, answer; what lost goes back."""
+        """Move the heads, write out what won, answer; what lost goes back.
+
+        So does a batch that a request has left, whose time was over: the others are decided anew.
+        """
+        held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
+        for catalog in decisions.keys() - held:
+            self._end(catalog, self._batches[catalog])
+        decisions = {c: d for c, d in decisions.items() if c in held}
+        if not decisions:
+            return
         moves = [Move(_head_after(decision)) for decision in decisions.values()]
         self._moving = True
         since = moment(self._parts.runtime)
-        moved = move_until_known(
-            self._parts.store, self._parts.runtime, moves, self._latest_deadline
-        )
+        try:
+            moved = move_until_known(
+                self._parts.store, self._parts.runtime, moves, self._latest_deadline
+            )
+        except Unsent as error:
+            self._moving = False
+            self._give_back(error)
+            return
         won = {c: d for c, d in decisions.items() if moved.get(c) is Moved.WON}
         self._measure_moves(won, sum(race is Moved.LOST for race in moved.values()))
         for catalog in decisions.keys() - won.keys():

@@ -10,7 +10,7 @@ from gateway.store.contract import Unreachable
 
 Wrapped = TypeVar("Wrapped")
 # What does no I/O, and what ends only when there is something to tell.
-_UNTIMED = frozenset(("stored_bytes", "uploads", "tokens", "close"))
+_UNTIMED = frozenset(("stored_bytes", "await_reachable", "uploads", "tokens", "close"))
 
 
 class StoreMeters(Protocol):

@@ -8,7 +8,7 @@ A read returns what a majority acknowledged and is never older than any write th
 acknowledged before the read began. A write is acknowledged when a majority has it on disk.
 
 Errors: ``Unreachable`` from any call. From a read it says nothing happened; from a write that it
-may or may not have happened, now or later.
+may or may not have happened, now or later, unless it is ``Unsent``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from patching import Json
 
 class Unreachable(Exception):
     """The database did not answer in time; what a write did is not known."""
+
+
+class Unsent(Unreachable):
+    """Nothing was sent: whatever was to be written is not, and never will be."""
 
 
 class Moved(Enum):
@@ -210,6 +214,12 @@ class Store(Protocol):
 
     def stored_bytes(self, content: Json) -> int:
         """How large a document with this content is in the database; no I/O."""
+
+    def await_reachable(self, patience_s: float) -> None:
+        """Returns at once where the database was reachable a moment ago, without asking it.
+
+        Else waits until it is. Raises Unreachable after ``patience_s``.
+        """
 
     def ping(self) -> None:
         """Raise Unreachable unless the database answers and accepts writes."""

@@ -177,6 +177,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     def stored_bytes(self, content: Json) -> int:
         return len(msgspec.json.encode(content))
 
+    def await_reachable(self, patience_s: float) -> None:
+        pass
+
     def ping(self) -> None:
         return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from gateway.commits.requests import Applied, KeyEdit, Refused, Unchanged, Unkno
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.model import Idempotency
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, Unreachable, Unsent
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.commits.conftest import patch, put, replace
@@ -31,7 +32,9 @@ class WatchedStore:
         self.after: dict[str, Callable[[], None]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._store, name)
+        method: Callable[..., Any] = getattr(self._store, name)
+        if name == "await_reachable":  # asks nothing
+            return method
 
         def watched(*arguments: Any) -> Any:
             self.calls.append(name)
@@ -246,6 +249,66 @@ def test_a_database_out_of_reach_before_the_move_is_certainly_not_applied(
     assert isinstance(outcome.error, StoreUnavailable)
     store.before.clear()
     assert ours.commits("c", after=0, limit=9, key=None).head_revision == 0
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_move_that_was_never_sent_is_certainly_not_applied(
+    store: WatchedStore, known: bool
+) -> None:
+    """Also where the catalog is cached, and nothing is asked before the move."""
+    ours = gateway(store, deadline_ms=WAIT_MS)
+    if known:
+        ours.write("c", "k", put(0))
+
+    def nowhere() -> None:
+        raise Unsent("there is no primary")
+
+    store.before["move_heads"] = nowhere
+    outcome = ours.write("c", "k", put(1), wait_s=0.15).outcome
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, StoreUnavailable)
+    store.before["move_heads"] = once(nowhere)
+    assert isinstance(ours.write("c", "k", put(2)).outcome, Applied)
+    assert ours.commits("c", after=0, limit=9, key=None).head_revision == 1 + known
+
+
+def test_whose_time_is_over_while_the_database_is_silent_leaves_and_is_not_applied(
+    store: WatchedStore,
+) -> None:
+    """Its neighbours in the batch are decided without it."""
+    ours = gateway(store, deadline_ms=WAIT_MS, leaders=1)
+    moving, silent, moved, answered = (threading.Event() for _ in range(4))
+    store.before["move_heads"] = once(lambda: stop_at(moving, moved))
+    outcomes: dict[str, Any] = {}
+
+    def write(key: str, wait_s: float | None) -> None:
+        outcomes[key] = ours.write("c", key, put(key), wait_s=wait_s).outcome
+
+    def writing(key: str, wait_s: float | None = None) -> threading.Thread:
+        thread = threading.Thread(target=write, args=(key, wait_s))
+        thread.start()
+        return thread
+
+    first = writing("first")
+    assert moving.wait(WAIT_S)
+    patient, hurried = writing("patient"), writing("hurried", 0.7)
+    while ours.readings().queue_requests < 3 and hurried.is_alive():
+        time.sleep(0.001)
+    store.before["documents"] = once(lambda: stop_at(silent, answered))
+    moved.set()
+    assert silent.wait(WAIT_S)
+    hurried.join(WAIT_S)
+    assert isinstance(outcomes["hurried"], Refused)
+    assert isinstance(outcomes["hurried"].error, DeadlineExceeded)
+    answered.set()
+    for thread in (first, patient):
+        thread.join(WAIT_S)
+    assert isinstance(outcomes["first"], Applied)
+    assert isinstance(outcomes["patient"], Applied)
+    assert [c.changes[0].key for c in ours.commits("c", after=0, limit=9, key=None).commits] == [
+        "first",
+        "patient",
+    ]
 
 
 def test_a_write_out_that_breaks_does_not_lose_the_commit(store: WatchedStore) -> None:

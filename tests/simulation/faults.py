@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
-from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable
+from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable, Unsent
 from gateway.store.memory import document_bytes
 from patching import Json
 
@@ -232,6 +232,12 @@ class FaultyStore:
     def stored_bytes(self, content: Json) -> int:
         return self._inner.stored_bytes(content)
 
+    def await_reachable(self, patience_s: float) -> None:
+        if self._is_down():
+            self._scheduler.sleep(min(patience_s, self._network.down_until - self._scheduler.now))
+            if self._is_down():
+                raise Unsent("simulated: the store is down")
+
     def ping(self) -> None:
         self._read([self._inner.ping])
 
@@ -249,7 +255,8 @@ class FaultyStore:
         faults = self._network.faults
         self._travel()
         if self._happens(faults.before):
-            raise Unreachable("simulated: no way to the store")
+            lost = Unsent if self._rng.random() < 0.5 else Unreachable
+            raise lost("simulated: no way to the store")
         if self._happens(faults.late):
             self._network.later(steps)
             self._travel()

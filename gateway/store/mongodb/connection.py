@@ -22,12 +22,18 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
-from pymongo.errors import BulkWriteError, ConfigurationError, PyMongoError
+from pymongo.errors import (
+    BulkWriteError,
+    ConfigurationError,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
+)
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import Unreachable, Unsent
 from gateway.store.mongodb import records
 from gateway.store.mongodb.elections import ask_primary, known_election
 from gateway.store.mongodb.indexes import INDEXES
@@ -138,13 +144,18 @@ class Connection:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Tell the driver's errors as the contract's."""
+        """Tell the driver's errors as the contract's.
+
+        Unsent is told of the first thing inside that goes to the server, and so of a single one.
+        """
         client = self.client
         try:
             yield
         except ConfigurationError as error:
             self._replace(client)
-            raise Unreachable(str(error)[:500]) from error
+            raise Unsent(str(error)[:500]) from error
+        except (ServerSelectionTimeoutError, WaitQueueTimeoutError) as error:
+            raise Unsent(str(error)[:500]) from error
         except PyMongoError as error:
             if "hint provided does not correspond" in str(error):
                 self._has_indexes = False  # somebody dropped one: it is made anew

@@ -19,6 +19,12 @@ from pymongo.read_preferences import ReadPreference
 from gateway.store.contract import Unreachable
 
 
+def has_primary(client: MongoClient[Any]) -> bool:
+    """Whether the driver knows of one (or of a router) that it would ask now; no I/O."""
+    servers = client.topology_description.server_descriptions().values()
+    return any(server.is_writable for server in servers)
+
+
 def known_election(client: MongoClient[Any]) -> ObjectId | None:
     """Of the primary that the driver would ask now; no I/O.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pymongo
+from pymongo.read_preferences import ReadPreference
+
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Connection
+from gateway.store.mongodb.elections import has_primary
 from gateway.store.mongodb.history import HistoryPart
 from gateway.store.mongodb.leases import LeasesPart
 from gateway.store.mongodb.listings import ListingsPart
@@ -38,6 +42,11 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
 
     def stored_bytes(self, content: Json) -> int:
         return records.stored_bytes(content)
+
+    def await_reachable(self, patience_s: float) -> None:
+        if not has_primary(self._on.client):
+            with pymongo.timeout(patience_s), self._on.reaching():
+                self._on.client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
 
     def ping(self) -> None:
         # What every request does, on a head that no catalog has: it ends as they do.
