@@ -50,7 +50,7 @@ def create_application(settings: Settings) -> Flask:
     gateway.retention.compactor.start()
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
-    return create_app(
+    app = create_app(
         gateway,
         request_limits(settings),
         authenticate(settings, store.tokens()),
@@ -59,6 +59,8 @@ def create_application(settings: Settings) -> Flask:
         admission_bounds(settings),
         principal_limits(settings),
     )
+    app.extensions["check_ready"] = gateway.check_ready
+    return app
 
 
 def authenticate(settings: Settings, store: TokenStore) -> Authenticate:

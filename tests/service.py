@@ -24,7 +24,7 @@ from tests.routing import UNROUTED
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ROWS = {row.name: row for row in SETTINGS}
-_ready_at = re.compile(r"gateway: ready at (https?)://127\.0\.0\.1:(\d+)\n").fullmatch
+_ready_at = re.compile(r"gateway: ready at (https?)://127\.0\.0\.1:(\d+) .*\n").fullmatch
 
 
 class ServiceError(Exception):

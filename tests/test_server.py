@@ -6,10 +6,12 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,9 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from gateway.server import HEADER_BYTES_MAX
+from gateway.server import HEADER_BYTES_MAX, ServerError, master
+from gateway.settings import resolve
+from gateway.store.embedded import MongodError
 from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
@@ -134,7 +138,7 @@ def serving(directory: Path, *arguments: str) -> Iterator[Served]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+)\n", line)
+        ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+) .*\n", line)
         assert ready is not None, line + process.communicate(timeout=WAIT_S)[1]
         yield Served(process, directory, int(ready[1]))
     finally:
@@ -369,3 +373,24 @@ class TestEmbedded:
         code, out, err = embedded.ended()
         assert (code, out) == (1, "")
         assert err.splitlines()[-1].startswith("gateway: the embedded MongoDB ended")
+
+
+def test_a_full_disk_is_named_where_the_embedded_mongodb_can_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+
+    def cannot_start(*_: Any, **__: Any) -> None:
+        raise MongodError("mongod ended")
+
+    monkeypatch.setattr(master, "EmbeddedMongod", cannot_start)
+    monkeypatch.setattr(master, "configure", lambda *_, **__: None)
+    settings = resolve({"embedded": True, "data_dir": str(tmp_path), "bind": "127.0.0.1:0"})
+    for free, told in (
+        (3 << 20, f"mongod ended: the disk is full, 3 MiB are free at {tmp_path}"),
+        (1 << 40, "mongod ended"),
+    ):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: usage(1, 1, free))
+        with pytest.raises(ServerError) as ended:
+            master.run(settings.settings)
+        assert str(ended.value) == told

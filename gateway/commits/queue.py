@@ -145,6 +145,8 @@ class Queue:
                 if begun is not None and now - begun < _DECIDED_WITHIN_S:
                     return False
                 pending.gone = True
+                # Its round has not begun to decide: it waits for the database.
+                pending.unreachable = pending.unreachable or begun is None
                 return True
             lane.waiting.remove(pending)
             if not lane.waiting:

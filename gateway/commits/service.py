@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import patching
@@ -34,6 +34,8 @@ from gateway.store.memory_uploads import MemoryUploads
 from gateway.store.uploads import UploadStore
 
 _Answer = TypeVar("_Answer")
+
+_PATIENCE_S = 1.0  # of who asks whether the database can be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,10 @@ class Gateway:
         self._settler = settler
         self.acls = Acls(store, settler, runtime)
         self._history = History(store, settler, runtime)
-        self.retention = HistoryRetention(store, settler, runtime, limits.retention, meters)
+        # The commit of an upload has the upload for its key: asked for again, it is looked up.
+        kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
+        kept = replace(limits.retention, idempotency_s=kept_s)
+        self.retention = HistoryRetention(store, settler, runtime, kept, meters)
         self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
         self._queue = queue = Queue(
             runtime,
@@ -243,8 +248,10 @@ class Gateway:
         return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
 
     def check_ready(self) -> None:
-        """Raise StoreUnavailable unless the database answers."""
-        _reaching(self._store.ping)
+        """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""
+        with reaching():
+            self._store.await_reachable(_PATIENCE_S)
+            self._store.ping()
 
 
 def _reaching(call: Callable[[], _Answer]) -> _Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -25,6 +26,7 @@ from gunicorn.arbiter import Arbiter
 
 from gateway.logs import configure
 from gateway.metrics import shared
+from gateway.server.announcement import Announcement
 from gateway.server.bodies import BodyBounds
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
@@ -32,6 +34,10 @@ from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
 APPLICATION = "gateway.application:create_application"
+# Under this name an application has, among its extensions, what raises until it can be used.
+CHECK_READY = "check_ready"
+# WiredTiger ends mongod where a checkpoint finds no room.
+_DISK_FULL_MIB = 64
 WORKER_CLASSES = {
     "gevent": "gateway.server.greenlets.GreenletWorker",
     "gthread": "gateway.server.threads.ThreadWorker",
@@ -66,12 +72,25 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     _raise_open_files_limit()
     try:
         with _mongodb(settings) as (reachable, mongodb_lost):
-            code = _run_gunicorn(reachable, application)
+            code = _run_gunicorn(reachable, application, Announcement(settings))
             if mongodb_lost():
-                raise ServerError("the embedded MongoDB ended; see its log in the data directory")
+                raise ServerError(
+                    f"the embedded MongoDB ended{_full_disk(settings)}; see its log in"
+                    f" {settings.data_dir}"
+                )
             return code
     except MongodError as error:
-        raise ServerError(str(error)) from error
+        raise ServerError(f"{error}{_full_disk(settings)}") from error
+
+
+def _full_disk(settings: Settings) -> str:
+    """What to add where the embedded MongoDB has no room to write."""
+    try:
+        free_mib = shutil.disk_usage(settings.data_dir).free // (1024 * 1024)
+    except OSError:
+        return ""
+    full = free_mib < _DISK_FULL_MIB
+    return f": the disk is full, {free_mib} MiB are free at {settings.data_dir}" if full else ""
 
 
 @contextmanager
@@ -94,11 +113,12 @@ def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]
         yield replace(settings, mongodb_uri=mongod.uri, embedded=False), lambda: bool(lost)
 
 
-def _run_gunicorn(settings: Settings, application: str) -> int:
+def _run_gunicorn(settings: Settings, application: str, announcement: Announcement) -> int:
     master_pid = os.getpid()
     try:
         with shared.shared_directory() as metrics:
-            _GracefulArbiter(_Server(settings, application, metrics)).run()
+            server = _Server(settings, application, metrics, announcement)
+            _GracefulArbiter(server).run()
     except SystemExit as stopped:
         # Workers unwind through here too, and must keep the code by which the master knows them.
         if os.getpid() != master_pid:
@@ -136,15 +156,14 @@ class _GracefulArbiter(Arbiter):
 class _Server(BaseApplication):
     """gunicorn, told by our settings alone."""
 
-    def __init__(self, settings: Settings, application: str, metrics: Path) -> None:
+    def __init__(
+        self, settings: Settings, application: str, metrics: Path, announcement: Announcement
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._application = application
-        # One byte, for whichever worker is ready first: it prints the line.
-        self._first_ready, writer = os.pipe()
-        os.set_blocking(self._first_ready, False)
-        os.write(writer, b"1")
-        os.close(writer)
+        self._announcement = announcement
+        self._check_ready: Callable[[], None] | None = None
         super().__init__(prog="gateway")
 
     def load_config(self) -> None:
@@ -191,7 +210,9 @@ class _Server(BaseApplication):
         bounds = BodyBounds(
             settings.body_timeout_s, settings.body_whole_timeout_s, settings.bodies_bytes_max
         )
-        return CheckedBodies(getattr(import_module(module), function)(settings), bounds)
+        application = getattr(import_module(module), function)(settings)
+        self._check_ready = getattr(application, "extensions", {}).get(CHECK_READY)
+        return CheckedBodies(application, bounds)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
         """Called in the master right before each fork: the lowest place that nobody has."""
@@ -220,14 +241,9 @@ class _Server(BaseApplication):
     def _begin_work(self, worker: Any) -> None:
         """Called in each worker once its application is made; the sockets listen since before."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
-        try:
-            first = os.read(self._first_ready, 1)
-        except BlockingIOError:
-            return
-        if first:
-            host, port = worker.sockets[0].getsockname()[:2]
-            scheme = "http" if self._settings.tls_certificate is None else "https"
-            print(f"gateway: ready at {scheme}://{Address(host, port)}", flush=True)
+        host, port = worker.sockets[0].getsockname()[:2]
+        scheme = "http" if self._settings.tls_certificate is None else "https"
+        self._announcement.begin(f"{scheme}://{Address(host, port)}", self._check_ready)
 
 
 def _check_address(settings: Settings) -> None:

@@ -26,6 +26,7 @@ from gateway.commits.errors import (
     UploadNotFound,
 )
 from gateway.commits.requests import Applied, Delete, EditAttributes, Put, Unchanged
+from gateway.commits.retention import RetentionLimits
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.commits.upload_terms import pinned
@@ -395,3 +396,21 @@ def test_nobody_waits_for_an_upload(gateway: Gateway) -> None:
     write(gateway, 1)
     opened(gateway, ANY)
     assert write(gateway, 2)
+
+
+def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
+    clock: Clock, staged: MemoryUploads
+) -> None:
+    """However short other replies are kept, and though the note beside it was lost."""
+    limits = ServiceLimits(upload_expiry_s=60, retention=RetentionLimits(idempotency_s=1))
+    gateway = Gateway(MemoryStore(), clock, limits, uploads=staged)
+    upload = opened(gateway)
+    assert isinstance(commit(gateway, upload), Applied)
+    write(gateway, 5)
+    clock.ahead_us += 30_000_000
+    write(gateway, 6)
+    gateway.retention.compact("c", 3)
+    earlier = gateway.uploads.earlier(upload)
+    assert earlier is not None
+    assert isinstance(earlier.outcome, Applied)
+    assert earlier.outcome.commit.revision == 1

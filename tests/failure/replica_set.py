@@ -223,15 +223,18 @@ class ReplicaSet:
         try:
             for member in self.members:
                 member.start()
-            members = [{"_id": n, "host": m.address} for n, m in enumerate(self.members)]
-            self.members[0].client.admin.command(
-                "replSetInitiate", {"_id": NAME, "members": members, "settings": _SETTINGS}
-            )
-            self.await_healthy()
+            self.initiate()
         except BaseException:
-            self._end()
+            self.end()
             raise
         return self
+
+    def initiate(self) -> None:
+        members = [{"_id": n, "host": m.address} for n, m in enumerate(self.members)]
+        self.members[0].client.admin.command(
+            "replSetInitiate", {"_id": NAME, "members": members, "settings": _SETTINGS}
+        )
+        self.await_healthy()
 
     def __exit__(
         self,
@@ -239,9 +242,9 @@ class ReplicaSet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         for member in self.members:
             member.client.close()  # before: it says goodbye, and waits for an answer
             member.kill()

@@ -12,8 +12,11 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.elections import known_election
 from tests.failure.clients import CATALOG, DOCUMENT, send
 from tests.failure.replica_set import Member, ReplicaSet
+from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 
 pytestmark = pytest.mark.mongod
@@ -25,6 +28,21 @@ Eventually = Callable[..., Any]
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
     with ReplicaSet(tmp_path_factory.mktemp("alone"), members=1) as running:
         yield running.members[0]
+
+
+def test_a_member_that_is_elected_again_is_known_to_be(
+    alone: Member, eventually: Eventually
+) -> None:
+    """Also where the URI would have the driver look every ten minutes."""
+    rare = "serverMonitoringMode=poll&heartbeatFrequencyMS=600000"
+    store = connect(f"{direct_uri(alone)}&{rare}", f"test_{uuid4().hex}", WAIT_MS)
+    store.heads(["c"])
+    before = known_election(store._on.client)
+    with alone.recovering():
+        pass
+    eventually(lambda: known_election(store._on.client) not in (None, before))
+    assert store.heads(["c"]) == {}
+    store.close()
 
 
 def direct_uri(member: Member) -> str:

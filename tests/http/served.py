@@ -67,7 +67,7 @@ def serving(mongodb_uri: str, database: str, *flags: str) -> Iterator[Server]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"ready at http://.*:(\d+)", line)
+        found = re.search(r"ready at http://[^ ]*:(\d+) ", line)
         assert found, f"the server said {line!r}"
         yield Server(int(found[1]))
     finally:

@@ -25,6 +25,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
+    OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
@@ -35,13 +36,16 @@ from pymongo.write_concern import WriteConcern
 
 from gateway.store.contract import Unreachable, Unsent
 from gateway.store.mongodb import records
-from gateway.store.mongodb.elections import ask_primary, known_election
+from gateway.store.mongodb.elections import ask_primary, explained, known_election
 from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
 _log = logging.getLogger(__name__)
 
 _DUPLICATE_KEY: Final = 11000
+_DISK_FULL: Final = 14031
+# What a server says to times that it can't have given: they are of another MongoDB.
+_TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
 # A MongoDB that never has sessions must not be given a new client for every call.
 _REPLACED_AFTER_S: Final = 1.0
 _CLOSING_S: Final = 1.0
@@ -80,6 +84,9 @@ class Connection:
                 # The loop repeats writes itself, and knows which of them must be looked up first.
                 # The driver's own way costs the server a fifth to a third more for each write.
                 retryWrites=False,
+                # Asked every so often, a member that was elected twice in between would seem to
+                # have been primary all the time, and may read from before its last election.
+                serverMonitoringMode="stream",
                 appname=appname,
             )
 
@@ -155,11 +162,14 @@ class Connection:
             self._replace(client)
             raise Unsent(str(error)[:500]) from error
         except (ServerSelectionTimeoutError, WaitQueueTimeoutError) as error:
-            raise Unsent(str(error)[:500]) from error
+            raise Unsent(explained(client, error)[:500]) from error
         except PyMongoError as error:
+            if _refuses_time(error):
+                self._forget_times()
+                self._replace(client)
             if "hint provided does not correspond" in str(error):
                 self._has_indexes = False  # somebody dropped one: it is made anew
-            raise Unreachable(str(error)[:500]) from error
+            raise Unreachable(explained(client, error)[:500]) from error
 
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
@@ -199,9 +209,15 @@ class Connection:
             except PyMongoError as error:  # its name can't be resolved at the moment
                 _log.warning("MongoDB can't be connected to anew: %s", error)
                 return
-        _log.warning("a connection to MongoDB has no sessions: all are made anew")
+        _log.warning("connections to MongoDB can't be used any more: all are made anew")
         with pymongo.timeout(_CLOSING_S):
             client.close()
+
+    def _forget_times(self) -> None:
+        """MongoDB was replaced, by a restored one for example: begin as a new process does."""
+        with self._lock:
+            self._seen_until = None
+            self._election = ""
 
     def _saw(self, session: ClientSession) -> None:
         time = session.operation_time
@@ -215,6 +231,14 @@ class Part:
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
+
+
+def _refuses_time(error: PyMongoError) -> bool:
+    details = error.details if isinstance(error, OperationFailure) else None
+    if details is None:
+        return False
+    above = "afterClusterTime value must not be greater" in str(error)
+    return above or details.get("codeName") in _TIMES_REFUSED
 
 
 def _taken(error: BulkWriteError) -> set[int]:
@@ -245,5 +269,7 @@ def _reason(failure: Mapping[str, Any]) -> str:
     if failure.get("code") == _DUPLICATE_KEY:
         index = _index_of(failure)
         return f"a unique index on {index} refuses it, which is not the gateway's: drop that index"
+    if failure.get("code") == _DISK_FULL:
+        return "the disk of MongoDB is full"
     said = str(failure.get("errmsg")).partition("{")[0][:200]
     return f"{said.rstrip(': ')} (code {failure.get('code')})"

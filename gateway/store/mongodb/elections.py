@@ -14,6 +14,7 @@ from typing import Any
 from bson.objectid import ObjectId
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import Unreachable
@@ -23,6 +24,20 @@ def has_primary(client: MongoClient[Any]) -> bool:
     """Whether the driver knows of one (or of a router) that it would ask now; no I/O."""
     servers = client.topology_description.server_descriptions().values()
     return any(server.is_writable for server in servers)
+
+
+def explained(client: MongoClient[Any], error: PyMongoError) -> str:
+    """In words for whoever runs it, where they are known; else what the driver said."""
+    servers = client.topology_description.server_descriptions()
+    kinds = {server.server_type_name: f"{host}:{port}" for (host, port), server in servers.items()}
+    if "RSGhost" in kinds:
+        return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
+    if not isinstance(error, ServerSelectionTimeoutError):
+        return str(error)
+    if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
+        members = ", ".join(sorted(f"{host}:{port}" for host, port in servers))
+        return f"there is no primary among {members}: is a majority of the members up?"
+    return str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]
 
 
 def known_election(client: MongoClient[Any]) -> ObjectId | None:

@@ -25,8 +25,10 @@ from gateway.store.uploads import Part as UploadPart
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
-# MongoDB deletes what has expired in no order, about once a minute; parts have to go first.
-_AFTER_ITS_PARTS = timedelta(minutes=10)
+# MongoDB deletes what has expired by its own clock, which may be ahead of the gateways', in no
+# order, about once a minute; parts have to go first.
+_PARTS_KEPT = timedelta(minutes=10)
+_UPLOAD_KEPT = 2 * _PARTS_KEPT
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -51,7 +53,7 @@ class MongoUploads(Part):
             "terms": msgspec.json.encode(upload.terms).decode(),
             "created_us": upload.created_us,
             "expires_us": upload.expires_us,
-            "expires": _date(upload.expires_us) + _AFTER_ITS_PARTS,
+            "expires": _date(upload.expires_us) + _UPLOAD_KEPT,
             "open": upload.is_open,
         }
         if upload.is_open:
@@ -68,7 +70,7 @@ class MongoUploads(Part):
 
     def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
         # By an index that has all of it, so that no upload is read.
-        now = _date(now_us) + _AFTER_ITS_PARTS
+        now = _date(now_us) + _UPLOAD_KEPT
         is_own = {"$eq": ["$principal", {"$literal": principal}]}
         count = {"_id": is_own, "uploads": {"$sum": 1}, "bytes": {"$sum": "$bytes"}}
         pipeline = [{"$match": {"open": True, "expires": {"$gt": now}}}, {"$group": count}]
@@ -105,7 +107,7 @@ class MongoUploads(Part):
             "size_bytes": part.size_bytes,
             "sha256": part.sha256,
             "content": content,
-            "expires": _date(upload.expires_us),
+            "expires": _date(upload.expires_us) + _PARTS_KEPT,
         }
         with self._on.writing() as session:
             name = {"_id": record["_id"]}
@@ -129,7 +131,7 @@ class MongoUploads(Part):
 
     def count_uploads(self, now_us: int) -> int:
         # By the index on when MongoDB deletes them, which is a fixed time after they expire.
-        query = {"expires": {"$gt": _date(now_us) + _AFTER_ITS_PARTS}}
+        query = {"expires": {"$gt": _date(now_us) + _UPLOAD_KEPT}}
         with self._on.reading() as session:
             return self._uploads.count_documents(query, session=session)
 

@@ -1,0 +1,95 @@
+"""A MongoDB that isn't there: what `serve` says, and that no write waits beyond its deadline."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from gateway.store.contract import Unreachable
+from gateway.store.mongodb import connect
+from tests.failure.clients import DOCUMENT, send
+from tests.failure.replica_set import ReplicaSet
+from tests.patience import WAIT_MS, WAIT_S
+
+pytestmark = pytest.mark.mongod
+
+
+@pytest.fixture
+def uninitiated(tmp_path: Path) -> Iterator[ReplicaSet]:
+    """One member that runs and doesn't know yet what it belongs to."""
+    alone = ReplicaSet(tmp_path, members=1)
+    try:
+        alone.members[0].start()
+        yield alone
+    finally:
+        alone.end()
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        (sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0", "--no-access", *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=WAIT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
+    uninitiated: ReplicaSet,
+) -> None:
+    """However long a call of MongoDB may take, a write's deadline holds."""
+    database, address = f"test_{uuid4().hex}", uninitiated.members[0].address
+    place = f"MongoDB at {address}, database {database}"
+    with serving(
+        "--workers=2",
+        f"--mongodb-uri={uninitiated.uri}",
+        f"--database={database}",
+        "--deadline-ms=2500",
+        f"--store-timeout-ms={min(WAIT_MS, 600_000)}",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        expected = re.compile(
+            rf"waiting for {place}: the replica set of {address} is not initiated: run"
+            r" rs\.initiate\(\) there; until then (http://127.0.0.1:(\d+)) answers 503"
+        )
+        waiting = next(filter(None, map(expected.search, process.stderr)))
+        url, port = waiting[1], int(waiting[2])
+        for path in (DOCUMENT, f"{DOCUMENT}2"):
+            status, problem = send(port, "PUT", path, 1, Content_Type="application/json")
+            assert (status, problem["code"], problem["applied"]) == (503, "store_unavailable", "no")
+        uninitiated.initiate()
+        assert process.stdout.readline() == (
+            f"gateway: ready at {url} (console {url}/console/, docs {url}/docs, data in {place})\n"
+        )
+        assert send(port, "PUT", DOCUMENT, 1, Content_Type="application/json")[0] == 201
+
+
+def test_a_set_that_is_not_initiated_is_told_as_that(uninitiated: ReplicaSet) -> None:
+    direct = f"mongodb://{uninitiated.members[0].address}/"
+    for uri in (uninitiated.uri, direct, f"{direct}?directConnection=true"):
+        store = connect(uri, "x", timeout_ms=1000)
+        with pytest.raises(Unreachable, match=r"is not initiated: run rs\.initiate\(\)"):
+            store.heads(["c"])
+        store.close()
