@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from urllib.parse import unquote
 
 from gateway.settings import Settings
 
@@ -55,7 +56,7 @@ def _where(settings: Settings) -> str:
     if settings.embedded or settings.mongodb_uri is None:
         return str(settings.data_dir)
     hosts = settings.mongodb_uri.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    return f"MongoDB at {hosts}, database {settings.database}"
+    return f"MongoDB at {unquote(hosts)}, database {settings.database}"
 
 
 def _once() -> int:

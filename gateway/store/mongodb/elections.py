@@ -29,15 +29,20 @@ def has_primary(client: MongoClient[Any]) -> bool:
 def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     """In words for whoever runs it, where they are known; else what the driver said."""
     servers = client.topology_description.server_descriptions()
-    kinds = {server.server_type_name: f"{host}:{port}" for (host, port), server in servers.items()}
+    kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
     if "RSGhost" in kinds:
         return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
     if not isinstance(error, ServerSelectionTimeoutError):
         return str(error)
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
-        members = ", ".join(sorted(f"{host}:{port}" for host, port in servers))
+        members = ", ".join(sorted(map(_named, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
     return str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]
+
+
+def _named(place: tuple[str, int | None]) -> str:
+    host, port = place
+    return host if port is None else f"{host}:{port}"  # a socket of this machine has no port
 
 
 def known_election(client: MongoClient[Any]) -> ObjectId | None:
