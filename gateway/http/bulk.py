@@ -66,9 +66,10 @@ _WINDOW_BYTES: Final = 4 * MIB
 _READ_BYTES: Final = 64 * 1024
 # Whenever a socket is writable, it takes this much at once.
 _SEND_BYTES: Final = 4 * 1024
-# Of what is sent behind the line that ended the request: who sent little keeps its connection.
-_DISCARDED_BYTES_MAX: Final = 8 * MIB
-_DISCARDED_FOR_S: Final = 1.0
+# What comes behind the line that ended the request is taken, slowly, for so long: to close the
+# connection at once would lose answers that are on their way.
+_LINGER_S: Final = 5.0
+_BETWEEN_PIECES_S: Final = 0.01
 # What speaks of one write, and is said in its line.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
@@ -170,7 +171,7 @@ class _Run:
         """The reader has stopped; where the body isn't over, the connection can't be used again."""
         if self._connection is None:
             return
-        self._reader.join(_DISCARDED_FOR_S)
+        self._reader.join(_LINGER_S)
         if not self._body_over:
             _stop_receiving(self._connection)
             self._reader.join()
@@ -204,13 +205,12 @@ class _Run:
 
     def _discard(self, pieces: Iterator[bytes]) -> None:
         """Of a request that was ended, read what is under way, so that its answers get through."""
-        left = _DISCARDED_BYTES_MAX if self._ended_early else 0
-        while left > 0:
-            piece = next(pieces, b"")
-            if not piece:
+        until = time.monotonic() + _LINGER_S
+        while self._ended_early and time.monotonic() < until:
+            if not next(pieces, b""):
                 self._body_over = True
                 return
-            left -= len(piece)
+            time.sleep(_BETWEEN_PIECES_S)
 
     def _commit(self) -> None:
         """The committer: until there are no more lines, or nobody takes the answers."""
