@@ -9,11 +9,14 @@ from gateway.access.limits import holder_of
 from gateway.http.raw_path import Environ
 
 _KEY: Final = "gateway.principal"
+# The server looks at it, too, when a body is read.
+_HOLDER: Final = "gateway.share_holder"
 
 
 def set_principal(environ: Environ, principal: Principal) -> None:
     """``principal`` was authenticated."""
     environ[_KEY] = principal
+    environ[_HOLDER] = holder_of(principal)
 
 
 def principal_of(environ: Environ) -> Principal:
@@ -30,5 +33,5 @@ def principal_name(environ: Environ) -> str | None:
 
 def share_holder(environ: Environ) -> str | None:
     """Whose share of what there is only so much of counts (``gateway.access.limits``), if any's."""
-    principal: Principal | None = environ.get(_KEY)
-    return None if principal is None else holder_of(principal)
+    holder: str | None = environ.get(_HOLDER)
+    return holder

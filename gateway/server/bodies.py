@@ -16,6 +16,8 @@ from typing import Any
 
 from werkzeug.exceptions import RequestTimeout, TooManyRequests
 
+from gateway.access.limits import Shares
+
 MIB = 1024 * 1024
 # What is read at a time, and so what each of them may take without being counted.
 _STEP_BYTES = 64 * 1024
@@ -35,18 +37,19 @@ class BodiesUnderWay:
 
     def __init__(self, bounds: BodyBounds) -> None:
         self._bounds = bounds
-        self._bytes = 0
+        self._shares = Shares(bounds.bytes_max)
         self._lock = threading.Lock()
 
-    def read(self, read: Callable[[int], bytes], size: int) -> bytes:
-        """``size`` bytes by way of ``read``, fewer only at the end of the body.
+    def read(self, read: Callable[[int], bytes], size: int, holder: str | None) -> bytes:
+        """``size`` bytes by way of ``read``, fewer only at the end of the body. ``holder``: whose
+        share they count to (``gateway.access.limits``), None: nobody's.
 
         Raises werkzeug's TooManyRequests.
         """
         data = read(min(size, _STEP_BYTES))
         if len(data) < _STEP_BYTES or len(data) == size:
             return data
-        return self._read_on(read, size, data)
+        return self._read_on(read, size, data, holder)
 
     def deadline(self) -> float:
         """When a body has to be there that is begun to be read now, by the monotonic clock."""
@@ -75,10 +78,12 @@ class BodiesUnderWay:
             source.sock = connection
             connection.settimeout(before)
 
-    def _read_on(self, read: Callable[[int], bytes], size: int, data: bytes) -> bytes:
+    def _read_on(
+        self, read: Callable[[int], bytes], size: int, data: bytes, holder: str | None
+    ) -> bytes:
         pieces = [data]
         received = counted = len(data)
-        self._count(received)
+        self._count(received, holder)
         try:
             while received < size:
                 piece = read(min(size - received, _STEP_BYTES))
@@ -86,20 +91,27 @@ class BodiesUnderWay:
                     break
                 pieces.append(piece)
                 received += len(piece)
-                self._count(len(piece))
+                self._count(len(piece), holder)
                 counted = received
             return b"".join(pieces)
         finally:
-            self._count(-counted)
+            with self._lock:
+                self._shares.give_back(holder, counted)
 
-    def _count(self, added: int) -> None:
+    def _count(self, added: int, holder: str | None) -> None:
         with self._lock:
-            if added > 0 and self._bytes + added > self._bounds.bytes_max:
+            shares = self._shares
+            if shares.held + added > shares.maximum:
                 raise TooManyRequests(
-                    f"the bodies being received take {self._bounds.bytes_max} bytes"
+                    f"the bodies being received take {shares.maximum} bytes"
                     " (bodies_bytes_max) already"
                 )
-            self._bytes += added
+            if holder is not None and not shares.has_room_for(holder, added):
+                raise TooManyRequests(
+                    f"the bodies being received from principal {holder!r} take as much as they"
+                    " leave to others (bodies_bytes_max)"
+                )
+            shares.take(holder, added)
 
 
 class _Hurried:

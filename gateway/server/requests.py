@@ -132,7 +132,7 @@ class CheckedBodies:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH")
         expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-        environ["wsgi.input"] = _CheckedBody(environ["wsgi.input"], expected, self._under_way)
+        environ["wsgi.input"] = _CheckedBody(environ, expected, self._under_way)
         return self._application(environ, start_response)
 
 
@@ -143,8 +143,9 @@ class _CheckedBody:
     long as they like.
     """
 
-    def __init__(self, body: Any, expected: int | None, under_way: BodiesUnderWay) -> None:
-        self._body = body
+    def __init__(self, environ: Environ, expected: int | None, under_way: BodiesUnderWay) -> None:
+        self._environ = environ
+        self._body = environ["wsgi.input"]
         self._missing = expected
         self._under_way = under_way
         self._deadline: float | None = None
@@ -190,7 +191,9 @@ class _CheckedBody:
 
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
-        return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0)
+        # The application knows by now whom the request is from.
+        holder = self._environ.get("gateway.share_holder")
+        return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0, holder)
 
     def _take(
         self,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -15,14 +17,17 @@ from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.limits import Shares
+from gateway.access.tokens import Tokens
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.service import Gateway, ServiceLimits
 from gateway.commits.watch_values import WatchBounds
 from gateway.http import create_app
 from gateway.http.admission import AdmissionBounds
 from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
 from tests.http.conftest import problem
-from tests.patience import WAIT_S
+from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
+from tests.service import RunningGateway
 
 Eventually = Callable[..., Any]
 EVERYTHING = (Grant(Role.ADMIN, "*"),)
@@ -142,6 +147,47 @@ def test_what_is_under_way_leaves_room_to_others(
     assert set(answers) <= {201, 404}
     assert len(answers) == 3
     assert ask("ann").status_code in (201, 404)
+
+
+def test_bodies_that_are_received_leave_room_to_others(
+    mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    document = json.dumps("x" * 250_000).encode()
+
+    def put(name: str, connection: HTTPConnection) -> int:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {tokens[name]}"}
+        connection.request("PUT", f"{PATH}/documents/{name}", body=document, headers=headers)
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        if answer.status == 429:
+            assert (content["code"], repr(name) in content["detail"]) == ("queue_full", True)
+        return answer.status
+
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    issue = Tokens(store.tokens()).issue
+    tokens = {name: issue(name, EVERYTHING, None).text for name in ("ann", "bob")}
+    store.close()
+    settings = {**UNHURRIED, "bodies_bytes_max": 1024 * 1024, "access": True, "workers": 1}
+    with (
+        RunningGateway(mongodb_uri, database_name, **settings) as gateway,
+        closing(HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_S)) as connection,
+        socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_S) as slow,
+    ):
+        head = (
+            f"PUT {PATH}/documents/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 600002\r\n"
+            f"Content-Type: application/json\r\nAuthorization: Bearer {tokens['ann']}\r\n\r\n"
+        )
+        slow.sendall(head.encode() + b'"' + b"x" * 450_000)
+
+        def is_refused() -> bool:
+            with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_S)) as another:
+                return put("ann", another) == 429
+
+        eventually(is_refused)
+        assert put("bob", connection) == 201
+        slow.sendall(b"x" * 150_000 + b'"')
+        assert slow.recv(12) == b"HTTP/1.1 201"
+        assert put("ann", connection) in (200, 201)
 
 
 def test_where_everybody_is_the_same_one_there_are_no_shares() -> None:
