@@ -174,10 +174,10 @@ def test_bodies_that_are_received_leave_room_to_others(
         socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_S) as slow,
     ):
         head = (
-            f"PUT {PATH}/documents/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 600002\r\n"
+            f"PUT {PATH}/documents/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 450002\r\n"
             f"Content-Type: application/json\r\nAuthorization: Bearer {tokens['ann']}\r\n\r\n"
         )
-        slow.sendall(head.encode() + b'"' + b"x" * 450_000)
+        slow.sendall(head.encode() + b'"' + b"x" * 400_000)
 
         def is_refused() -> bool:
             with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_S)) as another:
@@ -185,7 +185,7 @@ def test_bodies_that_are_received_leave_room_to_others(
 
         eventually(is_refused)
         assert put("bob", connection) == 201
-        slow.sendall(b"x" * 150_000 + b'"')
+        slow.sendall(b"x" * 50_000 + b'"')
         assert slow.recv(12) == b"HTTP/1.1 201"
         assert put("ann", connection) in (200, 201)
 
