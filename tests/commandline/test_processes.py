@@ -45,6 +45,8 @@ def started(
         (*GATEWAY, *arguments),
         env=environment,
         text=True,
+        # As a terminal's; a shell's background jobs, and these tests as such, ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
     ) as process:
         try:
