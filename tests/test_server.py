@@ -259,6 +259,7 @@ def test_a_request_that_cannot_be_parsed_is_refused_as_the_clients_fault(
     actual, head, body = served.send(request)
     assert actual == status
     assert b"Content-Type: application/problem+json" in head
+    assert b"X-Content-Type-Options: nosniff" in head
     problem = json.loads(body)
     assert problem["status"] == status
     assert (problem["applied"], problem["retryable"]) == ("no", False)

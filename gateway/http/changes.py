@@ -7,10 +7,8 @@ once, as an event; all streams send the same bytes, and a long poll takes its ``
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import flask
 from flask import Flask
@@ -88,15 +86,9 @@ class ChangesRoutes:
             return _polled(_take(watcher, asked["timeout"], asked["limit"]), seen)
 
     def _stream(self, watcher: Watcher, seen: Seen, environ: Environ) -> Answer:
-        give_back = _bound_sending(environ.get("gunicorn.socket"), self._limits.watch_stall_s)
-
-        def close() -> None:
-            watcher.close()
-            give_back()
-
         headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
         events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck_of(environ))
-        return StreamAnswer(Stream(events, close), 200, headers)
+        return StreamAnswer(Stream(events, watcher.close), 200, headers)
 
 
 def _wants_stream(environ: Environ) -> bool:
@@ -162,30 +154,3 @@ def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -
             yield piece
         parts = []
         timeout_s = bookmark_s
-
-
-def _bound_sending(connection: Any, stall_s: int) -> Callable[[], None]:
-    """A client that takes nothing for so long is cut off; returns what puts that back.
-
-    Sending raises TimeoutError then, also where the client's machine is gone: the kernel is told
-    to give up earlier than after its quarter of an hour.
-    """
-    if connection is None:  # not behind our own server
-        return lambda: None
-    before = connection.gettimeout()
-    connection.settimeout(stall_s)
-    _set_user_timeout(connection, stall_s * 1000)
-
-    def give_back() -> None:
-        with suppress(OSError):  # it may be closed
-            connection.settimeout(before)
-        _set_user_timeout(connection, 0)
-
-    return give_back
-
-
-def _set_user_timeout(connection: Any, milliseconds: int) -> None:
-    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
-    if option is not None:
-        with suppress(OSError):  # closed, or no TCP
-            connection.setsockopt(socket.IPPROTO_TCP, option, milliseconds)

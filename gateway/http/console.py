@@ -44,7 +44,6 @@ _POLICY: Final = "; ".join(
 _HEADERS: Final = (
     ("Cache-Control", "no-cache"),
     ("Content-Security-Policy", _POLICY),
-    ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),

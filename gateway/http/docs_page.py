@@ -26,7 +26,6 @@ _POLICY: Final = "; ".join(
 _HEADERS: Final = (
     ("Cache-Control", "no-cache"),
     ("Content-Security-Policy", _POLICY),
-    ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
 _NO_PARAMETERS: Final = NoParameters()

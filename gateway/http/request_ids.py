@@ -1,4 +1,4 @@
-"""A name for each request, in logs, problems and the answer's X-Request-Id."""
+"""What every answer has: a name, in logs and problems too, and that its media type is believed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from gateway.http.raw_path import Environ, WsgiApplication
 
+# Documents hold what clients wrote: no browser may take one for a page or a script.
+_NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
 _KEY: Final = "gateway.request_id"
 _is_sane = re.compile("[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
 
@@ -26,6 +28,7 @@ class RequestIds:
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             headers.append(("X-Request-Id", name))
+            headers.append(_NOSNIFF)
             return start_response(status, headers, exc_info)
 
         return self._application(environ, start)

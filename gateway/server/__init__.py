@@ -1,5 +1,6 @@
 """The process that serves: gunicorn, told by our settings, and the embedded MongoDB beside it."""
 
-from gateway.server.master import HEADER_BYTES_MAX, ServerError, run
+from gateway.server.master import ServerError, run
+from gateway.server.parsing import HEADER_BYTES_MAX
 
 __all__ = ["HEADER_BYTES_MAX", "ServerError", "run"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import socket
+import ssl
 import time
 from contextlib import suppress
 from functools import partial
@@ -12,12 +13,17 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import gevent
-from gevent import monkey
+import gevent.socket
+import gevent.ssl
 from gevent.server import StreamServer
+from gunicorn import util
+from gunicorn.http.errors import NoMoreData
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway.server.connections import BoundedSending, set_user_timeout, shut_down
+from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
-from gateway.server.turnstile import PatientSocket, Turnstile, WaitingRoom
+from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
 
 # How long a connection without a request is kept when the worker stops. A request that arrives in
 # this time is answered, and told to use another connection from then on.
@@ -28,6 +34,10 @@ _ACCEPTED_AT_ONCE = 64
 # Connections beyond those that are allowed: to be told so, and to ask whether the service lives.
 _SURPLUS = 64
 _SURPLUS_TIMEOUT_S = 5.0
+# Of what comes on a connection that was answered and is to end, so much is thrown away.
+_DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+_DISCARD_S = 10.0
+_GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF}
 
 
 class GreenletWorker(RefusingWorker, GeventWorker):
@@ -39,34 +49,73 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._connections: dict[Any, Any] = {}  # by the greenlet that serves it
+        self._connections: dict[Any, None] = {}
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS
         self._surplus: set[Any] = set()
         self.idle: dict[Any, None] = {}  # who has been so for longest comes first
-        self._turnstile = Turnstile(self._is_full)
+        self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        greenlet = gevent.getcurrent()
-        self._connections[greenlet] = client
+        """Serve a connection until it ends."""
+        _BoundedSocket.make(client)
+        client.setblocking(True)
+        set_user_timeout(client, self.bounds.send_stall_s)
+        self._connections[client] = None
         if len(self._connections) > self._connections_max:
             self._surplus.add(client)
-            for longest_idle in tuple(self.idle)[:1]:
-                _end(longest_idle)
-        PatientSocket.make(client, self)
+            self._make_room()
         try:
-            super().handle(listener, client, addr)
+            self._serve(listener.getsockname(), client, addr)
         finally:
-            del self._connections[greenlet]
+            del self._connections[client]
             self._surplus.discard(client)
+            util.close(client)
+
+    def _serve(self, listener_name: Any, client: Any, addr: Any) -> None:
+        visit = _Visit(self, client)
+        parser = Parser(self.cfg, client, addr, visit)
+        request: Any = None
+        try:
+            if isinstance(client, gevent.ssl.SSLSocket) and not visit.shake_hands():
+                return
+            while True:
+                request = None
+                with visit.waiting(self.cfg.keepalive if self.alive else LINGER_S):
+                    request = next(parser)
+                if request is None:
+                    return
+                self.handle_request(listener_name, request, client, addr)
+        except (StopIteration, NoMoreData) as error:
+            self.log.debug("connection with %s ends: %s", addr, error)
+            if parser.has_much_left():
+                visit.discard()
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) or error.errno in _GONE:
+                self.log.debug("connection with %s broke: %s", addr, error)
+            else:
+                self.log.exception("connection with %s broke", addr)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it isn't the client's
+            self.handle_error(request, client, addr, error)
+            visit.discard()
 
     def let_in(self, start: bytes) -> None:
-        """Wait until a request that starts so may be read."""
-        self._turnstile.go_through()
+        """Wait until a request that starts so may be parsed."""
+        if is_urgent(start):
+            self.turnstile.go_through(urgent=True)
+            return
+        self.turnstile.go_through()
         if self._has_too_much_for(start):
             self._waiting_room.wait()
+
+    def _make_room(self) -> None:
+        for longest_idle in tuple(self.idle)[:1]:
+            del self.idle[longest_idle]
+            shut_down(longest_idle, socket.SHUT_RD)
+            return
+        self.unsent.cut_stalled()
 
     def _is_full(self) -> bool:
         return self._has_too_much_for(b"PUT")
@@ -84,11 +133,9 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             self._handled(listener_name, req, sock, addr)
         else:
             sock.sendall(_surplus_answer(self._connections_max))
-        raise StopIteration  # which makes gunicorn close the connection
+        raise StopIteration  # which ends the connection
 
     def _handled(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        if type(sock) is not PatientSocket and req.path != "/livez":
-            self.let_in(req.method.encode())
         self._under_way += 1
         try:
             return super().handle_request(listener_name, req, sock, addr)
@@ -97,6 +144,9 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             if not self._is_full():
                 self._waiting_room.let_one_in()
 
+    def is_surplus(self, client: Any) -> bool:
+        return client in self._surplus
+
     def is_busy(self) -> bool:
         return self._under_way > _MANY_UNDER_WAY
 
@@ -104,16 +154,12 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self, listener: Any, *, spawn: Any, **given: Any
     ) -> StreamServer:
         """What gunicorn calls to make the server of ``listener``."""
-        ssl = {name: value for name, value in given.items() if name == "ssl_context"}
-        return _Server(self, listener, handle=partial(self.handle, listener), spawn=spawn, **ssl)
-
-    def timeout_ctx(self) -> Any:
-        """Entered while a connection waits for its next request."""
-        client = self._connections[gevent.getcurrent()]
-        seconds = self.cfg.keepalive if self.alive else LINGER_S
-        if client in self._surplus:
-            seconds = min(seconds, _SURPLUS_TIMEOUT_S)
-        return _Idle(self, client, seconds)
+        tls: dict[str, Any] = {}
+        if "ssl_context" in given:
+            # Handshakes belong to their connections, which count and have their limits.
+            tls = {"ssl_context": given["ssl_context"], "do_handshake_on_connect": False}
+        BoundedSending.unsent = self.unsent
+        return _Server(self, listener, handle=partial(self.handle, listener), spawn=spawn, **tls)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -122,7 +168,9 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def _end_idle(self) -> None:
         for client in tuple(self.idle):
-            _end(client)
+            # Its reads see the end of the stream. What was received already stays readable: a
+            # request that has just been sent is answered.
+            shut_down(client, socket.SHUT_RD)
 
 
 class _Server(StreamServer):
@@ -142,15 +190,69 @@ class _Server(StreamServer):
         return _ACCEPTED_AT_ONCE if alone or self._worker.is_busy() else 1
 
 
-class _Idle:
-    def __init__(self, worker: GreenletWorker, client: Any, seconds: float) -> None:
+class _Visit:
+    """What is done for one connection but for its requests; the door of its parser."""
+
+    def __init__(self, worker: GreenletWorker, client: Any) -> None:
         self._worker = worker
         self._client = client
+        self._waiting: _Waiting | None = None
+
+    def waiting(self, seconds: float) -> _Waiting:
+        """Entered while it is the client's turn; one that lets too much time pass is left."""
+        if self._worker.is_surplus(self._client):
+            seconds = min(seconds, _SURPLUS_TIMEOUT_S)
+        self._waiting = _Waiting(self._worker.idle, self._client, seconds)
+        return self._waiting
+
+    def let_in(self, start: bytes) -> None:
+        self._worker.let_in(start)
+
+    def head_goes_on(self) -> None:
+        if self._waiting is not None:
+            self._waiting.hurry(self._worker.bounds.head_timeout_s)
+
+    def let_go_on(self) -> None:
+        self._worker.turnstile.go_through()
+
+    def shake_hands(self) -> bool:
+        """Whether the client did so in time. Raises OSError, of which SSLError is one."""
+        with self.waiting(self._worker.bounds.head_timeout_s):
+            self._client.do_handshake()
+            return True
+        return False
+
+    def discard(self) -> None:
+        """Let the client read its answer: what comes is thrown away, until it has closed.
+
+        A connection that is closed over bytes that nobody read is reset, and the answer lost.
+        """
+        left = _DISCARDED_BYTES_MAX
+        with self.waiting(_DISCARD_S if self._worker.alive else LINGER_S), suppress(OSError):
+            self._client.shutdown(socket.SHUT_WR)
+            while left > 0 and (thrown_away := self._client.recv(64 * 1024)):
+                left -= len(thrown_away)
+                self.let_go_on()
+
+
+class _Waiting:
+    def __init__(self, idle: dict[Any, None], client: Any, seconds: float) -> None:
+        self._idle = idle
+        self._client = client
+        self._seconds = seconds
         self._timeout = gevent.Timeout(seconds)
 
     def __enter__(self) -> None:
-        self._worker.idle[self._client] = None
+        self._idle[self._client] = None
         self._timeout.start()
+
+    def hurry(self, seconds: float) -> None:
+        """So long from now at most, if it is the first time that this is said."""
+        if seconds < self._seconds:
+            self._seconds = seconds
+            self._timeout.close()
+            self._timeout = gevent.Timeout(seconds)
+            self._timeout.start()
 
     def __exit__(
         self,
@@ -158,25 +260,37 @@ class _Idle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        self._worker.idle.pop(self._client, None)
+        self._idle.pop(self._client, None)
         self._timeout.close()
-        # Swallowed, it leaves gunicorn without a request, and so it closes the connection.
         return error is self._timeout
 
 
-def _end(client: Any) -> None:
-    """Its reads see the end of the stream.
+class _BoundedSocket(BoundedSending, gevent.socket.socket):
+    __slots__ = ()
 
-    Nothing is thrown into a greenlet: one that has just been sent a request must go on, and
-    can, since what was received already stays readable. For the same reason the system's
-    socket is used: gevent's would throw an error into the greenlet that reads.
-    """
-    system_socket = monkey.get_original("socket", "socket")
-    with (
-        suppress(OSError),  # closed meanwhile
-        system_socket(fileno=os.dup(client.fileno())) as connection,
-    ):
-        connection.shutdown(socket.SHUT_RD)
+    @staticmethod
+    def make(client: Any) -> None:
+        """``client``, a socket that gevent has made, becomes one."""
+        encrypted = isinstance(client, gevent.ssl.SSLSocket)
+        client.__class__ = _BoundedTlsSocket if encrypted else _BoundedSocket
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        try:
+            return int(gevent.socket.socket.send(self, data, 0, timeout=0.0))  # type: ignore[call-arg]
+        except BlockingIOError:
+            return 0
+
+
+class _BoundedTlsSocket(BoundedSending, gevent.ssl.SSLSocket):
+    def send_now(self, data: bytes | memoryview) -> int:
+        timeout = self.gettimeout()
+        self.settimeout(0.0)  # nobody else has a turn meanwhile
+        try:
+            return int(self.write(data))
+        except ssl.SSLWantWriteError:
+            return 0
+        finally:
+            self.settimeout(timeout)
 
 
 def _surplus_answer(connections_max: int) -> bytes:

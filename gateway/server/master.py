@@ -28,6 +28,8 @@ from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.announcement import Announcement
 from gateway.server.bodies import BodyBounds
+from gateway.server.connections import ConnectionBounds, Unsent
+from gateway.server.parsing import HEADER_BYTES_MAX
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
@@ -46,8 +48,6 @@ WORKER_CLASSES = {
 # A key of 1024 bytes and a catalog name of 512, all percent-encoded, take 4608 bytes of the request
 # line. 8190 is the most that gunicorn can be told.
 REQUEST_LINE_BYTES_MAX = 8190
-# A composite token in If-Match names each document that must be unchanged.
-HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 64
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 KEEPALIVE_S = 75  # above the idle timeout of common proxies (60 s), so that they close first
@@ -228,6 +228,9 @@ class _Server(BaseApplication):
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """Called in each worker right after the fork."""
         shared.take_place(worker.place)
+        of = self._settings
+        worker.bounds = ConnectionBounds(of.head_timeout_s, of.send_stall_s, of.unsent_bytes_max)
+        worker.unsent = Unsent(worker.bounds)
         # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
         # of all its work. As plain attributes they are found at once; nothing changes them here.
         settings = worker.cfg.settings

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+import ssl
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -23,11 +25,12 @@ from gunicorn.http.errors import (
     NoMoreData,
     ParseException,
 )
-from gunicorn.util import write_nonblock
 from gunicorn.workers.base import Worker
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 
 from gateway.server.bodies import BodiesUnderWay, BodyBounds
+from gateway.server.connections import ConnectionBounds, Unsent
+from gateway.server.parsing import RequestBody
 
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -72,6 +75,7 @@ def problem_bytes(
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         "Connection: close\r\n"
         "Content-Type: application/problem+json\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
         f"{retry_after}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
@@ -81,13 +85,28 @@ def problem_bytes(
 class RefusingWorker(Worker):
     """Answers what can't be parsed with a problem; in front of the bases of a worker class."""
 
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+    # Both are set before it begins.
+    bounds: ConnectionBounds
+    unsent: Unsent
+
+    def handle_error(
+        self,
+        req: Any,  # noqa: ARG002 - gunicorn's
+        client: Any,
+        addr: Any,
+        exc: BaseException,
+    ) -> None:
+        if isinstance(exc, ssl.SSLError):  # nothing can be told to whoever has no handshake
+            self.log.debug("TLS with %s failed: %s", addr, exc)
+            return
         answer = refusal(exc)
         if answer is None:
-            super().handle_error(req, client, addr, exc)
-        else:
-            with suppress(OSError):  # the client may be gone
-                write_nonblock(client, answer)
+            # A defect of the server: the application answers its own.
+            self.log.error("a connection failed", exc_info=exc)
+            detail = "the gateway failed on this connection; its log says more"
+            answer = problem_bytes(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+        with suppress(OSError):  # the client may be gone
+            client.sendall(answer)
 
     def begin_stop(self) -> None:
         """The worker stops: what waits in the application is told so."""
@@ -95,10 +114,7 @@ class RefusingWorker(Worker):
             self.wsgi.begin_stop()
 
     def handle_request(self, *request: Any) -> Any:
-        """A client that takes nothing of its answer for as long as it may is cut off.
-
-        Sending raises TimeoutError where the application has bound it, as feeds do.
-        """
+        """A client that takes nothing of its answer for as long as it may is cut off."""
         try:
             return super().handle_request(*request)  # type: ignore[misc]
         except TimeoutError as error:
@@ -132,8 +148,29 @@ class CheckedBodies:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH")
         expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
+        body = environ["wsgi.input"]
         environ["wsgi.input"] = _CheckedBody(environ, expected, self._under_way)
+        if isinstance(body, RequestBody):
+            start_response = partial(_start_response, start_response, body)
         return self._application(environ, start_response)
+
+
+def _start_response(
+    start_response: Callable[..., Any],
+    body: RequestBody,
+    status: str,
+    headers: list[tuple[str, str]],
+    exc_info: Any = None,
+) -> Any:
+    """Say that the connection ends where the answer is whole and much of the body is unread.
+
+    An answer without a length may be a stream, which is made while the body is read.
+    """
+    if body.has_much_left() and (
+        status.startswith(("204", "304")) or any(name == "Content-Length" for name, _ in headers)
+    ):
+        body.request.force_close()
+    return start_response(status, headers, exc_info)
 
 
 class _CheckedBody:

@@ -14,13 +14,11 @@ for long, the clients may have given up, and all would be answered late.
 from __future__ import annotations
 
 import random
-import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import gevent
-import gevent.socket
 from gevent.event import Event
 from gevent.hub import Waiter
 
@@ -28,37 +26,32 @@ from gevent.hub import Waiter
 # it takes on, what arrives is to be refused, and each look takes a batch under way a step further.
 _AT_A_TIME: Final = 32
 _AT_A_TIME_IF_FULL: Final = 8
+# Of those that ask whether the process lives: they overtake the others, and nobody has the others
+# wait for ever by asking again and again.
+_URGENT_AT_A_TIME: Final = 8
 # A refusal takes about half a millisecond of a worker's time, nearly all of it for HTTP: these take
 # a fourteenth of it. With 2,000 connections that send again at once, each waits for 14 s; with
 # more there are more refusals.
 _REFUSALS_PER_S: Final = 150
 _WAIT_LONGEST_S: Final = 15.0
 _URGENT: Final = (b"GET /livez ", b"HEAD /livez ")
-_START_BYTES: Final = max(map(len, _URGENT))
 
 
 class Turnstile:
     """Of one process: for greenlets alone, not for threads."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
-        self._is_full = is_full
-        self._passed = 0
-        self._waiting: deque[Waiter[None]] = deque()
+        self._urgent = _Lane(lambda: _URGENT_AT_A_TIME)
+        self._others = _Lane(lambda: _AT_A_TIME_IF_FULL if is_full() else _AT_A_TIME)
         self._timer: Any = None
 
-    def go_through(self) -> None:
-        """Returns at once, or when those that came before have passed."""
-        if self._passed < self._at_a_time() and not self._waiting:
-            self._passed += 1
-            self._look_again()
-            return
-        waiter: Waiter[None] = Waiter()
-        self._waiting.append(waiter)
+    def go_through(self, *, urgent: bool = False) -> None:
+        """Returns at once, or when those that came before have passed; only what is urgent has."""
+        lane = self._urgent if urgent else self._others
+        waiter = lane.enter()
         self._look_again()
-        waiter.get()
-
-    def _at_a_time(self) -> int:
-        return _AT_A_TIME_IF_FULL if self._is_full() else _AT_A_TIME
+        if waiter is not None:
+            waiter.get()
 
     def _look_again(self) -> None:
         if self._timer is None:
@@ -69,12 +62,35 @@ class Turnstile:
     def _let_pass(self) -> None:
         self._timer.close()
         self._timer = None
+        for lane in (self._urgent, self._others):
+            if lane.let_pass():
+                self._look_again()
+
+
+class _Lane:
+    """Those that pass in the order in which they came, so many between two looks."""
+
+    def __init__(self, at_a_time: Callable[[], int]) -> None:
+        self._at_a_time = at_a_time
+        self._passed = 0
+        self._waiting: deque[Waiter[None]] = deque()
+
+    def enter(self) -> Waiter[None] | None:
+        """What to wait for; None for nothing."""
+        if self._passed < self._at_a_time() and not self._waiting:
+            self._passed += 1
+            return None
+        waiter: Waiter[None] = Waiter()
+        self._waiting.append(waiter)
+        return waiter
+
+    def let_pass(self) -> bool:
+        """After a look; whether anybody did."""
         self._passed = 0
         while self._waiting and self._passed < self._at_a_time():
             self._passed += 1
             self._waiting.popleft().switch(None)
-        if self._passed:
-            self._look_again()
+        return self._passed > 0
 
 
 class WaitingRoom:
@@ -113,34 +129,6 @@ class WaitingRoom:
         return next_at - now
 
 
-class Doorkeeper(Protocol):
-    """``idle`` are the sockets that wait for a request."""
-
-    idle: dict[Any, None]
-
-    def let_in(self, start: bytes) -> None:
-        """Wait until a request that starts so may be read."""
-
-
-class PatientSocket(gevent.socket.socket):
-    """A client's socket that waits until a request may be read from it."""
-
-    __slots__ = ()
-
-    # Of the process.
-    _doorkeeper: Doorkeeper
-
-    @classmethod
-    def make(cls, client: Any, doorkeeper: Doorkeeper) -> None:
-        """``client`` becomes one. Encrypted ones stay as they are: nobody can look ahead there."""
-        cls._doorkeeper = doorkeeper
-        if type(client) is gevent.socket.socket:
-            client.__class__ = cls
-
-    def recv(self, *arguments: Any) -> bytes:
-        doorkeeper = self._doorkeeper
-        if self in doorkeeper.idle:
-            start = super().recv(_START_BYTES, socket.MSG_PEEK)
-            if start and not start.startswith(_URGENT):
-                doorkeeper.let_in(start)
-        return super().recv(*arguments)
+def is_urgent(start: bytes) -> bool:
+    """Whether a request that starts so asks if the process lives."""
+    return start.startswith(_URGENT)

@@ -289,12 +289,6 @@ class Settings:
         "commits that a feed may fall back by, further than it was when it was nearest to the head;"
         " then it is ended",
     )
-    watch_stall_s: int = _setting(
-        kinds.integer(1, 3600),
-        30,
-        "seconds that a client may leave a piece of its feed (64 KiB at most) untaken; then its"
-        " connection is closed",
-    )
     watch_bookmark_s: int = _setting(
         kinds.integer(1, 3600),
         10,
@@ -347,6 +341,26 @@ class Settings:
         kinds.integer(1, 3600),
         10,
         "seconds' worth of these rates that a principal may ask for at once",
+    )
+
+    # Connections
+    head_timeout_s: int = _setting(
+        kinds.integer(1, 3600),
+        10,
+        "seconds that a TLS handshake may take, and the head of a request once it has begun; then"
+        " the connection is closed",
+    )
+    send_stall_s: int = _setting(
+        kinds.integer(1, 3600),
+        30,
+        "seconds in which a client must take 64 KiB of an answer, or what is left of it; else its"
+        " connection is closed",
+    )
+    unsent_bytes_max: int = _setting(
+        kinds.size(1024, 16 * 1024 * MIB),
+        256 * MIB,
+        "size of the answers in a worker that clients have not taken; beyond it, whose client has"
+        " taken nothing for longest is cut off",
     )
 
     # Limits of one request

@@ -308,5 +308,6 @@ def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
         status, content, response = asked("/v1/catalogs")
         assert (status, content["code"], content["retryable"]) == (429, "overloaded", True)
         assert "connections_max" in content["detail"]
+        assert response.getheader("X-Content-Type-Options") == "nosniff"
         assert int(response.headers["Retry-After"]) >= 1
         assert asked("/livez")[0] == 200

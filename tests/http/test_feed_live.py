@@ -171,7 +171,7 @@ def lazy_reader(port: int, path: str) -> socket.socket:
 def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
     serve: Callable[..., RunningGateway], worker_class: str, eventually: Eventually
 ) -> None:
-    service = serve(workers=1, worker_class=worker_class, watch_stall_s=1, watchers_max=2)
+    service = serve(workers=1, worker_class=worker_class, send_stall_s=1, watchers_max=2)
     with lazy_reader(service.port, CHANGES), EventStream(service.port, CHANGES) as quick:
         told = iter(quick)
         text = "x" * 500_000

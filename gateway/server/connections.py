@@ -1,0 +1,218 @@
+"""A client's connection: what it may leave undone, for how long, and how much of that there may be.
+
+A client that takes nothing of its answer would otherwise hold the answer, and its connection, for
+as long as it likes. The bounds here are those of every connection, whatever is sent on it.
+"""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import logging
+import os
+import select
+import socket
+import struct
+import termios
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+MIB: Final = 1024 * 1024
+# What a client has to take of its answer in `send_stall_s`.
+PIECE_BYTES: Final = 64 * 1024
+# After so long without a piece taken, a connection may be cut where others need its place.
+_STALLED_S: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBounds:
+    """`head_timeout_s` is for a TLS handshake, and for the head of a request once it has begun."""
+
+    head_timeout_s: float = 10.0
+    send_stall_s: float = 30.0
+    unsent_bytes_max: int = 256 * MIB
+
+
+@dataclass(slots=True)
+class _Held:
+    size_bytes: int
+    since: float  # when the last piece of it was taken
+
+
+class Unsent:
+    """The answers of one process that their clients have not taken yet. Thread-safe."""
+
+    def __init__(
+        self, bounds: ConnectionBounds, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bounds = bounds
+        self._monotonic = monotonic
+        self._bytes = 0
+        # By connection; whose client has taken nothing for longest comes first.
+        self._held: dict[BoundedSending, _Held] = {}
+        self._lock = threading.Lock()
+
+    def send(self, connection: BoundedSending, data: bytes, sent: int) -> None:
+        """Send what comes after the first ``sent`` bytes of ``data``, as the client takes it.
+
+        Raises TimeoutError where the client has not taken a piece in `send_stall_s`, and OSError
+        where the connection broke, or was cut because the process holds too much.
+        """
+        self._hold(connection, len(data))
+        try:
+            self._send(connection, memoryview(data), sent)
+        finally:
+            self._let_go(connection)
+
+    def cut_stalled(self) -> None:
+        """Cut the connection whose client has taken nothing for longest, if that is long."""
+        with self._lock:
+            longest = next(iter(self._held.items()), None)
+            if longest is None or self._monotonic() - longest[1].since < _STALLED_S:
+                return
+            self._forget(longest[0])
+        _cut(longest[0])
+
+    def _send(self, connection: BoundedSending, data: memoryview, sent: int) -> None:
+        stall_s = self._bounds.send_stall_s
+        until = self._monotonic() + stall_s
+        # What the kernel took isn't taken by the client yet, and it may be megabytes.
+        marked, taken = sent, sent - _queued(connection)
+        while sent < len(data):
+            now = self._monotonic()
+            if now >= until:
+                taken_before, taken = taken, sent - _queued(connection)
+                if taken - taken_before < PIECE_BYTES:
+                    _drop_queued(connection)
+                    raise TimeoutError(f"{taken - taken_before} bytes in {stall_s:g} s")
+                until = now + stall_s
+            await_writable(connection, until - now)
+            while sent < len(data) and (just := connection.send_now(data[sent:])):
+                sent += just
+            if sent - marked >= PIECE_BYTES:
+                marked = sent
+                self._note_taken(connection)
+
+    def _hold(self, connection: BoundedSending, size_bytes: int) -> None:
+        too_many: list[BoundedSending] = []
+        with self._lock:
+            self._held[connection] = _Held(size_bytes, self._monotonic())
+            self._bytes += size_bytes
+            # A single one may be larger than the bound.
+            while self._bytes > self._bounds.unsent_bytes_max and len(self._held) > 1:
+                too_many.append(next(iter(self._held)))
+                self._forget(too_many[-1])
+        for each in too_many:
+            _cut(each)
+
+    def _note_taken(self, connection: BoundedSending) -> None:
+        with self._lock:
+            held = self._held.pop(connection, None)
+            if held is not None:  # else it was cut
+                held.since = self._monotonic()
+                self._held[connection] = held
+
+    def _let_go(self, connection: BoundedSending) -> None:
+        with self._lock:
+            if connection in self._held:  # else it was cut
+                self._forget(connection)
+
+    def _forget(self, connection: BoundedSending) -> None:
+        self._bytes -= self._held.pop(connection).size_bytes
+
+
+class BoundedSending:
+    """Mixed into a class of sockets: sending waits no longer than ``unsent`` allows.
+
+    Sockets are made by the server; they become such by a change of their class.
+    """
+
+    __slots__ = ()
+
+    # Of the process.
+    unsent: ClassVar[Unsent]
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """Send as much as can be without waiting, and return how much that was."""
+        raise NotImplementedError
+
+    def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ARG002 - gunicorn has none
+        sent = self.send_now(data)
+        if sent < len(data):
+            self.unsent.send(self, data, sent)
+
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - gunicorn has none
+        self.sendall(data)
+        return len(data)
+
+
+def set_user_timeout(connection: Any, seconds: float) -> None:
+    """The kernel gives up on a client that acknowledges nothing for so long.
+
+    By itself it would after a quarter of an hour, and never where the client's machine is there,
+    but takes nothing.
+    """
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+    if option is not None:
+        with suppress(OSError):  # closed, or no TCP
+            connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
+
+
+def await_writable(connection: Any, seconds: float) -> bool:
+    """Whether more can be sent; waits for it for so long at most.
+
+    Whatever timeout is set on the socket: that is one for reading, at times by somebody else.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLOUT)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def shut_down(connection: Any, how: int) -> None:
+    """Whoever waits for ``connection`` finds that it is over; nothing is thrown into a greenlet.
+
+    Hence by the system's socket: gevent's would throw an error into the greenlet that reads.
+    """
+    with suppress(OSError):  # closed meanwhile
+        same = _socket.socket(fileno=os.dup(connection.fileno()))
+        try:
+            same.shutdown(how)
+        finally:
+            same.close()
+
+
+def _cut(connection: Any) -> None:
+    """Whoever sends on it finds it broken, and lets go of its answer."""
+    _log.warning("cut off a client that takes nothing of its answer: others need its place")
+    _drop_queued(connection)
+    shut_down(connection, socket.SHUT_RDWR)
+
+
+def _drop_queued(connection: Any) -> None:
+    """When the connection is closed, what the kernel holds of it goes, too."""
+    with suppress(OSError):
+        linger = struct.pack("ii", 1, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+
+def is_dropped(connection: Any) -> bool:
+    """Whether nothing of what was sent on it is worth waiting for."""
+    try:
+        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER))
+    except OSError:  # closed
+        return True
+
+
+def _queued(connection: Any) -> int:
+    """The bytes that were handed to the kernel and that the client hasn't acknowledged."""
+    try:
+        answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+    except OSError:  # closed, or not known here
+        return 0
+    return int(struct.unpack("i", answer)[0])

@@ -1,0 +1,205 @@
+"""Requests as they come in, on gunicorn's parser: a bound for each part that a client can draw out.
+
+gunicorn lets a head grow to two megabytes, reads however much is left of a body that nobody wants,
+and goes through the chunks of a body one by one: four million of them take seconds, in which
+nobody else gets a turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Protocol, cast
+
+from gunicorn.http.body import Body, ChunkedReader, LengthReader
+from gunicorn.http.errors import (
+    ChunkMissingTerminator,
+    LimitRequestHeaders,
+    NoMoreData,
+    ParseException,
+)
+from gunicorn.http.message import Request
+from gunicorn.http.parser import RequestParser
+from gunicorn.http.unreader import SocketUnreader
+
+# A composite token in If-Match names each document that must be unchanged.
+HEADER_BYTES_MAX: Final = 32_768
+# All of a head behind its first line.
+HEAD_BYTES_MAX: Final = 65_536
+# A body that nobody has read is read to its end, for the sake of its connection, where no more is
+# left of it. Else the connection is closed.
+DRAIN_BYTES_MAX: Final = 65_536
+# Chunks may take as much for their framing as they hold, and this.
+_FRAMING_BYTES: Final = 65_536
+_CHUNK_LINE_BYTES_MAX: Final = 1024
+_TRAILER_BYTES_MAX: Final = 8190
+# Between two looks at others.
+_CHUNKS_AT_A_TIME: Final = 256
+_START_BYTES: Final = 16
+
+_chunk_line = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n").match
+
+
+class Door(Protocol):
+    """What a connection passes on its way in."""
+
+    def let_in(self, start: bytes) -> None:
+        """Wait until a request that starts so may be parsed."""
+
+    def head_goes_on(self) -> None:
+        """The head wasn't whole at once: its rest has to come within `head_timeout_s`."""
+
+    def let_go_on(self) -> None:
+        """Let others have a turn, in the midst of a body."""
+
+
+class ChunkFraming(ParseException):
+    def __str__(self) -> str:
+        return "its chunks are so small that most of it is framing"
+
+
+class Wire(SocketUnreader):
+    def __init__(self, connection: Any, door: Door) -> None:
+        super().__init__(connection)
+        self.door = door
+
+
+class Parser(RequestParser):
+    """The requests of one connection."""
+
+    def __init__(self, cfg: Any, connection: Any, address: Any, door: Door) -> None:
+        super().__init__(cfg, connection, address)
+        self.unreader = Wire(connection, door)
+
+    def finish_body(  # type: ignore[override] # the stubs are older than gunicorn
+        self, deadline: float | None = None, max_bytes: int | None = None
+    ) -> bool:
+        """False where so much is left of the last request's body that the connection ends."""
+        if self.has_much_left():
+            return False
+        drained: bool = super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX)  # type: ignore[assignment]
+        return drained
+
+    def has_much_left(self) -> bool:
+        body = None if self.mesg is None else self.mesg.body
+        return isinstance(body, RequestBody) and body.has_much_left()
+
+
+class HeadRequest(Request):
+    _is_late = False
+    body: Body
+
+    def read_into(self, unreader: Any, buf: bytearray, stop: bool | None = False) -> None:
+        """gunicorn's; ``stop`` is true for the first bytes of a request alone."""
+        if stop:
+            super().read_into(unreader, buf, stop)
+            unreader.door.let_in(bytes(buf[:_START_BYTES]))
+            return
+        unreader.door.head_goes_on()
+        super().read_into(unreader, buf)
+        if len(buf) > HEAD_BYTES_MAX:
+            raise LimitRequestHeaders(f"the head takes more than {HEAD_BYTES_MAX} bytes")
+
+    def set_body_reader(self) -> None:
+        super().set_body_reader()
+        reader = self.body.reader
+        if isinstance(reader, ChunkedReader):
+            self.body = RequestBody(self, Chunks(self, cast(Wire, self.unreader)))
+        elif isinstance(reader, LengthReader) and reader.length:
+            self.body = RequestBody(self, reader)
+
+
+Parser.mesg_class = HeadRequest
+
+
+class RequestBody(Body):
+    """The body of a request that has one."""
+
+    def __init__(self, request: HeadRequest, reader: LengthReader | Chunks) -> None:
+        super().__init__(reader)
+        self.request = request
+
+    def has_much_left(self) -> bool:
+        """Whether reading it to its end costs more than another connection."""
+        reader: LengthReader | Chunks = self.reader  # type: ignore[assignment]
+        if isinstance(reader, LengthReader):
+            return reader.length > DRAIN_BYTES_MAX
+        return reader.parser is not None  # nobody knows how much
+
+
+class Chunks(ChunkedReader):
+    """gunicorn's, which is asked only about what isn't a plain chunk that is whole."""
+
+    def __init__(self, request: HeadRequest, wire: Wire) -> None:
+        super().__init__(request, wire)
+        self.limit_chunk_size_line = _CHUNK_LINE_BYTES_MAX
+        self.limit_trailer_section = _TRAILER_BYTES_MAX
+        self._door = wire.door
+        self._received = 0
+        self._framing = -_FRAMING_BYTES  # and less what the chunks hold
+        self._since_others = 0
+
+    def parse_chunked(self, unreader: Any) -> Iterator[bytes]:  # type: ignore[override]
+        """What has come, as soon as there is some."""
+        data = b""
+        while True:
+            whole, end = _whole_chunks(data)
+            if whole:
+                held = b"".join(whole)
+                self._count(len(whole), end, len(held))
+                yield held
+                data = data[end:]
+            before = self._received
+            size, rest = self.parse_chunk_size(unreader, data=data)
+            if size == 0 or rest is None:
+                return
+            line = len(data) + self._received - before - len(rest)
+            self._count(1, line + 2 + size, size)
+            while size > len(rest):
+                size -= len(rest)
+                yield rest
+                rest = unreader.read(None, read_ahead=size)
+                if not rest:
+                    raise NoMoreData
+            yield rest[:size]
+            rest = rest[size:]
+            while len(rest) < 2:
+                more = unreader.read()
+                if not more:
+                    break
+                rest += more
+            if rest[:2] != b"\r\n":
+                raise ChunkMissingTerminator(rest[:2])
+            data = rest[2:]
+
+    def read_into(self, unreader: Any, buf: bytearray) -> None:
+        before = len(buf)
+        super().read_into(unreader, buf)  # type: ignore[misc]
+        self._received += len(buf) - before
+
+    def _count(self, chunks: int, wire_bytes: int, held_bytes: int) -> None:
+        """Of ``wire_bytes``, the chunks hold ``held_bytes``. Raises ChunkFraming."""
+        self._framing += wire_bytes - 2 * held_bytes
+        if self._framing > 0:
+            raise ChunkFraming
+        self._since_others += chunks
+        if self._since_others >= _CHUNKS_AT_A_TIME:
+            self._since_others = 0
+            self._door.let_go_on()
+
+
+def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
+    """What the chunks hold that ``data`` begins with, and where they end.
+
+    Without the last one of a body, and up to whatever is unusual.
+    """
+    whole: list[bytes] = []
+    end = 0
+    while (line := _chunk_line(data, end)) is not None:
+        begin = line.end()
+        stop = begin + int(line[1], 16)
+        if stop == begin or data[stop : stop + 2] != b"\r\n":
+            break
+        whole.append(data[begin:stop])
+        end = stop + 2
+    return whole, end
