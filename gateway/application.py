@@ -188,6 +188,7 @@ def request_limits(settings: Settings) -> RequestLimits:
         catalog_name_bytes_max=settings.catalog_name_bytes_max,
         transaction_actions_max=settings.transaction_actions_max,
         watch_bookmark_s=settings.watch_bookmark_s,
+        send_stall_s=settings.send_stall_s,
         bulk_line_bytes_max=settings.bulk_line_bytes_max,
         bulk_answers_bytes_max=settings.bulk_answers_bytes_max,
         bulk_refused_lines_max=settings.bulk_refused_lines_max,

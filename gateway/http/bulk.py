@@ -157,7 +157,7 @@ class _Run:
 
         Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
         """
-        stall_s = self._terms.limits.watch_stall_s
+        stall_s = self._terms.limits.send_stall_s
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLOUT)
         left_s = float(stall_s)

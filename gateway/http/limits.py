@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 class RequestLimits:
     """What is checked before a request reaches ``gateway.commits``. Sizes are in bytes.
 
-    ``watch_bookmark_s`` is about event streams.
+    ``watch_bookmark_s`` is about event streams, ``send_stall_s`` about answers to bulk requests.
     """
 
     body_bytes_max: int = 8 * MIB
@@ -22,6 +22,7 @@ class RequestLimits:
     catalog_name_bytes_max: int = 512
     transaction_actions_max: int = 4096
     watch_bookmark_s: int = 10
+    send_stall_s: int = 30
     bulk_line_bytes_max: int = 8 * MIB
     bulk_answers_bytes_max: int = 256 * MIB
     bulk_refused_lines_max: int = 1000

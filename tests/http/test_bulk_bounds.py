@@ -32,7 +32,7 @@ def gateway(mongodb_uri: str) -> Iterator[RunningGateway]:
         "bulk_requests_max": 4,
         "bulk_answers_bytes_max": 8 * MIB,
         "bulk_refused_lines_max": REFUSALS_MAX,
-        "watch_stall_s": STALL_S,
+        "send_stall_s": STALL_S,
     }
     with RunningGateway(mongodb_uri, f"test_bulk_bounds_{os.getpid()}", **settings) as running:
         yield running
