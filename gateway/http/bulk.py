@@ -53,7 +53,7 @@ from gateway.http.raw_path import Environ
 from gateway.http.refusals import RequestRefused
 from gateway.http.request_ids import request_id
 from gateway.http.spool import Spool, SpoolBudget
-from gateway.http.streams import Stream, StreamAnswer
+from gateway.http.streams import Stream, StreamAnswer, unbound_sending
 from gateway.logs import for_this_request
 
 _log = logging.getLogger(__name__)
@@ -117,6 +117,7 @@ class _Run:
         self._name = request_id(environ)
         self._body = get_input_stream(environ)
         self._connection = environ.get("gunicorn.socket")
+        self._bound_sending = unbound_sending(self._connection)
         self._recheck = recheck_of(environ)
         self._spending = spending_of(environ)
         self._audit = BulkAudit(environ)
@@ -151,6 +152,7 @@ class _Run:
         """The client is gone, or has all: nothing more is committed."""
         self._lines.close()
         self._spool.close()
+        self._bound_sending()
 
     def _await_writable(self, connection: Any) -> None:
         """Until the client has taken enough of what was sent for more to be sent without waiting.

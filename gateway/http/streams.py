@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from gateway.http.answers import Answer, HeaderList
@@ -59,3 +61,23 @@ def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
         size += len(part) - start
     if gathered:
         yield b"".join(gathered)
+
+
+def unbound_sending(connection: Any) -> Callable[[], None]:
+    """The kernel no longer gives up on a client that takes nothing; returns what puts that back.
+
+    For a client that may send for long before it reads. Whoever sends to it has to give up.
+    """
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+    before = 0
+    if connection is not None and option is not None:
+        with suppress(OSError):  # closed, or no TCP
+            before = connection.getsockopt(socket.IPPROTO_TCP, option)
+            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
+
+    def bind_again() -> None:
+        if before:
+            with suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, option, before)
+
+    return bind_again
