@@ -25,8 +25,8 @@ from tests.http.served import Server
 from tests.service import RunningGateway
 
 Eventually = Callable[..., Any]
-LARGE = b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n"
-SMALL = b"GET /v1/catalogs HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE = b"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SMALL = b"GET /v1/catalogs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WORKER_CLASSES = ("gevent", "gthread")
 # Only a hang lasts as long.
 PATIENCE_S = 240
@@ -121,7 +121,7 @@ def test_answers_that_nobody_takes_are_bounded_together(
         with connected(gateway.port, 20) as attackers:
             for each in attackers:
                 # More than kernels take of it.
-                each.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 8)
+                each.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 8)
             eventually(lambda: held(gateway) == room, PATIENCE_S)
             # Who takes what was asked for is not concerned.
             for _ in range(3):
@@ -187,7 +187,7 @@ def test_one_connection_that_pipelines_takes_turns_with_others(
     mongodb_uri: str, database_name: str, path: str, eventually: Eventually
 ) -> None:
     """The requests are in the server's buffers already: no look at a socket is between them."""
-    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with (
         RunningGateway(mongodb_uri, database_name, workers=1, access=True) as gateway,
         pipelining(gateway.port, request, b"HTTP/1.1 ") as count,
@@ -204,7 +204,7 @@ def test_one_connection_that_pipelines_takes_turns_with_others(
         assert statistics.median(meanwhile) < 500, meanwhile
 
 
-HEAD = b"PUT /v1/catalogs/c/documents/k HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"PUT /v1/catalogs/c/documents/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -258,7 +258,7 @@ def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
         for start in range(0, len(sent), 7001):
             client.sendall(sent[start : start + 7001])
         assert client.recv(12) in (b"HTTP/1.1 201", b"HTTP/1.1 200")
-        client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b'"alive"' in read_on(client)
     found = Server(gateway.port).send("GET", "/v1/catalogs/c/documents/small")
     assert found.body.decode() == value
@@ -306,7 +306,7 @@ def test_who_sends_a_small_body_in_vain_keeps_the_connection(
 ) -> None:
     with connected(closed_gateway.port) as (client,):
         client.sendall((HEAD + b"Content-Length: 60000\r\n\r\n" + b"x" * 60_000) * 3)
-        client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         received = read_on(client)
     assert received.count(b"HTTP/1.1 401 ") == 3
     assert received.count(b"Connection: keep-alive") == 3
@@ -321,7 +321,7 @@ def test_a_head_has_a_bound_in_bytes(gateway: RunningGateway) -> None:
     assert (status, problem["code"]) == (431, "headers_too_large")
 
 
-@pytest.mark.parametrize("begun", [b"G", b"GET /livez HTTP/1.1\r\nHost: x\r\nX: "])
+@pytest.mark.parametrize("begun", [b"G", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_head_has_a_bound_in_time_however_steadily_it_comes(
     gateway: RunningGateway, begun: bytes
 ) -> None:
@@ -346,7 +346,7 @@ def test_a_handshake_has_a_bound_and_counts_as_a_connection(
         with connected(gateway.port) as (plain,):
             try:
                 client = context.wrap_socket(plain, server_hostname="127.0.0.1")
-                client.sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+                client.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
                 return client.recv(12)
             except OSError:  # its place went to somebody else before it had spoken
                 return b""
