@@ -204,7 +204,10 @@ def test_one_connection_that_pipelines_takes_turns_with_others(
         assert statistics.median(meanwhile) < 500, meanwhile
 
 
-HEAD = b"PUT /v1/catalogs/c/documents/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEAD = (
+    b"PUT /v1/catalogs/c/documents/k HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\n"
+)
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
