@@ -107,7 +107,6 @@ def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/catalogs/c/commits/1/2",
         "/V1/catalogs/c/documents/k",
