@@ -36,10 +36,10 @@ class WatchedStore:
         if name == "await_reachable":  # asks nothing
             return method
 
-        def watched(*arguments: Any) -> Any:
+        def watched(*arguments: Any, **named: Any) -> Any:
             self.calls.append(name)
             self.before.get(name, lambda: None)()
-            result = method(*arguments)
+            result = method(*arguments, **named)
             self.after.get(name, lambda: None)()
             return result
 
