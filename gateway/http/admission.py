@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import flask
-
 from gateway.access.limits import Shares
 from gateway.http.body_framing import declared_bytes
 from gateway.http.limits import MIB
@@ -206,12 +204,11 @@ class Admission:
         return not among.is_full()
 
 
-def claim_share() -> None:
-    """The principal of Flask's request is known: from now on the request counts among its own.
+def claim_share(environ: Environ) -> None:
+    """The request's principal is known: from now on the request counts among its own.
 
     Raises TryLater where it has as many as it may.
     """
-    environ = flask.request.environ
     seat: _Seat | None = environ.get(_SEAT)
     holder = share_holder(environ)
     if seat is None or holder is None:

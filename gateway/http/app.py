@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flask
 from flask import Flask, Request
@@ -26,7 +27,7 @@ from gateway.http.history import HistoryRoutes
 from gateway.http.limits import RequestLimits
 from gateway.http.listing import ListingRoutes
 from gateway.http.metrics import MetricsRoutes, nothing_measured
-from gateway.http.observation import Observation, Observer, observe_routes
+from gateway.http.observation import Observation, Observer, note_route
 from gateway.http.pins import PinRoutes
 from gateway.http.problems import problem_answer
 from gateway.http.rate_limits import RateLimits
@@ -63,6 +64,10 @@ class _Application(Flask):
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
 
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Nothing here is a coroutine; to find that out for each call takes longer than most."""
+        return func
+
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is None:
             return super().create_url_adapter(None)
@@ -91,19 +96,26 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
-    observe_routes(app)
     Audit().register(app)
     authorization = Authorization(authenticate, limits)
-    app.before_request(authorization.identify)
     # After the audit, so that it decides about answers before they are told of.
     app.after_request(authorization.withhold)
-    app.before_request(claim_share)
+    rate_limits = None if principal_limits is None else RateLimits(principal_limits)
+
+    @app.before_request
+    def let_in() -> None:
+        """All that decides about a request before its route sees it, in this order."""
+        request: Request = flask.request._get_current_object()  # type: ignore[attr-defined]
+        note_route(request)
+        authorization.identify(request)
+        claim_share(request.environ)
+        if rate_limits is not None:  # who is refused again and again pays for that, too
+            rate_limits.admit(request)
+        authorization.admit(request)
+
     answering: WsgiApplication = app.wsgi_app
-    if principal_limits is not None:
-        rate_limits = RateLimits(principal_limits)
-        rate_limits.register(app)
+    if rate_limits is not None:
         answering = rate_limits.with_fields(answering)
-    app.before_request(authorization.admit)
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)

@@ -63,9 +63,8 @@ class Authorization:
         self._is_off = authenticate is everybody
         self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
-    def identify(self) -> None:
-        """Set the principal of Flask's request, but where everybody may do what it asks for."""
-        request = flask.request
+    def identify(self, request: flask.Request) -> None:
+        """Set the request's principal, but where everybody may do what it asks for."""
         environ = request.environ
         if self._is_off:
             _refuse_foreign_pages(environ)
@@ -74,10 +73,8 @@ class Authorization:
         if route is None or need_of(request.endpoint or "", request.method) is not Need.NOTHING:
             set_principal(environ, self._principal(environ))
 
-    def admit(self) -> None:
-        """Whether its principal may do it. What limits principals comes between the two: who is
-        refused again and again pays for that, too."""
-        request = flask.request
+    def admit(self, request: flask.Request) -> None:
+        """Whether its principal may do it."""
         environ = request.environ
         need = need_of(request.endpoint or "", request.method)
         if request.url_rule is None or need is Need.NOTHING:
@@ -92,7 +89,7 @@ class Authorization:
         catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
-        require(principal, need, catalog)
+            raise Forbidden(principal, need, catalog, "the request")
         environ[_RECHECK] = self._recheck(environ, need, catalog)
 
     def _slow_down(self, principal: Principal) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 import flask
-from flask import Flask
 
 from gateway.http.raw_path import Environ, WsgiApplication
 from gateway.logs import current_request
@@ -142,13 +141,8 @@ class _Watched:
             self._end(self._exchange)
 
 
-def observe_routes(app: Flask) -> None:
-    """Let ``app`` say which route a request takes, before anything else decides about it."""
-    app.before_request(_note_route)
-
-
-def _note_route() -> None:
-    request = flask.request
+def note_route(request: flask.Request) -> None:
+    """Say which route a request takes, before anything else decides about it."""
     rule = request.url_rule
     if rule is None:
         return

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import flask
-from flask import Flask
 
 from gateway.access.limits import Excess, PrincipalLimits, Rate
 from gateway.commits.requests import ApplyPatch, Edit, EditAttributes
@@ -52,20 +51,16 @@ class RateLimits:
         self._limits = limits
         self._policy = policy_field(limits.rates.values())
 
-    def register(self, app: Flask) -> None:
-        """To be called between telling who it is and what it may do: refusals cost, too."""
-        app.before_request(self.admit)
-
-    def admit(self) -> None:
+    def admit(self, request: flask.Request) -> None:
         """Raises TryLater."""
-        environ = flask.request.environ
+        environ = request.environ
         principal = principal_name(environ)
         if principal is None:
             return  # a route that is open to everybody
         spending = Spending(self._limits, principal)
         environ[_KEY] = spending
         amounts = {REQUESTS: 1}
-        if flask.request.method not in _READING and flask.request.endpoint != "bulk":
+        if request.method not in _READING and request.endpoint != "bulk":
             amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(environ) or 0}
         spending.take(amounts)
 
