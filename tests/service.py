@@ -105,7 +105,8 @@ class RunningGateway:
         """What was written to stderr so far."""
         if not self._errors.closed:
             # At the process's own place in the file, which the two share: it writes at the end.
-            self._said = os.pread(self._errors.fileno(), 1 << 20, 0).decode(errors="replace")
+            file = self._errors.fileno()
+            self._said = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
         return self._said
 
     def start(self) -> Self:
