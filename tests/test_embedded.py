@@ -65,23 +65,37 @@ def test_it_takes_majority_writes_when_started_and_keeps_them_on_a_restart_or_cr
 
 
 def test_its_data_can_be_moved_also_where_a_path_is_too_long_for_a_socket(
-    own: EmbeddedMongod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: EmbeddedMongod,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     own.start()
     before = notes(own)
     own.stop()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    short = Path(tempfile.mkdtemp(prefix="g-", dir="/tmp"))
+    request.addfinalizer(lambda: shutil.rmtree(short))
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
     place = tmp_path / ("deep" * 20)
     shutil.copytree(own.data_dir, place)
     with EmbeddedMongod(place, start_timeout_s=WAIT_S) as moved:
         assert moved.uri != own.uri
         assert notes(moved) == [*before, len(before)]
         folder = moved.socket_path.parent
-        assert folder.parent == tmp_path
+        assert folder.parent == short
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     own.start()
     assert notes(own) == [*before, len(before)]
+
+
+def test_where_no_place_is_short_enough_for_a_socket_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("deep" * 25)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(MongodFailed, match="TMPDIR"):
+        EmbeddedMongod(deep).start()
 
 
 def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongod) -> None:

@@ -92,6 +92,7 @@ class _Lane:
     turn_began: float = 0.0
     waits_since: float | None = None  # for another worker's turn to end
     not_before: float = 0.0
+    unreachable: bool = False  # its last batch came back because the database was out of reach
 
 
 class Queue:
@@ -149,6 +150,7 @@ class Queue:
                 pending.unreachable = pending.unreachable or begun is None
                 return True
             lane.waiting.remove(pending)
+            pending.unreachable = pending.unreachable or lane.unreachable
             if not lane.waiting:
                 lane.waits_since = None
                 self._turns.give_up(pending.request.catalog)
@@ -213,6 +215,7 @@ class Queue:
                 self._pacing.ended(catalog, race, now)
             lane = self._lanes[catalog]
             lane.busy = False
+            lane.unreachable = any(pending.unreachable for pending in left)
             lane.waiting.extendleft(reversed(_in_time(left, now)))
             pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
             if lane.has_turn:

@@ -127,6 +127,7 @@ class EmbeddedMongod:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._refuse_data_in_use()
+            _refuse_long(self.socket_path)
             _make_private(self.socket_path.parent)
         except OSError as error:
             raise MongodFailed(f"can't use the data directory {self.data_dir}: {error}") from error
@@ -270,6 +271,15 @@ def _socket_path(data_dir: Path) -> Path:
         return beside
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
+
+
+def _refuse_long(socket_path: Path) -> None:
+    size = len(os.fsencode(socket_path))
+    if size > _SOCKET_PATH_BYTES_MAX:
+        raise MongodFailed(
+            f"{socket_path} is too long for a socket: {size} bytes, {_SOCKET_PATH_BYTES_MAX} are"
+            " allowed; choose a shorter data directory, or a shorter TMPDIR"
+        )
 
 
 def _make_private(folder: Path) -> None:
