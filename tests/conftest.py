@@ -58,13 +58,32 @@ SPARK_READS = tuple(
 )
 
 
-def _group(item: pytest.Item) -> str:
+# Of Spark's, those that start no session here.
+SPARK_ALONE = ("tests/spark/test_sink_cluster.py", "tests/spark/test_options.py")
+
+
+def group_of(nodeid: str) -> str:
     """Tests of one group run in one process; those of a file share what it starts."""
-    place = item.nodeid.partition("::")[0]
-    if "sessions" in getattr(item, "fixturenames", ()):
+    place = nodeid.partition("::")[0]
+    if place.startswith("tests/spark/") and place not in SPARK_ALONE:
         # Two sessions, of readers and of writers: the machine has two processors.
         return "spark that reads" if place.startswith(SPARK_READS) else "spark that writes"
     return next((each for each in TOGETHER if place.startswith(each)), place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole groups go to a process, in the order of the tests.
+
+    By marks, as pytest-xdist 3.8 groups them, they would be lost with pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,7 +91,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs MongoDB carries the marker that `make test-fast` leaves out."""
     items.sort(key=_slowness)
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
 
