@@ -31,6 +31,7 @@ SLOW = (
     "tests/failure/test_failover.py",
     "tests/spark/",
     "tests/failure/",
+    "tests/test_server.py",
     "tests/console/",
     "tests/openapi/",
     "tests/simulation/",
