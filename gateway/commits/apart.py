@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from gateway.store.contract import Unreachable
 
-_Found = TypeVar("_Found")
+_Read = TypeVar("_Read")
 
 
 def read_apart(
     names: Collection[str],
-    read: Callable[[Collection[str]], Mapping[str, _Found]],
+    read: Callable[[Collection[str]], Mapping[str, _Read]],
     failed: Callable[[str, Exception], None],
-) -> dict[str, _Found]:
+) -> dict[str, _Read]:
     """What ``read`` finds of ``names``; ``failed`` is told of each that it fails for.
 
     Raises Unreachable, which is nobody's own trouble.

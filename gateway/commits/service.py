@@ -23,7 +23,7 @@ from gateway.commits.requests import Edit, KeyEdit, Request, Written
 from gateway.commits.retention import HistoryRetention, RetentionLimits
 from gateway.commits.round import RoundParts
 from gateway.commits.runtime import Runtime
-from gateway.commits.shared_reads import SharedReads
+from gateway.commits.shared_looks import SharedLooks
 from gateway.commits.turns import Turns
 from gateway.commits.uploads import UploadLimits, Uploads
 from gateway.commits.watch import Feed
@@ -106,7 +106,7 @@ class Gateway:
         self._cache = Cache(runtime, limits.cache_bytes_max)
         observer = Observer(store, self._cache)
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
-        self._shared = SharedReads(observer.observe, runtime)
+        self._shared = SharedLooks(observer.observe, runtime, parallel=2)
         self._settler = settler
         self.acls = Acls(store, settler, runtime)
         self._history = History(store, settler, runtime)
@@ -195,7 +195,7 @@ class Gateway:
         return _reaching(lambda: self._read(catalog, key))
 
     def _read(self, catalog: str, key: str) -> Reading:
-        standing = self._shared.standing(catalog)
+        standing = self._shared.look((catalog,))[catalog]
         if standing.finished:
             seen = self._cache.view(catalog, (key,))
             # An entry that was dropped meanwhile may have been begun at an older revision.

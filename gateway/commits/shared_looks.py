@@ -1,7 +1,8 @@
 """Looks at the store that come at the same time share one call.
 
-As ``shared_reads``, for many names at once: whoever comes while a look is under way gathers with
-the others for the next one, so that what is found is never older than the question.
+A read must start from what the store holds after it came. Of many readers, those who come while a
+look is under way gather for the next one: no timer, no delay when idle, and a busy process asks the
+database once for dozens of readers.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ class _Group(Generic[_Name, _Found]):
 
 
 class SharedLooks(Generic[_Name, _Found]):
-    """``look_at`` is called for the names of whole groups, once at a time."""
+    """``look_at`` is called for the names of whole groups, at most ``parallel`` at a time."""
 
     def __init__(
         self,
         look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
         runtime: Runtime,
+        parallel: int = 1,
     ) -> None:
         self._look_at = look_at
         self._runtime = runtime
         self._lock = runtime.lock()
-        self._is_free = True
+        self._free = parallel
         self._gathering: _Group[_Name, _Found] | None = None
 
     def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
@@ -46,8 +48,8 @@ class SharedLooks(Generic[_Name, _Found]):
             leads = group is None
             if group is None:
                 group = _Group(self._runtime)
-                if self._is_free:
-                    self._is_free = False
+                if self._free:
+                    self._free -= 1
                     group.turn.set()
                 else:
                     self._gathering = group
@@ -73,7 +75,7 @@ class SharedLooks(Generic[_Name, _Found]):
             with self._lock:
                 following, self._gathering = self._gathering, None
                 if following is None:
-                    self._is_free = True
+                    self._free += 1
                 else:
                     following.turn.set()
             group.done.set()

@@ -6,7 +6,7 @@ from gateway.commits.runtime import Runtime
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
 _TRUST_S = 0.1
-_CATALOGS_MAX = 100_000
+_TRUSTED_MAX = 100_000
 
 
 class Trust:
@@ -22,7 +22,7 @@ class Trust:
 
     def gained(self, catalog: str) -> None:
         """This worker has just moved the head, and nobody else seems to write the catalog."""
-        if len(self._until) >= _CATALOGS_MAX:
+        if len(self._until) >= _TRUSTED_MAX:
             self._until.clear()
         self._until[catalog] = self._runtime.monotonic() + _TRUST_S
 

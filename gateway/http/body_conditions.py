@@ -46,17 +46,19 @@ def _header(name: str, value: Any) -> str:
         return ANY
     tokens = [value] if isinstance(value, str) else value
     if not isinstance(tokens, list):
-        raise _refusal(name, "it must be '*', a version token or a list of them", f"/{name}")
+        raise _member_refusal(name, "it must be '*', a version token or a list of them", f"/{name}")
     if not tokens:
-        raise _refusal(name, "it is empty", f"/{name}")
+        raise _member_refusal(name, "it is empty", f"/{name}")
     for index, token in enumerate(tokens):
         pointer = f"/{name}" if tokens is not value else f"/{name}/{index}"
         if not isinstance(token, str) or not token:
-            raise _refusal(name, "a version token is a text that isn't empty", pointer)
+            raise _member_refusal(name, "a version token is a text that isn't empty", pointer)
         if '"' in token:
-            raise _refusal(name, "a version token stands here without the header's quotes", pointer)
+            raise _member_refusal(
+                name, "a version token stands here without the header's quotes", pointer
+            )
         if token == ANY:
-            raise _refusal(name, "'*' stands alone or not at all", pointer)
+            raise _member_refusal(name, "'*' stands alone or not at all", pointer)
     _refuse_many(name, sum(1 + token.count(";") for token in tokens))
     return ", ".join(f'"{token}"' for token in tokens)
 
@@ -73,5 +75,5 @@ def _refuse_many(name: str, count: int) -> None:
         )
 
 
-def _refusal(name: str, reason: str, pointer: str) -> RequestRefused:
+def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
     return RequestRefused("invalid_condition", f"{name}: {reason}", pointer=pointer)

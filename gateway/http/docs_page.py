@@ -13,7 +13,7 @@ from gateway.http.parameters import NoParameters, parameters
 from gateway.http.refusals import RequestRefused
 from gateway.http.service import openapi_document
 
-_POLICY: Final = "; ".join(
+_PAGE_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
         "style-src 'self'",
@@ -23,12 +23,12 @@ _POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_HEADERS: Final = (
+_PAGE_HEADERS: Final = (
     ("Cache-Control", "no-cache"),
-    ("Content-Security-Policy", _POLICY),
+    ("Content-Security-Policy", _PAGE_POLICY),
     ("Referrer-Policy", "no-referrer"),
 )
-_NO_PARAMETERS: Final = NoParameters()
+_NO_PARAMETERS = NoParameters()
 
 
 class DocsPageRoutes:
@@ -62,5 +62,5 @@ class DocsPageRoutes:
 
 
 def _answer(body: bytes, media_type: str) -> Answer:
-    headers: HeaderList = list(_HEADERS)
+    headers: HeaderList = list(_PAGE_HEADERS)
     return body_answer(body, headers, media_type=media_type)

@@ -18,7 +18,7 @@ from gateway.http.refusals import RequestRefused
 _PACKAGE: Final = Path(package.__file__).parent
 # Installed, it lies in the package; in a checkout, beside it.
 _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.yaml")
-_NO_PARAMETERS: Final = NoParameters()
+_NO_PARAMETERS = NoParameters()
 
 
 class ServiceRoutes:

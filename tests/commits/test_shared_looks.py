@@ -11,7 +11,6 @@ import pytest
 from gateway.commits.observe import Standing
 from gateway.commits.runtime import ThreadRuntime
 from gateway.commits.shared_looks import SharedLooks
-from gateway.commits.shared_reads import SharedReads
 from gateway.store.contract import Unreachable
 from tests.patience import WAIT_S
 
@@ -119,12 +118,12 @@ def test_what_cannot_be_read_of_one_catalog_fails_no_others_reads(
             raise KeyError("bad")
         return {catalog: Standing(len(catalog), 0) for catalog in catalogs}
 
-    reads = SharedReads(observe, ThreadRuntime(), parallel=1)
+    reads = SharedLooks(observe, ThreadRuntime())
     found: dict[str, object] = {}
 
     def read(catalog: str) -> None:
         try:
-            found[catalog] = reads.standing(catalog).revision
+            found[catalog] = reads.look((catalog,))[catalog].revision
         except KeyError as error:
             found[catalog] = error
 
@@ -133,7 +132,7 @@ def test_what_cannot_be_read_of_one_catalog_fails_no_others_reads(
     assert begun.wait(WAIT_S)
     for thread in threads[1:]:
         thread.start()
-    eventually(lambda: reads._gathering is not None and len(reads._gathering.catalogs) == 3)
+    eventually(lambda: reads._gathering is not None and len(reads._gathering.names) == 3)
     go_on.set()
     for thread in threads:
         thread.join(WAIT_S)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commits import advance, decide, queue, resolve, round, shared_reads
+from gateway.commits import advance, decide, queue, resolve, round, shared_looks
 from gateway.commits.cache import Cache
 from gateway.commits.requests import Unknown
 from gateway.model import Commit, Document, Head
@@ -135,20 +135,21 @@ def all_in_doubt(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pe
     return []
 
 
-def join_a_look_under_way(self: Any, catalog: str) -> Any:
+def join_a_look_under_way(self: Any, names: Collection[str]) -> Any:
     under_way = self.__dict__.setdefault("under_way", {})
-    group = under_way.get(catalog)
+    asked = frozenset(names)
+    group = under_way.get(asked)
     if group is None:
-        group = under_way[catalog] = shared_reads._Group(self._runtime)
-        group.catalogs.add(catalog)
+        group = under_way[asked] = shared_looks._Group(self._runtime)
+        group.names.update(asked)
         group.turn.set()
         self._lead(group)
-        del under_way[catalog]
+        del under_way[asked]
     else:
         group.done.wait()
     if group.error is not None:
         raise group.error
-    return group.standings[catalog]
+    return group.found
 
 
 def learn_at_any_revision(

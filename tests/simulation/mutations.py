@@ -26,7 +26,7 @@ from gateway.commits import (
     resolve,
     round,
     service,
-    shared_reads,
+    shared_looks,
     sweeper,
     views,
     watch_channel,
@@ -193,7 +193,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "readers-look-afterwards": _mutation(
         "a reader shares a look at the head only if it began after the reader came",
         "read",
-        (shared_reads.SharedReads, "standing", breakages.join_a_look_under_way),
+        (shared_looks.SharedLooks, "look", breakages.join_a_look_under_way),
         adjust=watchful,
     ),
     "cached-at-a-revision": _mutation(
