@@ -10,21 +10,20 @@ import time
 from flask import Flask
 
 from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, everybody
-from gateway.access.key_set import KeySet, fetch_from
 from gateway.access.limits import PrincipalLimits, Rate
 from gateway.access.tokens import Tokens
-from gateway.access.web_tokens import Trust, WebTokens
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.turns import Turns
-from gateway.commits.watch_values import WatchBounds
+from gateway.access.web_tokens import KeySet, Trust, WebTokens, fetch_from
+from gateway.commit.turns import Turns
+from gateway.feed.channel import WatchBounds
 from gateway.http import RequestLimits, create_app
-from gateway.http.admission import AdmissionBounds
-from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
-from gateway.machine_turns import MachineTurns, remove_left_over, turns_path
-from gateway.metrics.store import measured
+from gateway.http.door.admission import AdmissionBounds
+from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.metrics.meters import measured
 from gateway.operation import operation
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.server.turns import MachineTurns, remove_left_over, turns_path
+from gateway.service import Gateway, ServiceLimits
 from gateway.settings import Settings
 from gateway.store.mongodb import connect
 from gateway.store.tokens import TokenStore

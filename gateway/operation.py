@@ -6,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from gateway.commits.meters import Meters
-from gateway.commits.runtime import Runtime
-from gateway.commits.service import Gateway
-from gateway.http.observation import Observer
-from gateway.http.observers import AccessLog, RequestMetrics
-from gateway.http.problem_kinds import KINDS
-from gateway.metrics.meters import PrometheusMeters
+from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
+from gateway.http.wire.refusals import KINDS
+from gateway.meters import Meters
+from gateway.metrics.meters import PrometheusMeters, StoreMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
-from gateway.metrics.store import StoreMeters
+from gateway.runtime import Runtime
+from gateway.service import Gateway
 from gateway.store.uploads import UploadStore
 from gateway.tracing.setup import Tracing, tracing
 

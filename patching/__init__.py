@@ -12,19 +12,23 @@ document before and the document after. `ABSENT` stands for "there is no documen
 a `PatchError`, whose docstring draws the tree.
 """
 
-from ._apply import apply, apply_within
-from ._apply_extended import Extended, apply_extended
-from ._diff import diff
-from ._equality import equal
-from ._errors import (
+from patching._diff import diff
+from patching._errors import (
+    DEFAULT_LIMITS,
     DocumentAbsent,
     InvalidPatch,
     LimitExceeded,
+    Limits,
     PatchConflict,
     PatchError,
     PathMissing,
     TestFailed,
 )
+from patching._footprint import Footprint, footprint, overlap
+from patching._json import ABSENT, Absent, Document, Json, equal, repeated_member
+
+from ._apply import apply, apply_within
+from ._apply_extended import Extended, apply_extended
 from ._extended import (
     EXTENDED_OPERATIONS,
     ExtendedPatch,
@@ -32,12 +36,8 @@ from ._extended import (
     parse_extended,
     parse_tests,
 )
-from ._footprint import footprint
-from ._json import ABSENT, Absent, Document, Json, repeated_member
-from ._limits import DEFAULT_LIMITS, Limits
 from ._merge import merge
 from ._operations import Patch, parse
-from ._overlap import Footprint, overlap
 from ._pointer import join_pointer, split_pointer
 
 __all__ = [

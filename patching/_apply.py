@@ -15,10 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ._equality import equal
-from ._errors import DocumentAbsent, LimitExceeded, PathMissing, TestFailed
-from ._json import ABSENT, Container, Document, Json, depth, encoded_bytes
-from ._limits import DEFAULT_LIMITS, Limits
+from patching._errors import (
+    DEFAULT_LIMITS,
+    DocumentAbsent,
+    LimitExceeded,
+    Limits,
+    PathMissing,
+    TestFailed,
+)
+from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
+
 from ._operations import Add, Copy, Move, Operation, Patch, Remove, Replace, Test, parse
 from ._pointer import Tokens, find, index_of, why_missing
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._changes import LOWER
-from ._errors import DocumentAbsent, PatchError
+from patching._errors import DEFAULT_LIMITS, DocumentAbsent, Limits, PatchError
+from patching._json import ABSENT, Document, Json
+from patching._lowering import LOWER, Lowering
+
 from ._extended import (
     AddToSet,
     AddWithParents,
@@ -14,9 +16,6 @@ from ._extended import (
     Increment,
     RemoveIfExists,
 )
-from ._json import ABSENT, Document, Json
-from ._limits import DEFAULT_LIMITS, Limits
-from ._lowering import Lowering
 from ._operations import Add
 from ._predicates import Predicate
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ._equality import equal
-from ._json import ABSENT, Document, Json
+from patching._json import ABSENT, Document, Json, equal
+
 from ._pointer import Tokens
 from ._predicates import Predicate, is_number, pattern_of
 

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ._errors import InvalidPatch, LimitExceeded
-from ._json import Json, encoded_bytes, shown
-from ._keyed import UNKEYED, KeyedArrays, parse_keyed
-from ._limits import DEFAULT_LIMITS, Limits
+from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
+from patching._json import Json, encoded_bytes, shown
+from patching._keyed import UNKEYED, KeyedArrays, parse_keyed
+
 from ._members import as_json, flag, nested, pointer_of, unknown_operation, value_of
 from ._operations import PARSERS, Add, Copy, Move, Patch, Remove, Replace, Test
 from ._pointer import Tokens, join_pointer

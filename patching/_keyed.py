@@ -5,19 +5,22 @@ Worked example. With {"/fields": ["path"], "/fields/*/tags": ["scheme", "tag"]} 
 "user.name"; in it, of the array `tags` the item whose `scheme` is "pii" and whose `tag` is "high";
 and there the member `by`. "*" stands for any one token. Which tokens of an address are keys depends
 on the address alone, not on the document.
+
+Finding in a document what an address with keys points at, at a bounded cost.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from ._errors import InvalidPatch, PatchConflict
-from ._json import ABSENT, Document, Json, described, encoded_bytes, shown
-from ._limits import Limits
-from ._members import as_json
-from ._pointer import Tokens, find, split_pointer
+from patching._errors import InvalidPatch, LimitExceeded, Limits, PatchConflict
+from patching._json import ABSENT, Document, Json, described, encoded_bytes, shown
+from patching._members import as_json
+from patching._operations import Add, Operation, Remove, Replace
+from patching._pointer import Tokens, find, index_of, join_pointer, split_pointer
 
 SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key
 
@@ -192,3 +195,129 @@ def _with(value: dict[str, Any], path: Tokens, leaf: Json) -> dict[str, Any]:
     as people write keys."""
     inner = _with(value.get(path[0], {}), path[1:], leaf) if len(path) > 1 else leaf
     return {path[0]: inner} | value | {path[0]: inner}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far an address leads. Its first `known` tokens exist: with indexes for keys they are
+    `tokens`, and `value` is what is there. `keys` are those of the array that the first missing
+    token, or else the last one, is an item of; None where it is no item of a keyed array."""
+
+    tokens: Tokens
+    known: int
+    value: Document
+    keys: ArrayKeys | None
+
+
+class Locator:
+    """Looks up addresses in the successive states of one document.
+
+    Where the items of a keyed array are is worked out once and kept up to date by `changed`."""
+
+    def __init__(self, keyed: KeyedArrays, limits: Limits) -> None:
+        self.keyed = keyed
+        self.limits = limits
+        self.examined = 0
+        # per keyed array looked into: the index of each key, and the number of items
+        self.indexes: dict[Tokens, tuple[dict[str, int], int, ArrayKeys]] = {}
+
+    def charge(self, items: int) -> None:
+        """Counts `items` as examined; LimitExceeded over `items_examined_max`."""
+        self.examined += items
+        if self.examined > self.limits.items_examined_max:
+            raise LimitExceeded("items_examined_max", self.limits.items_examined_max, self.examined)
+
+    def find(self, root: Document, address: Tokens) -> Document:
+        """What is at `address`, or `ABSENT`. Errors as `locate`."""
+        if not self.keyed.by_length:
+            return find(root, address)
+        place = self.locate(root, address)
+        return place.value if place.known == len(address) else ABSENT
+
+    def locate(self, root: Document, address: Tokens) -> Place:
+        """Follows `address` as far as it exists.
+
+        PatchConflict where two items of a keyed array on the way have one key; LimitExceeded."""
+        node: Any = root
+        tokens: list[str] = []
+        keys = None
+        for known, token in enumerate(address):
+            keys = self.keyed.at(address[:known])
+            key: Any = token
+            if keys:
+                key = self._index(node, tuple(tokens), keys).get(token, -1)
+                child = node[key] if key >= 0 else ABSENT
+            elif isinstance(node, dict):
+                child = node.get(token, ABSENT)
+            else:
+                key = index_of(token, len(node)) if isinstance(node, list) else -1
+                child = node[key] if key >= 0 else ABSENT
+            if child is ABSENT:
+                return Place(tuple(tokens), known, node, keys)
+            tokens.append(str(key))
+            node = child
+        return Place(tuple(tokens), len(address), node, keys)
+
+    def require_distinct(self, root: Document, address: Tokens) -> None:
+        """PatchConflict where the keyed array at `address` has two items with one key."""
+        keys = self.keyed.at(address)
+        place = self.locate(root, address)
+        if keys and place.known == len(address):
+            self._index(place.value, place.tokens, keys)
+
+    def _index(self, array: Document, tokens: Tokens, keys: ArrayKeys) -> dict[str, int]:
+        if not isinstance(array, list):
+            return {}  # nothing can be addressed in it
+        present = self.indexes.get(tokens)
+        if present:
+            return present[0]
+        self.charge(len(array) * len(keys.paths))
+        positions: dict[str, int] = {}
+        for index, item in enumerate(array):
+            key = keys.address_of(item)
+            if key is None:
+                continue
+            if key in positions:
+                raise PatchConflict(
+                    f"items {positions[key]} and {index} of the keyed array "
+                    f"{shown(join_pointer(tokens))} have the same key {shown(key)}"
+                )
+            positions[key] = index
+        self.indexes[tokens] = positions, len(array), keys
+        return positions
+
+    def changed(self, operation: Operation, *, shifts: bool) -> None:
+        """Brings the indexes up to date after `operation`, whose paths hold indexes for keys.
+        `shifts`: it added or removed an array item."""
+        tokens = operation.tokens
+        array = tokens[:-1]
+        for own in list(self.indexes):
+            if shifts and tokens and array == own:
+                self._shifted(own, operation)
+            elif tokens == own[: len(tokens)] or (shifts and array == own[: len(array)]):
+                del self.indexes[own]
+            elif own == tokens[: len(own)]:
+                keys = self.indexes[own][2]
+                below = tokens[len(own) + 1 :]
+                if below and keys.decided_by(below):
+                    del self.indexes[own]
+                elif not below:
+                    self._replaced(own, operation)
+
+    def _shifted(self, array: Tokens, operation: Operation) -> None:
+        positions, size, keys = self.indexes.pop(array)
+        index = int(operation.tokens[-1])
+        if isinstance(operation, Remove):
+            self.charge(1 + size // 8)
+            kept = {key: at - (at > index) for key, at in positions.items() if at != index}
+            self.indexes[array] = kept, size - 1, keys
+        elif isinstance(operation, Add) and index == size:
+            key = keys.address_of(operation.value)
+            if key is None or positions.setdefault(key, index) == index:
+                self.indexes[array] = positions, size + 1, keys
+
+    def _replaced(self, array: Tokens, operation: Operation) -> None:
+        positions, _, keys = self.indexes[array]
+        key = keys.address_of(operation.value) if isinstance(operation, Replace) else None
+        if key is None or positions.get(key) != int(operation.tokens[-1]):
+            del self.indexes[array]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ._errors import InvalidPatch, LimitExceeded
-from ._json import Json, depth, encoded_bytes, shown
-from ._limits import Limits
+from patching._errors import InvalidPatch, LimitExceeded, Limits
+from patching._json import Json, depth, encoded_bytes, shown
+
 from ._pointer import Tokens, split_pointer
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._equality import equal
-from ._errors import LimitExceeded
-from ._json import ABSENT, Document, Json, depth, encoded_bytes
-from ._limits import DEFAULT_LIMITS, Limits
+from patching._errors import DEFAULT_LIMITS, LimitExceeded, Limits
+from patching._json import ABSENT, Document, Json, depth, encoded_bytes, equal
 
 
 def merge(document: Document, merge_patch: Json, *, limits: Limits = DEFAULT_LIMITS) -> Document:

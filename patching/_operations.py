@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ._errors import InvalidPatch, LimitExceeded
-from ._json import Json, encoded_bytes, shown
-from ._limits import DEFAULT_LIMITS, Limits
+from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
+from patching._json import Json, encoded_bytes, shown
+
 from ._members import as_json, name_bytes, nested, pointer_of, unknown_operation, value_of
 from ._pointer import Tokens
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from ._errors import InvalidPatch
-from ._json import ABSENT, Document, Json, described, shown
+from patching._errors import InvalidPatch
+from patching._json import ABSENT, Document, Json, described, shown
 
 Tokens: TypeAlias = "tuple[str, ...]"
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 import re2  # type: ignore[import-untyped]
 
-from ._errors import InvalidPatch, LimitExceeded
-from ._json import Json, shown
-from ._limits import Limits
+from patching._errors import InvalidPatch, LimitExceeded, Limits
+from patching._json import Json, shown
+
 from ._members import as_json, flag, nested, pointer_of, unknown_operation, value_of
 from ._pointer import Tokens
 

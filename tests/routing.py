@@ -87,7 +87,7 @@ def create_application(settings: Any) -> Any:
 
 
 if __name__ == "__main__":
-    from gateway.cli import main
+    from gateway.cli.main import main
     from gateway.server import master
 
     master.run.__kwdefaults__["application"] = "tests.routing:create_application"

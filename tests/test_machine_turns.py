@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.machine_turns import MachineTurns, remove_left_over, turns_path
+from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 
 
 def serve(path: Path, calls: Connection) -> None:

@@ -74,7 +74,7 @@ def test_all_is_all_the_extras() -> None:
 
 def test_the_command_is_installed() -> None:
     (command,) = entry_points(group="console_scripts", name="gateway")
-    assert command.value == "gateway.cli:main"
+    assert command.value == "gateway.cli.main:main"
     assert callable(command.load())
 
 

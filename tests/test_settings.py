@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main, settings_listing, settings_markdown
+from gateway.cli.main import main, settings_listing, settings_markdown
 from gateway.settings import SETTINGS, SettingError, Settings
 from gateway.settings.kinds import MIB, Address, mask_uri
 from gateway.settings.source import resolve, unknown_variables

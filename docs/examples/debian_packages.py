@@ -30,10 +30,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from patching.client import CatalogRoutes, Transport
-from patching.spark.java import JavaMissing, require_java
 from patching.spark.packages_index import LISTS, Index, IndexUnreadable, indexes, packages
 from patching.spark.reports import SyncReport
-from patching.spark.session import Shown, command_session
+from patching.spark.session import JavaMissing, Shown, command_session, require_java
 from patching.spark.sync import sync
 
 CATALOG = "debian/bookworm"

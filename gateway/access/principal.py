@@ -3,12 +3,15 @@
 A pattern is the name of a catalog in which `*` stands for any text, also none, also with slashes.
 Everything else in it is literal, and it is held against the whole name as clients see it: decoded,
 case-sensitive, not normalised.
+
+Names and grants as people write them: on the command line, in stored tokens, in claims.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class Role(IntEnum):
@@ -64,3 +67,53 @@ def matches(pattern: str, name: str) -> bool:
             return False
         place = found + len(piece)
     return len(name) - place >= len(last) and name.endswith(last)
+
+
+NAME_CHARACTERS_MAX: Final = 255
+_PATTERN_CHARACTERS_MAX: Final = 1000
+GRANTS_MAX: Final = 1000
+_ROLES: Final = {role.name.lower(): role for role in Role}
+
+
+def principal(name: object, grants: object) -> Principal:
+    """The principal of ``name`` and a list of grants, each ``"role:pattern"``.
+
+    ValueError, which quotes neither, for what is none.
+    """
+    if not isinstance(grants, list | tuple) or len(grants) > GRANTS_MAX:
+        raise ValueError(f"grants are a list of at most {GRANTS_MAX}")
+    return Principal(checked_name(name), tuple(map(parse_grant, grants)))
+
+
+def checked_name(name: object) -> str:
+    """``name`` if it can be a principal's: visible text, or with spaces inside."""
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARACTERS_MAX:
+        raise ValueError(f"a name has 1 to {NAME_CHARACTERS_MAX} characters")
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("a name is printable and has no space at its ends")
+    if name == ANONYMOUS.name:
+        raise ValueError(f"the name {name!r} is everybody's where access control is off")
+    return name
+
+
+def parse_grant(text: object) -> Grant:
+    """The grant that ``"role:pattern"`` stands for."""
+    if not isinstance(text, str):
+        raise ValueError("a grant is a text, role:pattern")
+    role, colon, pattern = text.partition(":")
+    if role not in _ROLES or not colon:
+        raise ValueError(f"a grant is role:pattern with one of the roles {', '.join(_ROLES)}")
+    if not 1 <= len(pattern) <= _PATTERN_CHARACTERS_MAX or not _is_storable(pattern):
+        raise ValueError(
+            f"a pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters and holds no NUL"
+        )
+    return Grant(_ROLES[role], pattern)
+
+
+def written(grant: Grant) -> str:
+    return f"{grant.role.name.lower()}:{grant.pattern}"
+
+
+def _is_storable(text: str) -> bool:
+    """Whether it can be the name of a catalog: UTF-8 has no lone surrogates."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)

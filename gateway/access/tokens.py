@@ -30,8 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.errors import Unauthenticated
-from gateway.access.notation import principal, written
-from gateway.access.principal import Grant, Principal
+from gateway.access.principal import Grant, Principal, principal, written
 from gateway.store.contract import Unreachable
 from gateway.store.tokens import StoredToken, TokenStore
 

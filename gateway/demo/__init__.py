@@ -14,10 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gateway.demo.report import show
-from gateway.demo.requests import Connection
-from gateway.demo.verification import verify
-from gateway.demo.workload import CLIENTS, PATCHES, prepare, run
+from gateway.demo.verification import show, verify
+from gateway.demo.workload import CLIENTS, PATCHES, Connection, prepare, run
 from gateway.settings import Settings
 from gateway.store.embedded import EmbeddedMongod, MongodError
 from gateway.store.mongodb import count_head_writes

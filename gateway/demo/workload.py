@@ -3,20 +3,23 @@
 Half of all patches go to one hot document, the state of a nightly job that every worker of the
 job reports to. A tenth append to an event list, the kind of change that shows when it is applied
 twice. The rest change the aspects of datasets, one catalog for each dataset.
+
+Requests over one kept connection: what a client in any language would send.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import random
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from gateway.demo.requests import JSON_PATCH, Connection, document_path
 
 CLIENTS = 32
 PATCHES = 6_000
@@ -150,3 +153,37 @@ def _patch(luck: random.Random, number: int, turn: int) -> tuple[str, str, list[
         return JOBS, NIGHTLY, [guard, change], member
     change = {"op": "add", "path": f"/seen_by/{member}", "value": turn}
     return luck.choice(DATASETS), luck.choice(ASPECTS), [change], member
+
+
+JSON_PATCH = "application/json-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+class Connection:
+    """A client's connection to the gateway. Raises OSError and http.client.HTTPException."""
+
+    def __init__(self, port: int) -> None:
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def send(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        encoded = None if body is None else json.dumps(body)
+        self._http.request(method, path, encoded, headers or {})
+        response = self._http.getresponse()
+        content = response.read()
+        return Answer(
+            response.status,
+            dict(response.getheaders()),
+            json.loads(content) if content.startswith((b"{", b"[")) else None,
+        )
+
+
+def document_path(catalog: str, key: str) -> str:
+    return f"/v1/catalogs/{quote(catalog, safe='')}/documents/{quote(key)}"

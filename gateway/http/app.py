@@ -11,31 +11,32 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import PrincipalLimits
-from gateway.commits.service import Gateway
-from gateway.http.admission import Admission, AdmissionBounds, claim_share
-from gateway.http.answers import Answer
-from gateway.http.audit import Audit
-from gateway.http.authorization import Authorization
-from gateway.http.bulk import BulkRoutes
-from gateway.http.catalogs import CatalogRoutes
-from gateway.http.changes import ChangesRoutes
-from gateway.http.compactions import CompactionRoutes
-from gateway.http.console import ConsoleRoutes
-from gateway.http.docs_page import DocsPageRoutes
-from gateway.http.documents import DocumentRoutes
-from gateway.http.history import HistoryRoutes
+from gateway.http.door.admission import Admission, AdmissionBounds, claim_share
+from gateway.http.door.audit import Audit
+from gateway.http.door.authorization import Authorization
+from gateway.http.door.observation import Observation, Observer, note_route
+from gateway.http.door.rate_limits import RateLimits
 from gateway.http.limits import RequestLimits
-from gateway.http.listing import ListingRoutes
-from gateway.http.metrics import MetricsRoutes, nothing_measured
-from gateway.http.observation import Observation, Observer, note_route
-from gateway.http.pins import PinRoutes
-from gateway.http.problems import problem_answer
-from gateway.http.rate_limits import RateLimits
-from gateway.http.raw_path import RawPath, WsgiApplication
-from gateway.http.request_ids import RequestIds
-from gateway.http.service import ServiceRoutes
-from gateway.http.transactions import TransactionRoutes
-from gateway.http.uploads import UploadRoutes
+from gateway.http.routes.bulk import BulkRoutes
+from gateway.http.routes.catalogs import CatalogRoutes
+from gateway.http.routes.changes import ChangesRoutes
+from gateway.http.routes.documents import DocumentRoutes
+from gateway.http.routes.history import HistoryRoutes
+from gateway.http.routes.listing import ListingRoutes
+from gateway.http.routes.pins import CompactionRoutes, PinRoutes
+from gateway.http.routes.static import (
+    ConsoleRoutes,
+    DocsPageRoutes,
+    MetricsRoutes,
+    ServiceRoutes,
+    nothing_measured,
+)
+from gateway.http.routes.transactions import TransactionRoutes
+from gateway.http.routes.uploads import UploadRoutes
+from gateway.http.wire.answers import Answer
+from gateway.http.wire.environ import RawPath, RequestIds, WsgiApplication
+from gateway.http.wire.problems import problem_answer
+from gateway.service import Gateway
 
 DEFAULT_LIMITS = RequestLimits()
 DEFAULT_ADMISSION = AdmissionBounds()

@@ -2,17 +2,21 @@
 
 The children of labelled metrics are kept: looking one up by its labels takes as long as counting.
 Every label has few values, all of them ours: a cache of children can't grow by what clients send.
+
+A store whose calls are timed, and counted where the database can't be reached.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar, get_args
+from typing import Any, Protocol, TypeVar, cast, get_args
 
 from prometheus_client import Counter, Histogram
 
-from gateway.commits.meters import RoundOutcome, WriteEnded
+from gateway.meters import RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
+from gateway.store.contract import Unreachable
 
 Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
@@ -36,7 +40,7 @@ class Children(dict[tuple[str, ...], Child]):
 
 
 class PrometheusMeters:
-    """Implements ``gateway.commits.meters.Meters``, and counts requests and calls to the store."""
+    """Implements ``gateway.meters.Meters``, and counts requests and calls to the store."""
 
     def __init__(self, registry: Registry) -> None:
         counters, histograms = registry.counters, registry.histograms
@@ -116,3 +120,49 @@ class PrometheusMeters:
 
     def store_unreachable(self, operation: str) -> None:
         self._unreachable[operation,].inc()
+
+
+Wrapped = TypeVar("Wrapped")
+# What does no I/O, and what ends only when there is something to tell.
+_UNTIMED = frozenset(("stored_bytes", "await_reachable", "uploads", "tokens", "close"))
+
+
+class StoreMeters(Protocol):
+    def store_called(self, operation: str, seconds: float) -> None: ...
+
+    def store_unreachable(self, operation: str) -> None: ...
+
+
+def measured(store: Wrapped, meters: StoreMeters) -> Wrapped:
+    """``store``, a ``Store`` or an ``UploadStore``, as what it is."""
+    return cast(Wrapped, _Measured(store, meters))
+
+
+class _Measured:
+    """Each method is wrapped when it is first called, and found as an attribute from then on."""
+
+    def __init__(self, store: Any, meters: StoreMeters) -> None:
+        self._store = store
+        self._meters = meters
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name.startswith("_") or name in _UNTIMED:
+            return method
+        timed = _timed(name, method, self._meters)
+        setattr(self, name, timed)
+        return timed
+
+
+def _timed(name: str, method: Callable[..., Any], meters: StoreMeters) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return method(*arguments, **named)
+        except Unreachable:
+            meters.store_unreachable(name)
+            raise
+        finally:
+            meters.store_called(name, time.perf_counter() - begun)
+
+    return call

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.commits.meters import Readings
+from gateway.meters import Readings
 from gateway.metrics.registry import Registry
 
 _log = logging.getLogger(__name__)

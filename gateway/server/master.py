@@ -187,7 +187,7 @@ class _Server(BaseApplication):
             "forwarder_headers": "",
             "preload_app": False,
             "accesslog": None,
-            "logger_class": "gateway.logs.gunicorn.GunicornLogs",
+            "logger_class": "gateway.logs.GunicornLogs",
             "proc_name": "gateway",
             # Its commands can stop and change the workers, and it lies in a guessable place.
             "control_socket_disable": True,

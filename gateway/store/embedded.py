@@ -26,13 +26,14 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from gateway.store.embedded_binary import (
+from gateway.store.embedded_process import (
     LIBRARIES,
     MongodError,
     MongodNotFound,
     find_mongod,
+    last_log_lines,
+    start_bound_process,
 )
-from gateway.store.embedded_process import last_log_lines, start_bound_process
 
 __all__ = [
     "DataDirectoryInUse",

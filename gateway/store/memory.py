@@ -14,9 +14,7 @@ import msgspec
 
 from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, bare
 from gateway.store.contract import CommitSignals, Move, Moved
-from gateway.store.memory_leases import MemoryLeases
-from gateway.store.memory_retention import MemoryRetention
-from gateway.store.memory_signals import MemorySignals
+from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from patching import Json
 

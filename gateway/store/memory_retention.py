@@ -1,13 +1,67 @@
-"""Retention in the in-memory twin."""
+"""What the in-memory twin holds; its parts share it.
+
+Leases in the in-memory twin.
+
+Retention in the in-memory twin.
+
+Signals in the in-memory twin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from time import monotonic as _monotonic
 
-from gateway.model import Commit, Pin, Retention
+from gateway.model import Commit, Document, Head, Pin, Retention
 from gateway.store.contract import Swept
-from gateway.store.memory_records import MemoryRecords
+
+
+class MemoryRecords:
+    """``monotonic`` (seconds) is the clock that leases are measured by."""
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._heads: dict[str, Head] = {}
+        self._documents: dict[tuple[str, str], Document] = {}
+        self._commits: dict[str, dict[int, Commit]] = {}
+        # What was swept: the keys that (catalog, revision) is still found under.
+        self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
+        self._swept: dict[str, int] = {}
+        self._pins: dict[str, dict[str, Pin]] = {}
+
+    def _ascending(self, catalog: str) -> list[Commit]:
+        with self._lock:
+            return [commit for _, commit in sorted(self._commits.get(catalog, {}).items())]
+
+    def _keys_of(self, commit: Commit) -> frozenset[str]:
+        """The keys that a stored commit is found under."""
+        kept = self._kept_keys.get((commit.catalog, commit.revision))
+        return frozenset(change.key for change in commit.changes) if kept is None else kept
+
+
+class MemoryLeases(MemoryRecords):
+    """See ``gateway.store.contract.Store``."""
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        super().__init__(monotonic)
+        self._leases: dict[str, tuple[str, float]] = {}
+
+    def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
+        with self._lock:
+            now = self._monotonic()
+            held_by, until = self._leases.get(name, (holder, now))
+            if held_by != holder and until > now:
+                return False
+            self._leases[name] = (holder, now + duration_s)
+            return True
+
+    def end_lease(self, name: str, holder: str) -> None:
+        with self._lock:
+            if self._leases.get(name, ("", 0.0))[0] == holder:
+                del self._leases[name]
 
 
 class MemoryRetention(MemoryRecords):
@@ -122,3 +176,29 @@ class MemoryRetention(MemoryRecords):
                 return False
             del self._documents[catalog, key]
             return True
+
+
+class MemorySignals:
+    """See ``gateway.store.contract.CommitSignals``. ``next(0)`` never waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._told: dict[str, int] = {}
+        self.closed = False
+
+    def tell(self, catalog: str, revision: int) -> None:
+        with self._changed:
+            self._told[catalog] = max(revision, self._told.get(catalog, 0))
+            self._changed.notify_all()
+
+    def next(self, timeout_s: float) -> Mapping[str, int]:
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(lambda: self._told or self.closed, timeout_s)
+            told, self._told = self._told, {}
+        return told
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()

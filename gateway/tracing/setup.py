@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from gateway.commits.meters import Meters
-from gateway.http.observation import Observer
+from gateway.http.door.observation import Observer
+from gateway.meters import Meters
 
 _log = logging.getLogger(__name__)
 

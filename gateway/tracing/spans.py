@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.commits.meters import Meters, WriteEnded
-from gateway.http.observation import NO_ROUTE, Exchange
+from gateway.http.door.observation import NO_ROUTE, Exchange
+from gateway.meters import Meters, WriteEnded
 from gateway.tracing.setup import Tracing
 
 _SERVICE = "metadata-gateway"
@@ -65,7 +65,7 @@ def tracing_to(provider: TracerProvider) -> Tracing:
 
 
 class RequestSpans:
-    """Observes requests: see ``gateway.http.observation.Observer``."""
+    """Observes requests: see ``gateway.http.door.observation.Observer``."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer

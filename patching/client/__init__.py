@@ -11,13 +11,28 @@
 retries.
 """
 
+from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client.catalog import Catalog, Settings
+from patching.client.documents import Part
+from patching.client.follower import Follower
+from patching.client.listing import ExportStream
+from patching.client.results import (
+    ActionResult,
+    CatalogHead,
+    CatalogWritten,
+    Compaction,
+    Document,
+    Several,
+    TransactionResult,
+    Updated,
+    Written,
+)
+from patching.client.retry import Backoff, Retry
+from patching.client.transport import Answer, Transport
+
 from .append import Appended, append
-from .backoff import Backoff
-from .bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from .catalog import Catalog
 from .catalog_routes import CatalogRoutes, CatalogState, CommitPage, Export, FeedPage
 from .commits import Change, Commit, CommitSummary
-from .documents import Part
 from .errors import (
     AppendFailed,
     ClientError,
@@ -35,9 +50,7 @@ from .errors import (
     UpdateFailed,
     WaitTimedOut,
 )
-from .export_stream import ExportStream
 from .feed import Feed
-from .follower import Follower
 from .gateway import Gateway
 from .problems import (
     BadRequest,
@@ -54,23 +67,10 @@ from .problems import (
     Problem,
     Unavailable,
 )
-from .results import (
-    CatalogHead,
-    CatalogWritten,
-    Compaction,
-    Document,
-    Several,
-    Updated,
-    Written,
-)
 from .retention import Pin, PinState
-from .retry import Retry
-from .settings import Settings
 from .subscription import Reload, Subscription
 from .terms import Token, Tokens, WriteTerms
 from .transaction import Branch, Transaction
-from .transaction_results import ActionResult, TransactionResult
-from .transport import Answer, Transport
 from .uploads import Upload, Uploads, UploadState
 from .versions import History, Snapshot
 

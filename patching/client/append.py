@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from .backoff import Backoff
+from patching.client.follower import Follower
+from patching.client.results import TransactionResult
+from patching.client.retry import Backoff
+
 from .errors import AppendFailed, RequestError, WaitTimedOut
-from .follower import Follower
 from .problems import Gone, PreconditionFailed
-from .transaction_results import TransactionResult
 from .versions import Snapshot
 
 _T = TypeVar("_T")

@@ -1,4 +1,9 @@
-"""A catalog: its documents, its history, and what can be done with it as a whole."""
+"""A catalog: its documents, its history, and what can be done with it as a whole.
+
+A catalog's settings, which are a document of their own.
+
+What was committed, and whether a request was.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from .calls import Calls
-from .catalog_routes import CatalogState
-from .commits import Commit
-from .documents import Part, write_call
-from .export_stream import ExportStream, open_export
-from .feed import Feed
-from .history import commits, outcome, read_commit
-from .listing import documents, several
-from .results import CatalogWritten, Compaction, Document, Several, Written, parse_catalog_written
-from .retention import Pin, PinState, compact, list_pins
-from .settings import Settings, read_state
-from .terms import Terms, Tokens, WriteTerms, condition_headers, is_final
-from .transaction import Transaction, run_transaction
-from .transaction_results import TransactionResult
-from .transport import Transport
-from .uploads import Uploads
+from patching.client.calls import Calls
+from patching.client.catalog_routes import CatalogState, parse_state
+from patching.client.commits import Commit, expecting, parse_commit
+from patching.client.documents import Part, write_call
+from patching.client.feed import Feed
+from patching.client.listing import ExportStream, documents, open_export, several
+from patching.client.problems import NotFound
+from patching.client.results import (
+    CatalogWritten,
+    Compaction,
+    Document,
+    Several,
+    TransactionResult,
+    Written,
+    parse_catalog_written,
+)
+from patching.client.retention import Pin, PinState, compact, list_pins
+from patching.client.terms import Terms, Tokens, WriteTerms, condition_headers, encoded, is_final
+from patching.client.transaction import Transaction, run_transaction
+from patching.client.transport import Transport, segment
+from patching.client.uploads import Uploads
 
 
 class Catalog(Part):
@@ -213,3 +223,79 @@ class Catalog(Part):
             final=is_final(if_match, terms.resource_version),
         )
         return parse_catalog_written(self.name, self._calls.send(call, terms.timeout_s))
+
+
+class Settings:
+    """What ``Catalog.settings`` is."""
+
+    def __init__(self, calls: Calls, catalog: str, catalog_path: str) -> None:
+        self._calls = calls
+        self._catalog = catalog
+        self._path = catalog_path
+
+    def get(self) -> CatalogState:
+        """The catalog's state, whose ``settings`` are None where nothing was set and whose ``etag``
+        is the settings' token. NotFound where there is no catalog."""
+        return read_state(self._calls, self._path)
+
+    def put(
+        self,
+        value: Mapping[str, Any],
+        *,
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        **terms: Unpack[WriteTerms],
+    ) -> CatalogWritten:
+        """Set all of them; what is left out is as if it had never been set. Makes the catalog where
+        there is none. The conditions are about the settings."""
+        asked = Terms(**terms)
+        headers = {"Content-Type": "application/json", **condition_headers(if_match, if_absent)}
+        call = write_call(
+            self._calls,
+            "PUT",
+            self._path,
+            self._path,
+            asked,
+            body=encoded(value),
+            headers=headers,
+            final=is_final(if_match, asked.resource_version, if_absent=if_absent),
+        )
+        return parse_catalog_written(self._catalog, self._calls.send(call, asked.timeout_s))
+
+
+def read_state(calls: Calls, catalog_path: str) -> CatalogState:
+    return parse_state(calls.get(catalog_path).json())
+
+
+def commits(
+    calls: Calls, catalog_path: str, after: int, key: str | None, page_size: int
+) -> Iterator[Commit]:
+    """See `Catalog.commits`."""
+    position: int | None = after
+    while position is not None:
+        query: list[tuple[str, str | int]] = [("after", position), ("limit", page_size)]
+        if key is not None:
+            query.append(("key", key))
+        content = calls.get(f"{catalog_path}/commits", query).json()
+        with expecting("page of commits"):
+            page = [parse_commit(shape) for shape in content["commits"]]
+            position = content["next"]
+        yield from page
+
+
+def read_commit(calls: Calls, catalog_path: str, revision: int) -> Commit:
+    content = calls.get(f"{catalog_path}/commits/{revision}").json()
+    with expecting("commit"):
+        return parse_commit(content)
+
+
+def outcome(calls: Calls, catalog_path: str, idempotency_key: str) -> Commit | None:
+    """See `Catalog.outcome`."""
+    try:
+        content = calls.get(f"{catalog_path}/outcomes/{segment(idempotency_key)}").json()
+    except NotFound as error:
+        if error.code not in ("outcome_not_found", "catalog_not_found"):
+            raise
+        return None
+    with expecting("outcome"):
+        return parse_commit(content)

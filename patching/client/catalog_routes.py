@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from patching.client.results import TransactionResult, parse_transaction
+from patching.client.transport import Query, Transport, segment
+
 from .commits import Commit, expecting, parse_commit, parse_time, whole
-from .transaction_results import TransactionResult, parse_transaction
-from .transport import Query, Transport, segment
 
 # What an answer to a long poll may take beyond the time it was asked to wait.
 _POLL_GRACE_S: Final = 15.0

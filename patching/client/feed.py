@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from patching.client.retry import Retry, may_pass
+from patching.client.transport import Transport
+
 from .catalog_routes import CatalogRoutes
 from .commits import Commit
 from .errors import RequestError
-from .retry import Retry, may_pass
-from .transport import Transport
 
 # An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5

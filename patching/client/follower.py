@@ -3,6 +3,8 @@
 How data flows: the catalog is loaded from its export at revision R; its changes above R are
 asked for, by long poll, and applied one commit after the other; who listens is told each of them.
 A copy at revision v holds exactly the export at v.
+
+A catalog's state, all from one revision.
 """
 
 from __future__ import annotations
@@ -17,16 +19,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from patching import PatchError
-
-from .backoff import Backoff
-from .catalog_routes import CatalogRoutes, FeedPage
-from .errors import RequestError
-from .loading import load, starts_anew
-from .local_copy import LocalCopy
-from .problems import Gone, NotFound
-from .subscription import Listener, OnReload, Subscription
-from .transport import Transport
-from .versions import History, Snapshot
+from patching.client.catalog_routes import CatalogRoutes, FeedPage
+from patching.client.errors import RequestError
+from patching.client.local_copy import LocalCopy
+from patching.client.problems import Gone, NotFound
+from patching.client.retry import Backoff
+from patching.client.subscription import Listener, OnReload, Subscription
+from patching.client.transport import Transport
+from patching.client.versions import History, Snapshot, Versions
 
 _log = logging.getLogger(__name__)
 
@@ -252,3 +252,63 @@ class Follower:
         self._copy.heard(error)
         _log.info("catalog %r can't be followed at the moment: %s", self.catalog, error)
         self._stopping.wait(self._backoff.pause_s(self._failures, error))
+
+
+_TRIES: Final = 5
+_NO_CATALOG: Final = "catalog_not_found"
+
+
+def load(routes: CatalogRoutes, prefix: str) -> Versions:
+    """The documents whose keys begin with ``prefix``, the settings and the time, as the head has
+    them; an empty copy at revision 0 of a catalog that was never written. RequestError.
+
+    The catalog is read first, for its settings and the time of its head, and then exported at that
+    very revision: so nothing in between can be missing or be there twice.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            try:
+                state = routes.read()
+            except NotFound as error:
+                if error.code != _NO_CATALOG:
+                    raise
+                absent = _load_absent(routes, prefix)
+                if absent is not None:
+                    return absent
+                continue
+            export = routes.export(revision=state.revision, prefix=prefix)
+        except (Gone, NotFound):
+            # compacted, or the database was exchanged, between the two questions
+            if not left:
+                raise
+            continue
+        return Versions(
+            export.revision, state.time, export.documents, state.settings, prefix=prefix
+        )
+    raise AssertionError("the last try returns or raises")
+
+
+def _load_absent(routes: CatalogRoutes, prefix: str) -> Versions | None:
+    """A catalog without documents; None where it has some now.
+
+    A deleted catalog still has its revision, which its export tells: changes go on from there.
+    """
+    try:
+        export = routes.export(prefix=prefix)
+    except NotFound as error:
+        if error.code != _NO_CATALOG:
+            raise
+        return Versions(0, None, {}, prefix=prefix)
+    if export.documents:
+        return None
+    return Versions(export.revision, None, {}, prefix=prefix)
+
+
+def starts_anew(error: Exception) -> bool:
+    """Whether a copy that met ``error`` while following has to be loaded anew.
+
+    An unknown revision: the catalog isn't as far as the copy, so its database was set back.
+    """
+    if isinstance(error, NotFound):
+        return error.code == "revision_not_found"
+    return not isinstance(error, Gone) or error.code == "revision_compacted"

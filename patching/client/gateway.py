@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from .bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from .bulk_lines import bulk_lines
+from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
+from patching.client.catalog import Catalog
+from patching.client.follower import Follower
+from patching.client.listing import catalogs
+from patching.client.results import CatalogHead
+from patching.client.retry import Retry
+from patching.client.transport import Transport
+
 from .calls import Calls
-from .catalog import Catalog
-from .follower import Follower
-from .listing import catalogs
 from .problems import Problem
-from .results import CatalogHead
-from .retry import Retry
-from .transport import Transport
 
 
 class Gateway:

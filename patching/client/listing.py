@@ -1,17 +1,32 @@
-"""Many documents at one revision, and many catalogs."""
+"""Many documents at one revision, and many catalogs.
+
+A catalog's export, read document by document while it comes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, Self
 from urllib.parse import quote
 
-from .calls import Calls
-from .commits import expecting, whole
-from .documents import time_query
-from .results import CatalogHead, Document, Several, parse_head, parse_listed, unquoted
-from .transport import Query
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from patching.client.calls import Calls
+from patching.client.commits import expecting, whole
+from patching.client.documents import time_query
+from patching.client.errors import Unreachable, in_words
+from patching.client.results import (
+    CatalogHead,
+    Document,
+    Several,
+    parse_head,
+    parse_listed,
+    unquoted,
+)
+from patching.client.transport import Query
 
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
@@ -102,3 +117,54 @@ def catalogs(calls: Calls, prefix: str, page_size: int) -> Iterator[CatalogHead]
         if following is None:
             return
         after = following
+
+
+class ExportStream:
+    """Pairs of key and content, as the catalog had them at ``revision``; iterated once.
+
+    Unreachable where it breaks off before its end: what came until then is right, but not all.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, revision: int) -> None:
+        self.revision = revision
+        self._response = response
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        import ijson  # here, since nothing else needs it
+
+        try:
+            yield from ijson.kvitems(self._response, "metadata", use_float=True)
+        except (ijson.JSONError, HTTPError, OSError) as error:
+            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._response.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_export(
+    calls: Calls,
+    catalog_path: str,
+    prefix: str,
+    revision: int | None,
+    at: datetime | str | None,
+) -> ExportStream:
+    """See `Catalog.export`."""
+    query = time_query(revision, at)
+    if prefix:
+        query.append(("prefix", prefix))
+    response = calls.open(f"{catalog_path}/export", query)
+    with expecting("export"):
+        return ExportStream(response, int(response.headers["Catalog-Revision"]))

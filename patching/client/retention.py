@@ -10,13 +10,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from patching.client.results import Compaction
+from patching.client.transport import segment
+
 from .calls import Call, Calls
 from .commits import expecting, parse_time, whole
 from .errors import PinLost, RequestError
 from .problems import NotFound
-from .results import Compaction
 from .terms import encoded
-from .transport import segment
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .backoff import Backoff
+from patching.client.retry import Backoff
+
 from .catalog_routes import CatalogRoutes
 from .commits import Commit
 from .errors import CommitsMissed, ListenerTooSlow, RequestError

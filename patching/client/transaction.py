@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol, Self, Unpack
 
 from patching import ABSENT, Absent, Json
+from patching.client.documents import write_call
+from patching.client.results import TransactionResult, parse_transaction
 
 from .calls import Calls
-from .documents import write_call
 from .terms import (
     Terms,
     Token,
@@ -20,7 +21,6 @@ from .terms import (
     is_final,
     token_texts,
 )
-from .transaction_results import TransactionResult, parse_transaction
 
 
 class Transact(Protocol):

@@ -1,9 +1,16 @@
-"""One HTTP request: the pool, the timeouts, and what an answer means. No retries."""
+"""One HTTP request: the pool, the timeouts, and what an answer means. No retries.
+
+Connections that another thread can break off: what waits on them ends at once.
+"""
 
 from __future__ import annotations
 
 import re
+import socket
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,11 +18,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from .connections import Connections
-from .errors import UnexpectedAnswer, Unreachable, in_words
-from .problems import problem_of
+from patching.client.errors import UnexpectedAnswer, Unreachable, in_words
+from patching.client.problems import problem_of
 
 _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
@@ -229,3 +236,76 @@ def _retry_after_s(answer: Answer) -> float | None:
     """The gateway sends seconds; a date, which a proxy might send, is not read."""
     value = answer.headers.get("Retry-After", "")
     return float(value) if value.isascii() and value.isdigit() else None
+
+
+class Connections:
+    """A urllib3 pool, and the connections that it has open, those in use among them.
+
+    urllib3 itself can only forget about a connection in use: a long poll would sit on, with its
+    thread here and its slot at the gateway, until the gateway answers.
+    """
+
+    def __init__(
+        self,
+        pool_size: int,
+        *,
+        ca_file: str | None = None,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
+    ) -> None:
+        self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.pool = urllib3.PoolManager(
+            num_pools=2,
+            maxsize=pool_size,
+            block=False,
+            retries=False,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=ca_file,
+            cert_file=certificate_file,
+            key_file=key_file,
+        )
+        self.pool.pool_classes_by_scheme = self._pool_classes()
+
+    def close(self) -> None:
+        """Break off what is under way. Nothing can be asked over it afterwards."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._open)
+        for connection in connections:
+            broken = connection.sock
+            if broken is not None:
+                with suppress(OSError):  # it has ended by itself
+                    # of the plain socket: a TLS one would take its session apart under the reader
+                    socket.socket.shutdown(broken, socket.SHUT_RDWR)
+        self.pool.clear()
+
+    def _connected(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._open.add(connection)
+                return
+        connection.close()
+        raise ConnectionAbortedError("the client was closed")
+
+    def _pool_classes(self) -> dict[str, Any]:
+        connected = self._connected
+
+        class Plain(HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                connected(self)
+
+        class Secure(HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                connected(self)
+
+        class PlainPool(urllib3.HTTPConnectionPool):
+            ConnectionCls = Plain
+
+        class SecurePool(urllib3.HTTPSConnectionPool):
+            ConnectionCls = Secure
+
+        return {"http": PlainPool, "https": SecurePool}

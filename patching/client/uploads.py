@@ -11,12 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
+from patching.client.results import Written, parse_written
+from patching.client.transport import segment
+
 from .calls import Call, Calls
 from .commits import expecting, parse_time
 from .errors import RequestError
-from .results import Written, parse_written
 from .terms import Terms, Tokens, encoded, token_texts
-from .transport import segment
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"

@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from patching.spark.options import OptionRefused, Options
+
     from .datasource import MetadataDataSource, register
-    from .options import OptionRefused, Options
 
 __all__ = ["MetadataDataSource", "OptionRefused", "Options", "register"]
 

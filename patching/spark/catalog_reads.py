@@ -25,8 +25,7 @@ from patching.client import (
     Unreachable,
 )
 from patching.client.transport import segment
-
-from .options import Options
+from patching.spark.options import Options
 
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000

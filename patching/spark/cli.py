@@ -15,9 +15,8 @@ import click
 from rich.console import Console
 
 from patching.command_group import OneLineGroup
-
-from .java import JavaMissing, require_java
-from .summaries import show_contention, show_plan, show_sync, show_table
+from patching.spark.reports import show_contention, show_plan, show_sync, show_table
+from patching.spark.session import JavaMissing, require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -245,7 +244,7 @@ def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSessi
         raise click.ClickException(
             "Spark isn't installed: pip install '.[spark]' in the gateway's repository"
         ) from error
-    from .session import command_session, told
+    from patching.spark.session import command_session, told
 
     try:
         with command_session(master, driver_memory) as spark:
@@ -258,7 +257,7 @@ def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSessi
 
 @contextmanager
 def _progress(spark: SparkSession) -> Iterator[Callable[[str], None]]:
-    from .session import Shown
+    from patching.spark.session import Shown
 
     with Shown(spark, _ERR) as shown:
         yield shown

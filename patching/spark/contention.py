@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching import Footprint, PatchError, footprint, overlap
+from patching.spark.options import READ
 
 from .datasource import register
-from .options import READ
 from .sync import options_for
 
 WRITERS: Final = ("author", "message", "idempotency_key")

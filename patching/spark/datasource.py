@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from .options import LOAD, READ, READ_STREAM, WRITE, Options
+from patching.spark.options import LOAD, READ, READ_STREAM, WRITE, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +33,14 @@ class MetadataDataSource(DataSource):
     _settled: Options | None = None
 
     def schema(self) -> StructType:
-        from .source import schema_of, settled
+        from patching.spark.source import schema_of, settled
 
         options = self._options(LOAD)
         self._settled = settled(options)
         return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .source import MetadataReader
+        from patching.spark.source import MetadataReader
 
         given = self._options(READ)
         reader: DataSourceReader = MetadataReader(schema, self._settled or given)
@@ -53,14 +53,14 @@ class MetadataDataSource(DataSource):
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from .sink import MetadataWriter
+        from patching.spark.sink import MetadataWriter
 
         return MetadataWriter(schema, self._options(WRITE), overwrite=overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        from .stream_sink import MetadataStreamWriter
+        from patching.spark.sink import MetadataStreamWriter
 
         return MetadataStreamWriter(schema, self._options(WRITE), overwrite=overwrite)
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from patching.client import NotFound, PreconditionFailed, RequestError
 from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.spark.options import Options, naming_the_option
 
-from .authorized import naming_the_option
-from .options import Options
 from .plan import CREATE, DELETE, PATCH
 
 CREATED: Final = "created"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from .values import NoJson, converter
+from patching.spark.columns import NoJson, converter
 
 FORMATS: Final = ("jsonl", "parquet", "csv", "table")
 _SUFFIXES: Final = {

@@ -9,8 +9,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.options import READ
+
 from .datasource import register
-from .options import READ
 from .sync import options_for
 
 FORMATS: Final = ("jsonl", "parquet")

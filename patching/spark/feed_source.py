@@ -14,7 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .batches import in_batches
+from patching.spark.options import OptionRefused, Options
+from patching.spark.source import in_batches, require_schema
+
 from .catalog_reads import CatalogReads, Compacted, ReadFailed
 from .history_source import (
     DOCUMENTS,
@@ -26,8 +28,6 @@ from .history_source import (
     revision_ranges,
     starting_revision,
 )
-from .options import OptionRefused, Options
-from .source import require_schema
 
 if TYPE_CHECKING:
     from patching.client import Transport

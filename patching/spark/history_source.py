@@ -18,9 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from patching.spark.held_revision import Hold
+from patching.spark.options import OptionRefused, Options
+
 from .catalog_reads import CatalogReads, ChangeShape, CommitShape, Compacted, catalog_reads
-from .holding import Hold
-from .options import OptionRefused, Options
 
 DOCUMENTS: Final = "documents"
 CHANGES: Final = "changes"

@@ -23,8 +23,7 @@ from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching import diff
-
-from .values import Converter, NoJson, converter, decoded_json, encode
+from patching.spark.columns import Converter, NoJson, converter, decoded_json, encode
 
 CREATE: Final = "create"
 PATCH: Final = "patch"

@@ -12,10 +12,11 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.options import WRITE, Options
+from patching.spark.reports import SyncReport, counted, with_lost
+
 from . import delivery
 from .delivery import Delivery
-from .options import WRITE, Options
-from .reports import SyncReport, counted, with_lost
 from .sync import Progress, options_for
 
 

@@ -1,4 +1,9 @@
-"""Reading a catalog as a table: every task at the one revision that the driver chose."""
+"""Reading a catalog as a table: every task at the one revision that the driver chose.
+
+Rows as Arrow batches of bounded size.
+
+Spark itself would gather 10,000 rows, which of documents of a megabyte is more than a worker has.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from .batches import in_batches
-from .catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
-from .history_source import (
+from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
+from patching.spark.held_revision import Hold
+from patching.spark.history_source import (
     COMMITS_SCHEMA,
     DOCUMENTS,
     CommitsReader,
@@ -20,9 +32,8 @@ from .history_source import (
     require_fitting,
     starting_revision,
 )
-from .holding import Hold
-from .key_ranges import cuts, quantiles
-from .options import OptionRefused, Options
+from patching.spark.key_ranges import cuts, quantiles
+from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
@@ -203,3 +214,41 @@ def _probe(reads: CatalogReads, revision: int) -> Callable[[str, int], Sequence[
 
 def _columns(schema: StructType) -> list[tuple[str, Any]]:
     return [(each.name, each.dataType) for each in schema.fields]
+
+
+_BYTES: Final = 4 * 1024 * 1024
+_ROWS: Final = 10_000
+_ARROW: Final = {
+    StringType: pa.string(),
+    LongType: pa.int64(),
+    IntegerType: pa.int32(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+
+
+def in_batches(
+    rows: Iterator[tuple[Any, ...]], schema: StructType, *, bytes_max: int = _BYTES
+) -> Iterator[pa.RecordBatch]:
+    """A batch is handed on when its texts have ``bytes_max`` characters, or there are 10,000 rows.
+
+    So it may be larger by one row. Only the types above occur in ``schema``.
+    """
+    arrow = pa.schema(
+        [pa.field(each.name, _ARROW[type(each.dataType)], each.nullable) for each in schema.fields]
+    )
+    waiting: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if size >= bytes_max or len(waiting) >= _ROWS:
+            yield _batch(waiting, arrow)
+            waiting, size = [], 0
+    if waiting:
+        yield _batch(waiting, arrow)
+
+
+def _batch(rows: Sequence[tuple[Any, ...]], arrow: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(each, type=f.type) for each, f in zip(columns, arrow, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)

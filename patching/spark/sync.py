@@ -28,16 +28,16 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.documents_there import KeyedPlanner, documents_there
+from patching.spark.held_revision import held_revision
+from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
+from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
+
 from . import delivery, plan
 from .datasource import register
 from .delivery import Delivery
 from .desired import DesiredInvalid, invalid, wanted_rows
-from .documents_there import documents_there
-from .held_revision import held_revision
-from .keyed_reads import KeyedPlanner
-from .options import OPTIONS, READ, WRITE, OptionRefused, Options
 from .plan import Planner
-from .reports import PlanReport, SyncReport, counted, totals, with_lost
 
 Progress = Callable[[str], None]
 

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import TaskContext
 
 from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.spark.columns import Columns, RowRefused, encode
+from patching.spark.options import Options, naming_the_option
+from patching.spark.outcomes import Counts, DeadLetters, RowOrder, TaskWritten
 
-from .authorized import naming_the_option
-from .columns import Columns, RowRefused
-from .counts import Counts, TaskWritten
-from .dead_letters import DeadLetters
 from .idempotency import RowKeys, row_keys
-from .options import Options
-from .row_order import RowOrder
-from .values import encode
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

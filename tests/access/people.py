@@ -15,10 +15,10 @@ from pymongo import MongoClient
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS
 

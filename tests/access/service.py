@@ -10,14 +10,14 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.access.authenticate import BearerTokens
-from gateway.access.notation import parse_grant
+from gateway.access.principal import parse_grant
 from gateway.access.tokens import Tokens
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from gateway.store.memory_tokens import MemoryTokens
+from gateway.store.memory_uploads import MemoryTokens
 from gateway.store.tokens import TokenStore
 from gateway.store.uploads import UploadStore
 

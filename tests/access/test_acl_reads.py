@@ -312,9 +312,9 @@ def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: Peo
 def people_of_another_process(people: People) -> Any:
     from contextlib import nullcontext
 
-    from gateway.commits.runtime import ThreadRuntime
-    from gateway.commits.service import Gateway, ServiceLimits
     from gateway.http import create_app
+    from gateway.runtime import ThreadRuntime
+    from gateway.service import Gateway, ServiceLimits
     from tests.access.people import _authenticate
 
     gateway = Gateway(people.gateway._store, ThreadRuntime(), ServiceLimits())

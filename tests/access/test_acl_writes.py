@@ -13,10 +13,9 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.commits.decide import decide
-from gateway.commits.decision import Bounds, View
-from gateway.commits.errors import DocumentForbidden
-from gateway.commits.requests import Applied, EditAttributes, Refused
+from gateway.decide.decide import decide
+from gateway.decide.request import Applied, Bounds, EditAttributes, Refused, View
+from gateway.errors import DocumentForbidden
 from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person, people_on
 from tests.access.test_acl import MALFORMED
 from tests.commits.conftest import Ask, ask, bounds, patch, put  # noqa: F401 - fixtures

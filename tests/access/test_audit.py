@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.requests import Unknown, Written
+from gateway.decide.request import Unknown, Written
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service

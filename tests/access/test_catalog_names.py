@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Role
-from gateway.access.notation import principal
-from gateway.http import names
+from gateway.access.principal import principal
+from gateway.http.wire import query as names
 from gateway.store.mongodb import MongoStore, connect
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.http.conftest import problem

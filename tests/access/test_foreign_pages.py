@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
-from gateway.http.roles import ROLES
+from gateway.http.door.authorization import ROLES
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.access.service import Service, document_path
 from tests.patience import WAIT_S

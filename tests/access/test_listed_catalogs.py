@@ -7,9 +7,9 @@ from itertools import chain
 import pytest
 
 from gateway.access import Principal, Role
-from gateway.access.notation import principal
-from gateway.commits.listing import Listing
-from gateway.http.readable_catalogs import readable_catalogs
+from gateway.access.principal import principal
+from gateway.http.routes.catalogs import readable_catalogs
+from gateway.read.listing import Listing
 from tests.access.service import Caller, Service, catalog_path, document_path
 
 NAMES = sorted([*(f"{team}/{n:02}" for team in "abcd" for n in range(8)), "ab", "b", "b/", "é/x"])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway.access import Role
-from gateway.http.roles import ROLES, Need
+from gateway.http.door.authorization import ROLES, Need
 from tests.access.service import Caller, Service
 from tests.http.conftest import problem
 

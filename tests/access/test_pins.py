@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.errors import OverLimit
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.errors import OverLimit
 from gateway.http import create_app
-from gateway.http.problem_kinds import KINDS
+from gateway.http.wire.refusals import KINDS
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service, catalog_path, document_path

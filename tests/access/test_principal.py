@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import ANONYMOUS, NOBODY, Grant, Principal, Role
-from gateway.access.notation import checked_name, parse_grant, principal, written
+from gateway.access.principal import checked_name, parse_grant, principal, written
 
 TEXTS = st.text("ab*/.%", max_size=8)
 

@@ -18,10 +18,11 @@ from flask.testing import FlaskClient
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.errors import Unauthenticated
-from gateway.commits.requests import Put
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.http import authorization, create_app
+from gateway.decide.request import Put
+from gateway.http import create_app
+from gateway.http.door import authorization
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.access.service import catalog_path, document_path
 from tests.patience import WAIT_S

@@ -11,10 +11,10 @@ from werkzeug.routing import Rule
 
 from gateway.access import Role
 from gateway.application import create_application
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
-from gateway.http.roles import ROLES, Need, need_of
+from gateway.http.door.authorization import ROLES, Need, need_of
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem

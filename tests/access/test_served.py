@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from gateway.cli import main
-from gateway.http.authorization import _RECHECK_S
+from gateway.cli.main import main
+from gateway.http.door.authorization import _RECHECK_S
 from gateway.server import ServerError, run
 from gateway.settings import Settings
 from gateway.settings.kinds import Address

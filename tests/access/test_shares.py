@@ -18,11 +18,11 @@ from werkzeug.test import TestResponse
 from gateway.access import Grant, Principal, Role
 from gateway.access.limits import Shares
 from gateway.access.tokens import Tokens
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.watch_values import WatchBounds
+from gateway.feed.channel import WatchBounds
 from gateway.http import create_app
-from gateway.http.admission import AdmissionBounds
+from gateway.http.door.admission import AdmissionBounds
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.http.conftest import problem

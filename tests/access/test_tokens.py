@@ -17,9 +17,9 @@ from gateway.access import Grant, Principal, Role, tokens
 from gateway.access.authenticate import BearerTokens
 from gateway.access.errors import Unauthenticated
 from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
-from gateway.http import authorization
+from gateway.http.door import authorization
 from gateway.store.contract import Unreachable
-from gateway.store.memory_tokens import MemoryTokens
+from gateway.store.memory_uploads import MemoryTokens
 from gateway.store.tokens import StoredToken
 from tests.patience import WAIT_S
 

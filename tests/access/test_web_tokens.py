@@ -19,12 +19,19 @@ from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.errors import KeysUnavailable, Unauthenticated
-from gateway.access.key_set import FRESH_S, PAUSE_S, USABLE_S, KeySet, fetch_from
 from gateway.access.tokens import Tokens
-from gateway.access.web_tokens import Trust, WebTokens
+from gateway.access.web_tokens import (
+    FRESH_S,
+    PAUSE_S,
+    USABLE_S,
+    KeySet,
+    Trust,
+    WebTokens,
+    fetch_from,
+)
 from gateway.application import authenticate
 from gateway.settings.source import resolve
-from gateway.store.memory_tokens import MemoryTokens
+from gateway.store.memory_uploads import MemoryTokens
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
 from tests.patience import WAIT_S
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
-from gateway.cli import main
+from gateway.cli.main import main
 from patching.client import Catalog, Gateway, NotAuthorized, Retry, Unreachable
 from tests.access.certificates import Authority
 from tests.service import RunningGateway

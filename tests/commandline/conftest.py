@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
-from gateway.cli import main
+from gateway.cli.main import main
 from tests.service import RunningGateway
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.commandline import host_checks, service_checks
+from gateway.cli import checks as host_checks
+from gateway.cli import checks as service_checks
 from gateway.store.contract import Move
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import Diagnosis, diagnose

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway.cli import main
-from gateway.commandline.command import ClientCommand
+from gateway.cli.command import ClientCommand
+from gateway.cli.main import main
 from gateway.settings import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"

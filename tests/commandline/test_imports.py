@@ -9,8 +9,7 @@ import sys
 import click
 import pytest
 
-from gateway.cli import main
-from gateway.commandline.lazy import COMMANDS
+from gateway.cli.main import COMMANDS, main
 from tests.patience import WAIT_S
 
 # The service's packages, which a client's installation lacks.
@@ -38,7 +37,7 @@ class Refuse:
         if name.split(".")[0] in {missing!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Refuse())
-from gateway.cli import main
+from gateway.cli.main import main
 try:
     main({arguments!r})
 except SystemExit as ended:
@@ -104,7 +103,7 @@ def test_without_the_client_a_command_says_what_to_install() -> None:
 
 def test_the_help_of_patching_spark_needs_no_spark() -> None:
     code = _RUN.format(missing={"pyspark", "pyarrow", "pandas"}, arguments=["--help"])
-    code = code.replace("gateway.cli", "patching.spark.cli")
+    code = code.replace("gateway.cli.main", "patching.spark.cli")
     done = subprocess.run(
         (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=WAIT_S
     )

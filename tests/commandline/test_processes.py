@@ -17,7 +17,7 @@ import psutil
 import pytest
 from click.shell_completion import BashComplete
 
-from gateway.cli import main
+from gateway.cli.main import main
 from tests.commandline.conftest import Commands
 from tests.patience import WAIT_S
 

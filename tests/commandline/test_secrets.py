@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commandline.lazy import COMMANDS
+from gateway.cli.main import COMMANDS
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
 

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 import patching
-from gateway.commits.conditions import NO_CONDITIONS
-from gateway.commits.decision import Bounds
-from gateway.commits.requests import ApplyPatch, Edit, KeyEdit, Put, Request
+from gateway.decide.conditions import NO_CONDITIONS
+from gateway.decide.request import ApplyPatch, Bounds, Edit, KeyEdit, Put, Request
 from gateway.model import Document
 from patching import ABSENT
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.advance import advance_all
-from gateway.commits.cache import Cache
-from gateway.commits.compaction import Compaction, CompactionLimits
-from gateway.commits.errors import DocumentNotFound, RevisionCompacted
-from gateway.commits.history import History
-from gateway.commits.listing import Listing
-from gateway.commits.observe import Observer, Settler
-from gateway.commits.runtime import Runtime, ThreadRuntime
-from gateway.commits.sweeper import Sweeper
-from gateway.commits.verification import Verification
+from gateway.errors import DocumentNotFound, RevisionCompacted
 from gateway.model import Document
+from gateway.read.history import History
+from gateway.read.listing import Listing
+from gateway.retention.compaction import Compaction, CompactionLimits
+from gateway.retention.verification import Verification
+from gateway.runtime import Runtime, ThreadRuntime
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer, Settler
+from gateway.state.replay import advance_all
+from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
 
 # key -> (content, attributes)

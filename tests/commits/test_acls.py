@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from gateway.access import Grant, Principal, Role
-from gateway.commits.acls import Life
-from gateway.commits.requests import Applied, Delete, EditAttributes, KeyEdit, Put
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Applied, Delete, EditAttributes, KeyEdit, Put
+from gateway.read.visibility import Life
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import put
 from tests.commits.test_compaction import store

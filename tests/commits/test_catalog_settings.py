@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 import patching
-from gateway.commits import catalog_settings
-from gateway.commits.catalog_settings import parse_settings, settings_of
-from gateway.commits.compares import IsAbsent
-from gateway.commits.conditions import ANY_TAG, Conditions
-from gateway.commits.decide import decide
-from gateway.commits.decision import Bounds, View
-from gateway.commits.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
-from gateway.commits.requests import (
+from gateway.decide import settings as catalog_settings
+from gateway.decide.compares import IsAbsent
+from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.decide import decide
+from gateway.decide.request import (
     Applied,
     ApplyPatch,
+    Bounds,
     Delete,
     Edit,
     EditAttributes,
@@ -30,7 +28,10 @@ from gateway.commits.requests import (
     Request,
     Touch,
     Unchanged,
+    View,
 )
+from gateway.decide.settings import parse_settings, settings_of
+from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document
 from tests.commits.conftest import Ask, patch, put, replace
 from tests.commits.conftest import document as a_document

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.commits.compactor import Compactor, CompactorPace, RetentionRules
-from gateway.commits.errors import (
+from gateway.decide.request import Delete, KeyEdit, Move, Touch
+from gateway.errors import (
     CatalogNotFound,
     OverLimit,
     PinHolds,
@@ -19,17 +19,17 @@ from gateway.commits.errors import (
     SnapshotExists,
     StoreUnavailable,
 )
-from gateway.commits.history import History
-from gateway.commits.meters import NO_METERS, Meters, NoMeters
-from gateway.commits.requests import Delete, KeyEdit, Move, Touch
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
+from gateway.read.history import History
+from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.ranges import of_catalog
+from gateway.store.mongodb.indexes import of_catalog
 from tests.commits.conftest import patch, put
 from tests.commits.history_checks import (
     Killed,

@@ -9,19 +9,29 @@ from dataclasses import replace as changed
 
 import bson
 
-from gateway.commits.advance import advance_all
-from gateway.commits.conditions import ANY, Conditions
-from gateway.commits.decide import decide
-from gateway.commits.decision import Bounds, Decision, View
-from gateway.commits.errors import (
+from gateway.decide.conditions import ANY, Conditions
+from gateway.decide.decide import decide
+from gateway.decide.request import (
+    Applied,
+    Bounds,
+    Decision,
+    Delete,
+    Merge,
+    Outcome,
+    Refused,
+    Request,
+    Unchanged,
+    View,
+)
+from gateway.errors import (
     DocumentNotFound,
     IdempotencyMismatch,
     OverLimit,
     PatchDoesNotFit,
     PreconditionFailed,
 )
-from gateway.commits.requests import Applied, Delete, Merge, Outcome, Refused, Request, Unchanged
 from gateway.model import SETTINGS_KEY, Document, Head, Idempotency
+from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.commits.conftest import Ask, document, patch, put, replace

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.commits.errors import IdempotencyMismatch, PreconditionFailed
-from gateway.commits.requests import Applied, Put, Refused, Written
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Applied, Put, Refused, Written
+from gateway.errors import IdempotencyMismatch, PreconditionFailed
 from gateway.model import Idempotency
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 
 

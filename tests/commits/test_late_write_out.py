@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.commits import late
-from gateway.commits.requests import Applied, Delete, KeyEdit, Unknown
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Applied, Delete, KeyEdit, Unknown
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
+from gateway.state import late
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.commits.conditions import Conditions
-from gateway.commits.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
-from gateway.commits.requests import Applied, KeyEdit, Refused, Unchanged, Unknown
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.conditions import Conditions
+from gateway.decide.request import Applied, KeyEdit, Refused, Unchanged, Unknown
+from gateway.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
 from gateway.model import Idempotency
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable, Unsent
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from gateway.commits.errors import QueueFull
-from gateway.commits.queue import Pending, Queue, QueueBounds
-from gateway.commits.runtime import ThreadRuntime
+from gateway.commit.queue import Pending, Queue, QueueBounds
+from gateway.errors import QueueFull
+from gateway.runtime import ThreadRuntime
 from tests.commits.conftest import Ask, put
 from tests.patience import WAIT_S
 

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from gateway.commits.errors import CatalogNotFound
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.errors import CatalogNotFound
 from gateway.model import SETTINGS_KEY
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store
 from tests.commits.conftest import put
 from tests.commits.test_compaction import store

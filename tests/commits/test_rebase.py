@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 import patching
-from gateway.commits.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
-from gateway.commits.decide import decide
-from gateway.commits.decision import Bounds, View
-from gateway.commits.errors import PreconditionFailed
-from gateway.commits.requests import (
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
+from gateway.decide.decide import decide
+from gateway.decide.request import (
     Applied,
     ApplyPatch,
+    Bounds,
     Delete,
     Edit,
     EditAttributes,
@@ -21,7 +20,9 @@ from gateway.commits.requests import (
     Outcome,
     Refused,
     Unchanged,
+    View,
 )
+from gateway.errors import PreconditionFailed
 from gateway.model import SETTINGS_KEY, Document
 from tests.commits.conftest import Ask, patch, put, replace
 from tests.commits.conftest import document as a_document

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.commits.errors import PinHolds, SnapshotExists
-from gateway.commits.requests import (
+from gateway.decide.request import (
     Applied,
     Delete,
     EditAttributes,
@@ -22,10 +21,11 @@ from gateway.commits.requests import (
     Touch,
     Unchanged,
 )
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.errors import PinHolds, SnapshotExists
 from gateway.model import Idempotency
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put
 from tests.commits.history_checks import Killed, check_history, compaction_of, killed_at

@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gateway.commits.catalog_settings import parse_settings
-from gateway.commits.errors import OverLimit, SchemaViolation, SettingsInvalid
-from gateway.commits.schema_work import Load, SchemaTooHeavy, Weighing
+from gateway.decide.schemas import Load, SchemaTooHeavy, Weighing
+from gateway.decide.settings import parse_settings
+from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
 
 EVERYTHING = 10**15
 HERE = {"$ref": "#"}

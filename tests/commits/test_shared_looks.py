@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.observe import Standing
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.shared_looks import SharedLooks
+from gateway.runtime import ThreadRuntime
+from gateway.state.heads import Standing
+from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Unreachable
 from tests.patience import WAIT_S
 

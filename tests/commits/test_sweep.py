@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.commits.sweep import (
+from gateway.model import Change, Commit, Idempotency
+from gateway.state.sweep import (
     Keeping,
     chain,
     found_under,
@@ -15,7 +16,6 @@ from gateway.commits.sweep import (
     sweep_older,
     sweep_window,
 )
-from gateway.model import Change, Commit, Idempotency
 from gateway.store.contract import Swept
 from patching import ABSENT
 

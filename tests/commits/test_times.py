@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from gateway.commits.errors import RevisionNotFound
-from gateway.commits.history import RevisionAt
-from gateway.commits.requests import Applied
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Applied
+from gateway.errors import RevisionNotFound
+from gateway.read.history import RevisionAt
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import put
 from tests.commits.test_compaction import SetClock, store

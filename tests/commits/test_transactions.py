@@ -8,22 +8,13 @@ from typing import Any
 import pytest
 
 import patching
-from gateway.commits.advance import advance_all
-from gateway.commits.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
-from gateway.commits.decide import decide
-from gateway.commits.decision import Bounds, Decision, View
-from gateway.commits.errors import (
-    AttributesInvalid,
-    CommitError,
-    DocumentNotFound,
-    OverLimit,
-    PatchDoesNotFit,
-    PreconditionFailed,
-    TargetExists,
-)
-from gateway.commits.requests import (
+from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
+from gateway.decide.decide import decide
+from gateway.decide.request import (
     Applied,
     ApplyPatch,
+    Bounds,
+    Decision,
     Delete,
     Edit,
     EditAttributes,
@@ -37,8 +28,19 @@ from gateway.commits.requests import (
     Request,
     Touch,
     Unchanged,
+    View,
+)
+from gateway.errors import (
+    AttributesInvalid,
+    CommitError,
+    DocumentNotFound,
+    OverLimit,
+    PatchDoesNotFit,
+    PreconditionFailed,
+    TargetExists,
 )
 from gateway.model import SETTINGS_KEY, Commit, Document
+from gateway.state.replay import advance_all
 from patching import ABSENT
 from tests.commits.conftest import Ask, patch, put, replace
 from tests.commits.conftest import document as a_document

@@ -8,14 +8,10 @@ import pytest
 
 from gateway.access import Principal
 from gateway.access.principal import ANONYMOUS
-from gateway.commits.conditions import (
-    ANY_TAG,
-    NO_CONDITIONS,
-    CatalogTag,
-    Composite,
-    Conditions,
-)
-from gateway.commits.errors import (
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.request import Applied, Delete, EditAttributes, Put, Unchanged
+from gateway.decide.upload_terms import pinned
+from gateway.errors import (
     OverLimit,
     PreconditionFailed,
     PreconditionRequired,
@@ -25,15 +21,13 @@ from gateway.commits.errors import (
     UploadIncomplete,
     UploadNotFound,
 )
-from gateway.commits.requests import Applied, Delete, EditAttributes, Put, Unchanged
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.upload_terms import pinned
-from gateway.commits.uploads import OpenUpload
 from gateway.model import SETTINGS_KEY, Attributes, Document
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
+from gateway.uploads import OpenUpload
 from tests.commits.conftest import document, put
 
 ME = Principal("me", ())

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
-from gateway.commits.requests import Delete
+from gateway.cli.main import main
+from gateway.decide.request import Delete
 from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept
 from gateway.store.memory import MemoryStore

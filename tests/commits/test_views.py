@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.access import Principal
-from gateway.commits import decision, listing, views
-from gateway.commits.cache import Cache
-from gateway.commits.compares import Equals, IsAbsent, TokenIs
-from gateway.commits.conditions import Composite, Conditions
-from gateway.commits.decision import View
-from gateway.commits.errors import DocumentForbidden, OverLimit, PreconditionFailed
-from gateway.commits.rebuild import rebuild as rebuild_
-from gateway.commits.requests import (
+from gateway.commit import views
+from gateway.decide import request as decision
+from gateway.decide.compares import Equals, IsAbsent, TokenIs
+from gateway.decide.conditions import Composite, Conditions
+from gateway.decide.request import (
     Applied,
     Delete,
     EditAttributes,
@@ -27,10 +24,15 @@ from gateway.commits.requests import (
     Request,
     Touch,
     Unchanged,
+    View,
 )
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
 from gateway.model import WITHHELD, Document
+from gateway.read import listing
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
+from gateway.state.cache import Cache
+from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put

@@ -12,19 +12,13 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.cache import Cache
-from gateway.commits.errors import (
-    RevisionCompacted,
-    RevisionNotFound,
-    StoreUnavailable,
-    TooManyWatchers,
-)
-from gateway.commits.observe import Observer, Settler
-from gateway.commits.watch import Watcher, watch
-from gateway.commits.watch_hub import Hub
-from gateway.commits.watch_signals import SignalListener
-from gateway.commits.watch_values import Selection, WatchBounds, WatchEnded
+from gateway.errors import RevisionCompacted, RevisionNotFound, StoreUnavailable, TooManyWatchers
+from gateway.feed.channel import Selection, WatchBounds, WatchEnded
+from gateway.feed.hub import Hub, SignalListener
+from gateway.feed.watcher import Watcher, watch
 from gateway.model import Change, Commit, Head
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer, Settler
 from gateway.store.contract import Move, Unreachable
 from gateway.store.memory import MemoryStore
 

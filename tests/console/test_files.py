@@ -9,9 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 import gateway.console
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 
 STATIC = Path(gateway.console.__file__).parent / "static"

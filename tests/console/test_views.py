@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from selenium.webdriver import Keys
 
-from gateway.access.notation import parse_grant
+from gateway.access.principal import parse_grant
 from gateway.access.tokens import Tokens
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser

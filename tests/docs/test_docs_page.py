@@ -14,10 +14,11 @@ from itertools import pairwise
 import pytest
 from flask import Flask
 
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.docs_page import SEARCH, STYLE, render_page
-from gateway.http import create_app, docs_page
+from gateway.http import create_app
+from gateway.http.routes import static as docs_page
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
 from tests.openapi.checks import problem_statuses

@@ -11,11 +11,11 @@ import click
 from flask import Flask
 
 from gateway.access import Role
-from gateway.cli import main as gateway_command
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.cli.main import main as gateway_command
 from gateway.http import create_app
-from gateway.http.roles import Need, need_of
+from gateway.http.door.authorization import Need, need_of
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.settings import SETTINGS
 from gateway.store.memory import MemoryStore
 from patching.spark.cli import main as spark_command

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.access import Role
-from gateway.access.notation import principal
+from gateway.access.principal import principal
 from tests.docs.examples import check, examples, matches, run
 from tests.docs.pages import DOCS, ROOT, Page, pages
 from tests.service import RunningGateway

@@ -20,8 +20,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from gateway.store.embedded_binary import find_mongod
-from gateway.store.embedded_process import last_log_lines, start_bound_process
+from gateway.store.embedded_process import find_mongod, last_log_lines, start_bound_process
 from tests.patience import WAIT_S
 
 NAME: Final = "failover"

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.elections import known_election
+from gateway.store.mongodb.connection import known_election
 from tests.failure.clients import CATALOG, DOCUMENT, send
 from tests.failure.replica_set import Member, ReplicaSet
 from tests.patience import WAIT_MS

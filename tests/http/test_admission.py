@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.service import Gateway
 from gateway.http import create_app
-from gateway.http.admission import AdmissionBounds
+from gateway.http.door.admission import AdmissionBounds
+from gateway.service import Gateway
 from gateway.store.embedded import EmbeddedMongod
 from tests.http.conftest import Catalog, problem
 from tests.http.served import Answered, Server

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.errors import Forbidden
-from gateway.http.media_types import EXTENDED_PATCH
+from gateway.http.wire.headers import EXTENDED_PATCH
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
 

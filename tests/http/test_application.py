@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import pytest
 
 from gateway.application import create_application, request_limits, service_limits
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.service import ServiceLimits
 from gateway.http import RequestLimits
-from gateway.http.problem_kinds import KINDS
+from gateway.http.wire.refusals import KINDS
+from gateway.retention.pins import RetentionLimits
+from gateway.service import ServiceLimits
 from gateway.settings import Settings
 from patching import Limits
 

@@ -9,12 +9,14 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.commits import compares, drafts, listing
-from gateway.commits.requests import Put
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.http import conditions, create_app
+from gateway.decide import compares, drafts
+from gateway.decide.request import Put
+from gateway.http import create_app
+from gateway.http.wire import conditions
 from gateway.model import Pin
+from gateway.read import listing
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 

@@ -11,13 +11,14 @@ from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commits import storable
-from gateway.commits.errors import Unstorable
-from gateway.commits.service import Gateway
-from gateway.http import bodies, create_app
-from gateway.http.bodies import decode_patch, decode_value, weigh
+from gateway.errors import Unstorable
+from gateway.http import create_app
 from gateway.http.limits import RequestLimits
-from gateway.http.refusals import RequestRefused
+from gateway.http.wire import body as bodies
+from gateway.http.wire import storable
+from gateway.http.wire.body import decode_patch, decode_value, weigh
+from gateway.http.wire.refusals import RequestRefused
+from gateway.service import Gateway
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
 JSON = "application/json"
@@ -295,7 +296,7 @@ _bodies = st.lists(_scraps).map(lambda s: "".join(s).encode()) | _values.map(
 
 @given(_bodies)
 def test_skipping_the_search_lets_nothing_through(raw: bytes) -> None:
-    """The proof in ``gateway.http.bodies``, tried: what it accepts, the search accepts."""
+    """The proof in ``gateway.http.wire.body``, tried: what it accepts, the search accepts."""
     for decode, depth_max in (
         (lambda: decode_value(raw, LIMITS), LIMITS.depth_max),
         (lambda: decode_patch(raw), len(raw)),

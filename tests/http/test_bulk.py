@@ -14,12 +14,11 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.test import TestResponse
 
-from gateway.commits.requests import Request, Unknown, Written
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Request, Unknown, Written
 from gateway.http import RequestLimits, create_app
-from gateway.http.bulk_lines import Line, LineQueue, LineSplitter
-from gateway.http.spool import Spool, SpoolBudget
+from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.patience import WAIT_S

@@ -12,13 +12,12 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.commits.errors import StoreUnavailable
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.watch_log import WatchLog
-from gateway.commits.watch_values import WatchBounds
+from gateway.errors import StoreUnavailable
+from gateway.feed.channel import WatchBounds, WatchLog
 from gateway.http import RequestLimits, create_app
-from gateway.http.streams import Stream, in_pieces
+from gateway.http.wire.answers import Stream, in_pieces
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.conditions import ANY_TAG, Conditions
-from gateway.http.conditions import read_conditions, write_conditions
-from gateway.http.refusals import RequestRefused
+from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.http.wire.conditions import read_conditions, write_conditions
+from gateway.http.wire.refusals import RequestRefused
 from tests.http.conftest import Catalog, problem
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"

@@ -13,16 +13,15 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
+from gateway import errors
 from gateway.access import Principal
 from gateway.access.errors import KeysUnavailable, Unauthenticated
-from gateway.commits import errors
-from gateway.commits.requests import Refused, Unknown
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, Reading, ServiceLimits, Written
+from gateway.decide.request import Refused, Unknown
 from gateway.http import create_app
-from gateway.http.problem_kinds import KINDS
-from gateway.http.problems import problem_of
-from gateway.http.refusals import RequestRefused, TryLater
+from gateway.http.wire.problems import problem_of
+from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, Reading, ServiceLimits, Written
 from gateway.store.memory import MemoryStore
 from patching import (
     ABSENT,

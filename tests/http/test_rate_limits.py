@@ -15,9 +15,9 @@ from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.limits import PrincipalLimits, Rate
-from gateway.commits.service import Gateway
 from gateway.http import create_app
-from gateway.http.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.service import Gateway
 from tests.http.conftest import Catalog, problem
 from tests.http.served import Server, serving
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commits import rebase
+from gateway.decide import rebase
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 
 REBASE = {"Prefer": "rebase"}

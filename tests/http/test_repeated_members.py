@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import TestResponse
 
-from gateway.http import media_types
+from gateway.http.wire import headers as media_types
 from patching import join_pointer, repeated_member, split_pointer
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 

@@ -10,10 +10,12 @@ import pytest
 from flask import Flask, Response
 from flask.testing import FlaskClient
 
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.http import create_app, problems, service
+from gateway.http import create_app
+from gateway.http.routes import static as service
+from gateway.http.wire import problems
 from gateway.model import Head, Retention
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem

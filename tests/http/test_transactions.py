@@ -11,11 +11,11 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 import patching
-from gateway.commits.requests import Put
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Put
 from gateway.http import RequestLimits, create_app
 from gateway.model import SETTINGS_KEY
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.served import serving

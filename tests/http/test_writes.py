@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from werkzeug.test import TestResponse
 
-from gateway.http.parameters import timestamp_us
+from gateway.http.wire.query import timestamp_us
 from tests.http.conftest import Catalog, problem
 
 ADD_B = {"op": "add", "path": "/b", "value": 2}

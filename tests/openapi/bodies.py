@@ -10,8 +10,8 @@ from typing import Any
 
 from schemathesis import Case
 
-from gateway.http import transaction_items
-from gateway.http.authors import is_author
+from gateway.http.door.authorization import is_author
+from gateway.http.write import transactions as transaction_items
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 from tests.openapi.document import Object
 

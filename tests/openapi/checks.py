@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
 )
 
-from gateway.http.problem_kinds import KINDS
+from gateway.http.wire.refusals import KINDS
 from gateway.server import requests as server_requests
 from tests.openapi.document import Object, load, operations
 

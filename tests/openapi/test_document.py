@@ -15,12 +15,14 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from werkzeug.test import TestResponse
 
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.http import bulk_requests, create_app, transaction_items
-from gateway.http.bulk_answers import LineAnswer
-from gateway.http.writes import WriteAnswer
+from gateway.http import create_app
+from gateway.http.write import bulk_lines as bulk_requests
+from gateway.http.write import transactions as transaction_items
+from gateway.http.write.ask import WriteAnswer
+from gateway.http.write.bulk_lines import LineAnswer
 from gateway.model import Action
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (

@@ -16,12 +16,11 @@ from unittest.mock import MagicMock
 import pytest
 from pymongo.errors import BulkWriteError
 
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
 from gateway.http import create_app
-from gateway.http.observers import AccessLog
-from gateway.logs import configure
-from gateway.logs.scrub import scrub
+from gateway.http.door.observation import AccessLog
+from gateway.logs import configure, scrub
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb.connection import Connection
@@ -58,13 +57,13 @@ def lines(stream: io.StringIO) -> Read:
 
 
 def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) -> None:
-    logging.getLogger("gateway.commits.round").warning(
+    logging.getLogger("gateway.commit.round").warning(
         "the last batch of %r was not written out", "cü", extra={"catalog": "cü", "n": {1: b"x"}}
     )
     (line,) = lines()
     assert list(line)[:4] == ["time", "level", "logger", "event"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", line["time"])
-    assert (line["level"], line["logger"]) == ("warning", "gateway.commits.round")
+    assert (line["level"], line["logger"]) == ("warning", "gateway.commit.round")
     assert line["event"] == "the last batch of 'cü' was not written out"
     assert line["catalog"] == "cü"
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from gateway.commits.meters import NO_METERS, RoundOutcome, WriteEnded
-from gateway.commits.requests import Put
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
-from gateway.commits.watch_values import Selection
-from gateway.metrics.meters import PrometheusMeters
+from gateway.decide.request import Put
+from gateway.feed.channel import Selection
+from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
+from gateway.metrics.meters import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
-from gateway.metrics.store import measured
+from gateway.retention.pins import RetentionLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.operation.conftest import samples, value
@@ -201,7 +200,7 @@ def test_nothing_below_knows_how_it_is_measured(place: str) -> None:
 
 def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
     program = (
-        "import sys, gateway.server, gateway.cli\n"
+        "import sys, gateway.server, gateway.cli.main\n"
         "found = {'prometheus_client', 'pymongo', 'opentelemetry'} & set(sys.modules)\n"
         "assert not found, found\n"
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.http.problem_kinds import KINDS
+from gateway.http.wire.refusals import KINDS
 from gateway.metrics.table import METRICS, markdown
 from gateway.settings import SETTINGS
 from gateway.settings.table import PREFIX

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.commits.errors import (
-    CommitError,
-    PatchDoesNotFit,
-    PreconditionFailed,
-)
-from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.decide.request import Applied, Refused, Unchanged, Unknown
+from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed
 from gateway.model import Document
 
 from .asks import SETTINGS

@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commits import advance, decide, queue, resolve, round, shared_looks
-from gateway.commits.cache import Cache
-from gateway.commits.requests import Unknown
+from gateway.commit import queue, resolve, round
+from gateway.decide import decide
+from gateway.decide.request import Unknown
 from gateway.model import Commit, Document, Head
+from gateway.state import replay as advance
+from gateway.state import sharing as shared_looks
+from gateway.state.cache import Cache
 from gateway.store.contract import Move, Moved, Store
 from gateway.store.memory import MemoryStore
 

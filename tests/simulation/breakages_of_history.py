@@ -6,23 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commits import (
-    catalogs,
-    compares,
-    drafts,
-    listing,
-    loop,
-    sweeper,
-    watch_channel,
-    watch_hub,
-    watch_log,
-    watch_values,
-)
-from gateway.commits.advance import advance_all
-from gateway.commits.late import GuardedWrites
-from gateway.commits.requests import Request, Touch
-from gateway.commits.write_out import write_out
+from gateway import catalogs
+from gateway.commit import loop
+from gateway.decide import compares, drafts
+from gateway.decide.request import Request, Touch
+from gateway.feed import channel as watch_channel
+from gateway.feed import channel as watch_log
+from gateway.feed import channel as watch_values
+from gateway.feed import hub as watch_hub
 from gateway.model import Commit, Document, Pin
+from gateway.read import listing
+from gateway.state import sweep as sweeper
+from gateway.state.heads import write_out
+from gateway.state.late import GuardedWrites
+from gateway.state.replay import advance_all
 from gateway.store.contract import Store, Swept
 from gateway.store.memory_retention import MemoryRetention
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.commits.requests import Unchanged
+from gateway.decide.request import Unchanged
 from gateway.model import Commit
 
 from .answers import check_answer

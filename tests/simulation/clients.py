@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commits.requests import Applied, Refused, Unchanged, Unknown
+from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.model import Document
 
 from .asks import Action, Ask, Name, digest

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.commits.errors import CommitError, RevisionCompacted
-from gateway.commits.watch_values import Selection, WatchEnded
+from gateway.errors import CommitError, RevisionCompacted
+from gateway.feed.channel import Selection, WatchEnded
 
 from .asks import Name
 from .recorder import Following, Heard, Recording

@@ -10,32 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.commits import (
-    advance,
-    catalogs,
-    compaction,
-    compactor,
-    decide,
-    drafts,
-    late,
-    listing,
-    loop,
-    observe,
-    queue,
-    rebase,
-    resolve,
-    round,
-    service,
-    shared_looks,
-    sweeper,
-    views,
-    watch_channel,
-    watch_hub,
-    watch_log,
-    write_out,
-)
-from gateway.commits import history as gateway_history
-from gateway.commits.cache import Cache
+from gateway import catalogs, service
+from gateway.commit import loop, queue, resolve, round, views
+from gateway.decide import decide, drafts, rebase
+from gateway.feed import channel as watch_channel
+from gateway.feed import channel as watch_log
+from gateway.feed import hub as watch_hub
+from gateway.read import history as gateway_history
+from gateway.read import listing
+from gateway.retention import compaction, compactor
+from gateway.state import heads as observe
+from gateway.state import heads as write_out
+from gateway.state import late
+from gateway.state import replay as advance
+from gateway.state import sharing as shared_looks
+from gateway.state import sweep as sweeper
+from gateway.state.cache import Cache
 from gateway.store.memory import MemoryStore
 
 from . import breakages

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from gateway.commits.retention import RetentionLimits
-from gateway.commits.service import ServiceLimits
-from gateway.commits.watch_values import WatchBounds
+from gateway.feed.channel import WatchBounds
+from gateway.retention.pins import RetentionLimits
+from gateway.service import ServiceLimits
 
 from .faults import Faults
 from .workload import Tastes
@@ -77,7 +77,7 @@ def plan(rng: random.Random) -> Plan:
 
 
 def retaining(chosen: Plan, rng: random.Random) -> Plan:
-    """With pins and compaction; only what the gateway says it can bear (``gateway.commits.late``).
+    """With pins and compaction; only what the gateway says it can bear (``gateway.state.late``).
 
     Writes that arrive after their call failed, unseen by anybody, are more than that. So is a
     worker that dies, or that finds no way to the store, right after it slept for long.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from gateway.commits.service import ServiceLimits
-from gateway.commits.watch_values import WatchBounds
+from gateway.feed.channel import WatchBounds
+from gateway.service import ServiceLimits
 
 from .faults import Faults
 from .plan import Plan, retaining

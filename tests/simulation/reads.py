@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from gateway.commits.errors import (
+from gateway.errors import (
     CatalogNotFound,
     CommitError,
     DocumentNotFound,

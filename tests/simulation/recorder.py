@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.commits.compaction import Compacted
-from gateway.commits.history import CommitPage, RevisionAt
-from gateway.commits.requests import Outcome
-from gateway.commits.service import Reading
+from gateway.decide.request import Outcome
 from gateway.model import Commit, Document, Head, Pin
+from gateway.read.history import CommitPage, RevisionAt
+from gateway.retention.compaction import Compacted
+from gateway.service import Reading
 from gateway.store.contract import Moved, Swept
 from gateway.store.memory import MemoryStore
 

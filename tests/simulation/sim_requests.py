@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 import patching
-from gateway.commits import compares
-from gateway.commits.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
-from gateway.commits.conditions import Tag as GatewayTag
-from gateway.commits.requests import (
+from gateway.decide import compares
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import Tag as GatewayTag
+from gateway.decide.request import (
     ApplyPatch,
     ContentEdit,
     Delete,
@@ -24,8 +24,8 @@ from gateway.commits.requests import (
     Request,
     Touch,
 )
-from gateway.commits.service import Gateway
 from gateway.model import Idempotency
+from gateway.service import Gateway
 
 from .asks import Action, Ask, Compare, Tag
 

@@ -1,4 +1,4 @@
-"""``gateway.commits.runtime.Runtime`` in virtual time, for one simulated process."""
+"""``gateway.runtime.Runtime`` in virtual time, for one simulated process."""
 
 from __future__ import annotations
 

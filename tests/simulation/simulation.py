@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
 
-from gateway.commits import cache, catalogs, late, listing, observe, watch_hub
-from gateway.commits import history as gateway_history
-from gateway.commits.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
-from gateway.commits.requests import Applied
-from gateway.commits.service import Gateway
-from gateway.commits.verification import Verification
+from gateway import catalogs
+from gateway.decide.request import Applied
+from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
+from gateway.feed import hub as watch_hub
 from gateway.model import Head
+from gateway.read import history as gateway_history
+from gateway.read import listing
+from gateway.retention.verification import Verification
+from gateway.service import Gateway
+from gateway.state import cache, late
+from gateway.state import heads as observe
 
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client

@@ -11,11 +11,11 @@ from collections.abc import Collection
 
 import pytest
 
-from gateway.commits.conditions import ANY_TAG, Conditions
-from gateway.commits.observe import Observer, Standing
-from gateway.commits.requests import Delete, Put, Refused, Unchanged
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.request import Delete, Put, Refused, Unchanged
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
+from gateway.state.heads import Observer, Standing
 from gateway.store.memory import MemoryStore
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.commits.requests import Applied, Refused, Unchanged
+from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.model import Commit
 
 from .recorder import Call, Recording

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.commits.errors import CommitError
-from gateway.commits.requests import Refused, Written
-from gateway.commits.service import Gateway
+from gateway.decide.request import Refused, Written
+from gateway.errors import CommitError
 from gateway.model import Document
+from gateway.service import Gateway
 
 from .asks import Ask
 from .recorder import Call, Listed, Recording, told

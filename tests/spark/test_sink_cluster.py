@@ -48,8 +48,8 @@ def test_attempts_at_the_same_time_apply_nothing_twice(
     from pyspark.sql.types import StringType, StructField, StructType
 
     from patching.spark.columns import Columns
-    from patching.spark.counts import TaskWritten
     from patching.spark.options import WRITE, Options
+    from patching.spark.outcomes import TaskWritten
     from patching.spark.task_write import Attempt, write_rows
 
     given = {"url": gateway.url, "catalog": catalog, "batchSize": "20"}

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
-from patching.spark.row_order import RowOrder
+from patching.spark.outcomes import RowOrder
 
 
 def overtaking(rows: list[tuple[str, int]], **held: int) -> list[int]:

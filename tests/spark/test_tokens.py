@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.access.notation import parse_grant
+from gateway.access.principal import parse_grant
 from gateway.access.tokens import Tokens
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS

@@ -1,8 +1,7 @@
 import pytest
 
 from gateway.store.memory import MemoryStore
-from gateway.store.memory_tokens import MemoryTokens
-from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.memory_uploads import MemoryTokens, MemoryUploads
 from tests.store.contract_suite import StoreContract
 from tests.store.listings_suite import ListingsContract
 from tests.store.retention_suite import RetentionContract

@@ -9,10 +9,10 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from gateway.commits.errors import StoreUnavailable
-from gateway.commits.requests import Applied, Put, Refused
-from gateway.commits.runtime import ThreadRuntime
-from gateway.commits.service import Gateway, ServiceLimits
+from gateway.decide.request import Applied, Put, Refused
+from gateway.errors import StoreUnavailable
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Move, Swept, Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS

@@ -6,6 +6,14 @@ majority with its journal on disk.
 The driver asks a member once for each connection whether it has sessions, and one that recovers
 says no. Such a connection stays in the pool when the member is primary again, and no call that
 needs a session gets past it. So the first call that is refused for it replaces the client.
+
+Which election made the primary that answers, and from when on it is up to date.
+
+A new primary has every write that was acknowledged, but a majority read on it answers from the
+last state that it knows a majority to have, and it learns of acknowledgements later than those
+who waited for them. Until it has committed something of its own, its majority reads may be older
+than what its predecessor answered. The time of its last write, asked for once it is primary, is
+later than all that: a read told to see that time sees everything.
 """
 
 from __future__ import annotations
@@ -36,7 +44,6 @@ from pymongo.write_concern import WriteConcern
 
 from gateway.store.contract import Unreachable, Unsent
 from gateway.store.mongodb import records
-from gateway.store.mongodb.elections import ask_primary, explained, known_election
 from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -273,3 +280,52 @@ def _reason(failure: Mapping[str, Any]) -> str:
         return "the disk of MongoDB is full"
     said = str(failure.get("errmsg")).partition("{")[0][:200]
     return f"{said.rstrip(': ')} (code {failure.get('code')})"
+
+
+def has_primary(client: MongoClient[Any]) -> bool:
+    """Whether the driver knows of one (or of a router) that it would ask now; no I/O."""
+    servers = client.topology_description.server_descriptions().values()
+    return any(server.is_writable for server in servers)
+
+
+def explained(client: MongoClient[Any], error: PyMongoError) -> str:
+    """In words for whoever runs it, where they are known; else what the driver said."""
+    servers = client.topology_description.server_descriptions()
+    kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
+    if "RSGhost" in kinds:
+        return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
+    if not isinstance(error, ServerSelectionTimeoutError):
+        return str(error)
+    if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
+        members = ", ".join(sorted(map(_named, servers)))
+        return f"there is no primary among {members}: is a majority of the members up?"
+    return str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]
+
+
+def _named(place: tuple[str, int | None]) -> str:
+    host, port = place
+    return host if port is None else f"{host}:{port}"  # a socket of this machine has no port
+
+
+def known_election(client: MongoClient[Any]) -> ObjectId | None:
+    """Of the primary that the driver would ask now; no I/O.
+
+    None where it knows of no primary, and on a sharded cluster, whose primaries it never sees.
+    """
+    for server in client.topology_description.server_descriptions().values():
+        if server.server_type_name == "RSPrimary":
+            return server.election_id
+    return None
+
+
+def ask_primary(client: MongoClient[Any], session: ClientSession) -> ObjectId | None:
+    """The primary's election; None on a sharded cluster.
+
+    Afterwards the session's operation time is not before the last write that the primary has.
+    Raises Unreachable where it has stepped down, and the driver's errors.
+    """
+    hello = client.admin.command("hello", session=session, read_preference=ReadPreference.PRIMARY)
+    if not hello["isWritablePrimary"]:
+        raise Unreachable("there is no primary at the moment")
+    election: ObjectId | None = hello.get("electionId")
+    return election

@@ -1,4 +1,7 @@
-"""What a MongoDB is, and whether it takes the writes that the service makes: `gateway doctor`."""
+"""What a MongoDB is, and whether it takes the writes that the service makes: `gateway doctor`.
+
+Figures that MongoDB itself keeps, for the demonstration.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bson.objectid import ObjectId
+from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.read_preferences import ReadPreference
 
@@ -94,3 +98,11 @@ def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | N
         return "has several fields, of which two may be arrays"
     kind = next(iter(index["key"].values()))
     return None if kind in (1, -1) else f"is of a kind ({kind}) that refuses some values"
+
+
+def count_head_writes(uri: str, database: str) -> int:
+    """How many writes to heads the server has executed since it started, won and lost alike."""
+    with MongoClient[Record](uri) as client:
+        stages: list[Record] = [{"$collStats": {"latencyStats": {}}}]
+        found = list(client[database]["catalogs"].aggregate(stages))
+    return int(found[0]["latencyStats"]["writes"]["ops"]) if found else 0

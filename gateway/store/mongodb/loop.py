@@ -10,8 +10,7 @@ from gateway.model import BareDocument, Commit, Document, Head
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.indexes import BY_REPLY
-from gateway.store.mongodb.ranges import in_spans, of_catalogs, one_of
+from gateway.store.mongodb.indexes import BY_REPLY, in_spans, of_catalogs, one_of
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second one finds what the first one met, unless it was purged in between.

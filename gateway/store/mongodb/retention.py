@@ -16,8 +16,7 @@ from gateway.model import Pin, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES
-from gateway.store.mongodb.ranges import of_catalog, span
+from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = {"revision": 1, "floor": 1, "swept": 1, "pins": 1}

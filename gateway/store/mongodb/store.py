@@ -6,12 +6,10 @@ import pymongo
 from pymongo.read_preferences import ReadPreference
 
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Connection
-from gateway.store.mongodb.elections import has_primary
-from gateway.store.mongodb.history import HistoryPart
+from gateway.store.mongodb.connection import Connection, has_primary
 from gateway.store.mongodb.leases import LeasesPart
-from gateway.store.mongodb.listings import ListingsPart
 from gateway.store.mongodb.loop import LoopPart
+from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart
 from gateway.store.mongodb.tokens import MongoTokens

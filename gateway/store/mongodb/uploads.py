@@ -18,7 +18,7 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.mongodb.connection import Part
-from gateway.store.mongodb.ranges import names_after
+from gateway.store.mongodb.indexes import names_after
 from gateway.store.mongodb.records import Record
 from gateway.store.uploads import Held, Upload
 from gateway.store.uploads import Part as UploadPart

@@ -1,0 +1,226 @@
+"""What every command over HTTP has in common: its options, its connection, and how it ends.
+
+Where the gateway is and who asks: the options `--url`, `--token` and their variables.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from gateway.cli import refusals as exit_codes
+from gateway.cli.output import Output, ReaderGone, error_line
+from gateway.cli.refusals import as_problem, explained
+from patching.client import ClientError, Gateway, Part, RequestError, Retry
+
+_COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
+# Somebody waits: a gateway that isn't there is told within seconds.
+_RETRY: Final = Retry(sends_max=6, longest_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a command gets: the gateway to ask, and where to write.
+
+    ``url`` has no credentials in it. ``json_asked``:
+    `--output json` was given.
+    """
+
+    gateway: Gateway
+    output: Output
+    url: str
+    token: TokenSource
+    ca_file: str | None
+    timeout_s: float
+    json_asked: bool
+
+    def part(self, catalog: str, attributes: bool) -> Part:
+        """The catalog's documents, or the attributes beside them."""
+        documents = self.gateway.catalog(catalog)
+        return documents.attributes if attributes else documents
+
+
+def _options() -> list[click.Parameter]:
+    return [
+        *connection_options(),
+        click.Option(
+            ["--timeout"],
+            type=click.FloatRange(0.001, 86_400),
+            default=60.0,
+            metavar="SECONDS",
+            help="How long one request may take, sent again included. Default: 60.",
+        ),
+        click.Option(
+            ["--output"],
+            type=click.Choice(["json", "pretty"]),
+            help="json: compact, and errors are problems as JSON; pretty: for people. Default:"
+            " pretty on a terminal, else compact JSON with errors for people.",
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            help="No messages but errors, no progress, no answers of writes.",
+        ),
+    ]
+
+
+class ClientCommand(click.Command):
+    """A command whose callback gets a `Session` first. Its exit code is in `exit_codes`."""
+
+    writes = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_options())
+
+    def invoke(self, ctx: click.Context) -> int:
+        by_flag = {
+            name: ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in _COMMON
+        }
+        given = {name: ctx.params.pop(name) for name in _COMMON}
+        url = gateway_url(given["url"])
+        token = token_source(given, by_flag=by_flag["token"], file_by_flag=by_flag["token_file"])
+        output = Output(
+            pretty=(given["output"] or _by_terminal()) == "pretty", quiet=given["quiet"]
+        )
+        json_asked = given["output"] == "json"
+        timeout_s = given["timeout"]
+        try:
+            with Gateway(
+                url, token=token, timeout_s=timeout_s, retry=_RETRY, ca_file=given["ca_file"]
+            ) as gateway:
+                ctx.obj = Session(
+                    gateway, output, url, token, given["ca_file"], timeout_s, json_asked
+                )
+                code = super().invoke(ctx)
+        except ReaderGone:
+            return exit_codes.DONE
+        except ClientError as error:
+            if isinstance(error, RequestError) and not self.writes:
+                error.applied = "no"  # of a request that reads it says nothing
+            show_error(error, as_json=json_asked)
+            return exit_codes.exit_code(error)
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+        return code if isinstance(code, int) else exit_codes.DONE
+
+
+class ReadCommand(ClientCommand):
+    """One that changes nothing, so that there is no outcome to be unknown."""
+
+    writes = False
+
+
+class Missing(click.ClickException):
+    """What a command looked for isn't there, though the gateway didn't say so."""
+
+    exit_code = exit_codes.NOT_FOUND
+
+
+def show_error(error: ClientError, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(as_problem(error)), err=True)
+    else:
+        error_line(explained(error))
+
+
+def _by_terminal() -> str:
+    return "pretty" if sys.stdout.isatty() else "json"
+
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+# RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+TokenSource = str | Callable[[], str] | None
+
+
+def connection_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--url"],
+            envvar="GATEWAY_URL",
+            default=DEFAULT_URL,
+            help=f"Address of the gateway, or GATEWAY_URL. Default: {DEFAULT_URL}.",
+        ),
+        click.Option(
+            ["--token"],
+            envvar="GATEWAY_TOKEN",
+            metavar="TOKEN",
+            help="Bearer token. Better by GATEWAY_TOKEN, or GATEWAY_TOKEN_FILE: others on this"
+            " machine can read command lines.",
+        ),
+        click.Option(
+            ["--token-file"],
+            envvar="GATEWAY_TOKEN_FILE",
+            metavar="FILE",
+            help="A file that holds the token, read for each request; or GATEWAY_TOKEN_FILE.",
+        ),
+        click.Option(
+            ["--ca-file"],
+            envvar="GATEWAY_CA_FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Certificates to trust, where the gateway has TLS; or GATEWAY_CA_FILE.",
+        ),
+    ]
+
+
+def gateway_url(url: str) -> str:
+    """``url``, if a token may be sent to it in a header and errors may tell it. UsageError."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is none
+    except ValueError as error:
+        raise click.UsageError(f"--url: this is no URL: {error}") from error
+    if "@" in parts.netloc:
+        raise click.UsageError("--url: no credentials belong here; give --token, or its variable")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError("--url: an http or https URL with a host is needed")
+    if parts.query or parts.fragment:
+        raise click.UsageError("--url: the URL of a gateway has no query and no fragment")
+    return url
+
+
+def token_source(given: Mapping[str, Any], *, file_by_flag: bool, by_flag: bool) -> TokenSource:
+    """What `Gateway` takes as its token. UsageError, which never quotes it.
+
+    A flag goes before a variable, and a token before a file that holds one.
+    """
+    token, path = given["token"], given["token_file"]
+    if token and not (file_by_flag and not by_flag):
+        return _checked(token.strip(), "the token")
+    if not path:
+        return None
+    read = _reader(Path(path))
+    read()  # so that a file that isn't there is told before anything is asked
+    return read
+
+
+def _reader(path: Path) -> Callable[[], str]:
+    def read() -> str:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            reason = error.strerror or os.strerror(error.errno or 0)
+            raise click.UsageError(f"--token-file: can't read {str(path)!r}: {reason}") from error
+        return _checked(text.strip(), f"the token in {str(path)!r}")
+
+    return read
+
+
+def _checked(token: str, what: str) -> str:
+    """Never quotes it: what was taken for a token may be another secret."""
+    if _TOKEN.fullmatch(token) is None:
+        raise click.UsageError(f"{what} has characters that no bearer token has, or none at all")
+    return token

@@ -1,0 +1,126 @@
+"""`gateway export`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gateway.cli.command import ReadCommand, Session
+from gateway.cli.names import CATALOG, require_one_time, time_options
+from gateway.cli.output import Advance, progress
+from patching.client import Catalog
+
+Write = Callable[[bytes], object]
+
+
+@click.command("export", cls=ReadCommand)
+@click.argument("catalog", type=CATALOG)
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Into this file, which is whole or not there. Default: the standard output.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["export", "ndjson"]),
+    default="export",
+    help="export: one object, contents alone, the default. ndjson: one document in a line, with its"
+    " attributes.",
+)
+@time_options
+@click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.pass_obj
+def export(
+    session: Session,
+    catalog: str,
+    output_file: Path | None,
+    format_: str,
+    revision: int | None,
+    at: str | None,
+    prefix: str,
+) -> None:
+    """Write a catalog out at one revision.
+
+    As {"resource_version": N, "metadata": {KEY: DOCUMENT, …}}, or one {"key": …, "value": …,
+    "attributes": …} in a line. Memory doesn't grow with the catalog. `gateway import` takes both.
+    """
+    require_one_time(revision, at)
+    of = session.gateway.catalog(catalog)
+    asked: dict[str, Any] = {"prefix": prefix, "revision": revision, "at": at}
+    write_out = _as_lines if format_ == "ndjson" else _as_object
+    if output_file is None:
+        write_out(of, asked, session.output.raw, lambda _: None)
+        return
+    with (
+        _whole_file(output_file) as write,
+        progress(session.output, f"exporting {catalog}", None) as advance,
+    ):
+        documents, told_at = write_out(of, asked, write, advance)
+    session.output.message(f"{documents} documents of {catalog!r} at revision {told_at}")
+
+
+def _as_object(
+    of: Catalog, asked: dict[str, Any], write: Write, advance: Advance
+) -> tuple[int, int]:
+    """How many documents there were, and at which revision."""
+    count = 0
+    with of.export(**asked) as export:
+        write(b'{"resource_version":%d,"metadata":{' % export.revision)
+        for key, value in export:
+            separator = b",\n" if count else b"\n"
+            write(separator + msgspec.json.encode(key) + b":" + msgspec.json.encode(value))
+            count += 1
+            advance(1)
+        write(b"\n}}\n")
+        return count, export.revision
+
+
+def _as_lines(
+    of: Catalog, asked: dict[str, Any], write: Write, advance: Advance
+) -> tuple[int, int]:
+    count = told_at = 0
+    for document in of.documents(**asked):
+        line: dict[str, Any] = {"key": document.key, "value": document.value}
+        if document.attributes:
+            line["attributes"] = document.attributes
+        write(msgspec.json.encode(line) + b"\n")
+        count, told_at = count + 1, document.catalog_revision
+        advance(1)
+    return count, told_at
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Write]:
+    """What is written takes the file's place in the end; where that isn't reached, nothing does."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise click.ClickException(f"can't write beside {str(path)!r}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file.write
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except OSError as error:
+        raise click.ClickException(f"can't write {str(path)!r}: {error.strerror}") from error
+    finally:
+        with suppress(FileNotFoundError):  # it has taken its place
+            os.unlink(name)
+
+
+def _umask() -> int:
+    """What the temporary file, made for its owner alone, would have had as an ordinary one."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,314 @@
+"""`gateway import`.
+
+Making documents of a file's entries, window by window.
+
+Each window goes as one bulk request. A document that is there already with the very same content
+counts as unchanged, so the same import again finds nothing to do, and one that was interrupted goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import click
+import msgspec
+
+from gateway.cli import refusals as exit_codes
+from gateway.cli.command import ClientCommand, Session, show_error
+from gateway.cli.import_files import Entry, ImportFileError, format_of, read_entries
+from gateway.cli.names import CATALOG
+from gateway.cli.output import Advance, error_line, progress
+from gateway.cli.refusals import explained
+from patching import equal
+from patching.client import (
+    BulkAnswer,
+    BulkLine,
+    BulkTerms,
+    Document,
+    Gateway,
+    NotFound,
+    PreconditionFailed,
+    RequestError,
+)
+from patching.client.terms import new_idempotency_key
+
+
+@click.command("import", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("file")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["export", "ndjson"]),
+    help="Default: ndjson where the file is called .ndjson or .jsonl, else export.",
+)
+@click.option("--if-absent", is_flag=True, help="Leave documents alone that are there.")
+@click.option("--replace", is_flag=True, help="Replace documents that are there.")
+@click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.option(
+    "--delete-others", is_flag=True, help="Delete documents that aren't in FILE (see --prefix)."
+)
+@click.option("--allow-empty", is_flag=True, help="--delete-others also where that deletes all.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
+@click.pass_obj
+def import_(
+    session: Session,
+    catalog: str,
+    file: str,
+    format_: str | None,
+    if_absent: bool,
+    replace: bool,
+    prefix: str,
+    delete_others: bool,
+    allow_empty: bool,
+    dry_run: bool,
+    message: str | None,
+) -> int:
+    """Make documents of an export.
+
+    FILE is what `gateway export` wrote, or - for the standard input. Documents that are there with
+    other contents are conflicts, unless --replace or --if-absent says what to do with them: they
+    are left alone and named, and the exit code is 4. The same import again changes nothing, so one
+    that broke off is simply done again. A file is read once before anything is written.
+    """
+    if if_absent and replace:
+        raise click.UsageError("--if-absent and --replace contradict each other")
+    if allow_empty and not delete_others:
+        raise click.UsageError("--allow-empty goes with --delete-others")
+    chosen = format_of(file, format_)
+    count = None if file == "-" else sum(1 for _ in read_entries(file, chosen, prefix))
+    mode: Mode = "replace" if replace else "if-absent" if if_absent else "create"
+    run = Import(
+        session.gateway,
+        catalog,
+        mode,
+        message=message,
+        dry_run=dry_run,
+        retry_timeout_s=session.timeout_s,
+    )
+    with progress(session.output, f"importing {catalog}", count) as advance:
+        run.run(read_entries(file, chosen, prefix), advance)
+    if delete_others:
+        _delete_others(session, run, prefix, allow_empty)
+    return _report(session, catalog, run.tally, dry_run)
+
+
+def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool) -> None:
+    if not run.tally.is_clean:
+        session.output.message("nothing is deleted, since not all could be imported")
+        return
+    if not run.keys and not allow_empty:
+        raise ImportFileError("no documents in the file: deleting all others needs --allow-empty")
+    try:
+        run.delete_others(prefix)
+    except NotFound as error:
+        if error.code != "catalog_not_found":  # then there are no others
+            raise
+
+
+def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
+    """Say what became of it; the exit code."""
+    for key in tally.conflicting:
+        error_line(f"{key!r} has other contents by somebody else: left alone")
+    for key, error in tally.errors:
+        error_line(f"{key!r}: {explained(error)}")
+    untold = tally.conflicts + tally.refused - len(tally.conflicting) - len(tally.errors)
+    if untold:
+        error_line(f"and {untold} more like these")
+    report: dict[str, Any] = {
+        "catalog": catalog,
+        "read": tally.read,
+        "written": tally.written,
+        "unchanged": tally.unchanged,
+        "kept": tally.kept,
+        "conflicts": tally.conflicts,
+        "refused": tally.refused,
+        "deleted": tally.deleted,
+        "complete": tally.stopped is None,
+        "dry_run": dry_run,
+    }
+    session.output.answer(report)
+    if tally.stopped is not None:
+        show_error(tally.stopped, as_json=session.json_asked)
+        session.output.message("the rest was not sent: the same import again goes on from there")
+        return exit_codes.exit_code(tally.stopped)
+    if tally.errors:
+        return exit_codes.exit_code(tally.errors[0][1])
+    return exit_codes.CONFLICT if tally.conflicts else exit_codes.DONE
+
+
+# Of a million refusals, nobody reads more.
+TOLD_MAX: Final = 20
+Mode = Literal["create", "if-absent", "replace"]
+_WINDOW: Final = 1000
+_WINDOW_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Tally:
+    """``conflicts``: documents that are there with other contents, and were left so; the keys of
+    the first of them in ``conflicting``. ``kept``: the same, as it was asked for. ``refused``:
+    others, the first of them and why in ``errors``. ``stopped``: why the rest wasn't sent."""
+
+    read: int = 0
+    written: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    deleted: int = 0
+    conflicts: int = 0
+    refused: int = 0
+    conflicting: list[str] = field(default_factory=list)
+    errors: list[tuple[str, RequestError]] = field(default_factory=list)
+    stopped: RequestError | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.conflicts or self.refused or self.stopped)
+
+    def took(self, changed: bool) -> None:
+        if changed:
+            self.written += 1
+        else:
+            self.unchanged += 1
+
+    def met(self, key: str) -> None:
+        self.conflicts += 1
+        if len(self.conflicting) < TOLD_MAX:
+            self.conflicting.append(key)
+
+    def refuse(self, key: str, error: RequestError) -> None:
+        self.refused += 1
+        if len(self.errors) < TOLD_MAX:
+            self.errors.append((key, error))
+
+
+class Import:
+    """``keys`` are those that were read so far."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        catalog: str,
+        mode: Mode,
+        *,
+        message: str | None,
+        dry_run: bool,
+        retry_timeout_s: float,
+    ) -> None:
+        self._gateway = gateway
+        self._catalog = catalog
+        self._mode = mode
+        self._message = message
+        self._dry_run = dry_run
+        self._terms = BulkTerms(retry_timeout_s=retry_timeout_s)
+        self.tally = Tally()
+        self.keys: set[str] = set()
+
+    def run(self, entries: Iterable[Entry], advance: Advance) -> None:
+        """Until all are done, or something keeps all of them from being done."""
+        for window in _windows(entries):
+            self.tally.read += len(window)
+            self.keys.update(entry.key for entry in window)
+            self._compare(self._bulk(window))
+            advance(len(window))
+            if self.tally.stopped is not None:
+                return
+
+    def delete_others(self, prefix: str) -> None:
+        """Documents whose keys weren't read, unless they are changed meanwhile."""
+        catalog = self._gateway.catalog(self._catalog)
+        others = (each for each in catalog.documents(prefix=prefix) if each.key not in self.keys)
+        for answer in self._send(
+            self._line(each.key, {"op": "delete", "if_match": each.etag}, each) for each in others
+        ):
+            key = answer.line.subject.key
+            if isinstance(answer.error, PreconditionFailed):
+                self.tally.met(key)
+            elif answer.error is not None:
+                self.tally.refuse(key, answer.error)
+            else:
+                self.tally.deleted += answer.changed
+
+    def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that weren't written since there is such a document."""
+        lines = [
+            self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
+        ]
+        there = []
+        for answer in self._send(lines):
+            if self._mode != "replace" and isinstance(answer.error, PreconditionFailed):
+                there.append(answer.line.subject)
+            elif answer.error is not None:
+                self.tally.refuse(answer.line.subject.key, answer.error)
+            else:
+                self.tally.took(answer.changed)
+        return there
+
+    def _compare(self, entries: Sequence[Entry]) -> None:
+        """What is there already: as the file has it, or not?"""
+        if self._mode == "if-absent":
+            self.tally.kept += len(entries)
+            return
+        if not entries:
+            return
+        catalog = self._gateway.catalog(self._catalog)
+        documents = catalog.several(entry.key for entry in entries).documents
+        for entry in entries:
+            if _is_same(entry, documents[entry.key]):
+                self.tally.unchanged += 1
+            else:
+                self.tally.met(entry.key)
+
+    def _condition(self) -> dict[str, Any]:
+        return {} if self._mode == "replace" else {"if_none_match": "*"}
+
+    def _line(self, key: str, members: dict[str, Any], subject: Entry | Document) -> BulkLine:
+        line = {"catalog": self._catalog, "key": key, **members}
+        if self._message is not None:
+            line["message"] = self._message
+        if self._dry_run:
+            line["dry_run"] = True
+        else:
+            line["idempotency_key"] = new_idempotency_key()
+        # In one line, whatever the file looks like.
+        text = msgspec.json.format(msgspec.json.encode(line), indent=-1)
+        return BulkLine(text, keyed=True, subject=subject)
+
+    def _send(self, lines: Iterable[BulkLine]) -> Iterator[BulkAnswer]:
+        for answer in self._gateway.bulk(lines, self._terms):
+            if answer.decided:
+                yield answer
+            elif self.tally.stopped is None or answer.applied == "unknown":
+                assert answer.error is not None
+                answer.error.applied = answer.applied
+                self.tally.stopped = answer.error
+
+
+def _put(entry: Entry) -> dict[str, Any]:
+    members: dict[str, Any] = {"op": "put", "value": entry.value}
+    if entry.attributes:
+        members["attributes"] = {"mode": "replace", "value": entry.attributes}
+    return members
+
+
+def _is_same(entry: Entry, there: Document | None) -> bool:
+    if there is None or not equal(msgspec.json.decode(entry.value), there.value):
+        return False
+    return not entry.attributes or equal(entry.attributes, dict(there.attributes or {}))
+
+
+def _windows(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    window: list[Entry] = []
+    size = 0
+    for entry in entries:
+        window.append(entry)
+        size += len(bytes(entry.value))
+        if len(window) >= _WINDOW or size >= _WINDOW_BYTES:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window

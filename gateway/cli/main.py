@@ -1,0 +1,216 @@
+"""The group of all commands: those of this package are imported when they are run.
+
+`gateway --help` and the commands of the service then cost no HTTP client, and the commands here
+none of the service's packages. A test holds the lines of help equal to the commands' own.
+
+The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import click
+
+from gateway.cli.token import token
+from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
+from patching.command_group import OneLineGroup
+
+
+class Entry(NamedTuple):
+    """Where a command is, and the line that lists it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+_HERE: Final = "gateway.cli"
+COMMANDS: Final[dict[str, Entry]] = {
+    "get": Entry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
+    "put": Entry(f"{_HERE}.writing", "put", "Create or replace a document."),
+    "patch": Entry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
+    "delete": Entry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "diff": Entry(f"{_HERE}.differences", "diff", "Show what differs between two revisions."),
+    "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
+    "watch": Entry(f"{_HERE}.history", "watch", "Tell commits as they are made."),
+    "transaction": Entry(
+        f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
+    ),
+    "export": Entry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
+    "import": Entry(f"{_HERE}.importing", "import_", "Make documents of an export."),
+    "compact": Entry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
+    "doctor": Entry(f"{_HERE}.doctor", "doctor", "Check that everything is as it should be."),
+    "completion": Entry(f"{_HERE}.completion", "completion", "Print a shell's completion script."),
+}
+
+
+class LazyGroup(OneLineGroup):
+    """What is registered with the group itself goes before the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        entry = COMMANDS.get(cmd_name)
+        if command is not None or entry is None:
+            return command
+        try:
+            module = import_module(entry.module)
+        except ModuleNotFoundError as error:
+            raise click.ClickException(
+                f"{cmd_name} needs the package {error.name}, which isn't installed:"
+                " pip install '.[client]' in the gateway's repository"
+            ) from error
+        command = getattr(module, entry.attribute)
+        assert isinstance(command, click.Command)
+        self.add_command(command, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands over HTTP"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        rows = []
+        for name in super().list_commands(ctx):
+            command = None if name in COMMANDS else super().get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(100)))
+        with formatter.section("Commands of the service"):
+            formatter.write_dl(rows)
+
+
+def _settings_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag for each row of the table; the text is parsed by the table, not by click."""
+    for row in reversed(SETTINGS):
+        text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+        if isinstance(row.make_default(), bool):
+            names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
+            option = click.option(names, row.name, default=None, help=text)
+        else:
+            metavar = row.kind.metavar
+            option = click.option(row.flag, row.name, default=None, metavar=metavar, help=text)
+        command = option(command)
+    return command
+
+
+def _resolve(flags: dict[str, Any]) -> Resolved:
+    try:
+        resolved = resolve(flags)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    for name, near in unknown_variables():
+        click.echo(f"gateway: {name} is no setting; did you mean {near}?", err=True)
+    return resolved
+
+
+def _require_mongodb(settings: Settings) -> None:
+    if settings.mongodb_uri is None and not settings.embedded:
+        raise click.UsageError(
+            "no MongoDB chosen: give --mongodb-uri URI (or GATEWAY_MONGODB_URI) for one that runs,"
+            " or --embedded to start one here"
+        )
+
+
+@click.group("gateway", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="metadata-gateway", prog_name="gateway")
+def main() -> None:
+    """A gateway for shared JSON metadata, on MongoDB."""
+
+
+@main.command()
+@_settings_flags
+def serve(**flags: Any) -> int:
+    """Serve HTTP until SIGTERM or SIGINT; running requests are finished first."""
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    from gateway.server import ServerError, run
+
+    try:
+        return run(settings)
+    except ServerError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@_settings_flags
+def demo(**flags: Any) -> int:
+    """Show concurrent writers keeping each other's changes, in a minute."""
+    settings = _resolve(flags).settings
+    # By name: the demonstration imports an HTTP client and more that nothing else here needs.
+    return int(import_module("gateway.demo").run_demo(settings) or 0)
+
+
+@main.command()
+@click.argument("catalog", required=False)
+@click.option("--all", "every", is_flag=True, help="Verify every catalog.")
+@_settings_flags
+def verify(catalog: str | None, every: bool, **flags: Any) -> int:
+    """Replay the log of CATALOG and compare it with its documents; nothing of them is changed.
+
+    Prints a line for each finding. The exit code is 0 where nothing was found, 1 where anything
+    was or the database can't be reached, 2 where the command can't be understood. The service may
+    run meanwhile; an embedded MongoDB that it runs is reached by its --mongodb-uri.
+    """
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    # By name: what it imports is of no use to the other commands.
+    return int(import_module("gateway.cli.verify").run_verify(settings, catalog))
+
+
+@main.command("settings")
+@click.option("--markdown", is_flag=True, help="The table of all settings, as in docs/settings.md.")
+@_settings_flags
+def show_settings(markdown: bool, **flags: Any) -> None:
+    """Print every setting with its effective value and where that came from."""
+    click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
+
+
+main.add_command(token)
+
+
+def settings_listing(resolved: Resolved) -> str:
+    """One line for each setting: name, effective value without secrets, source."""
+    rows = [
+        (
+            row.name,
+            row.show(getattr(resolved.settings, row.name)) or "-",
+            resolved.sources[row.name],
+        )
+        for row in SETTINGS
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {at}\n" for name, value, at in rows)
+
+
+def settings_markdown() -> str:
+    """docs/settings.md, which a test holds equal to this."""
+    lines = [
+        "# Settings",
+        "",
+        "A setting is given by its flag, else by its environment variable, else by its default;",
+        "`gateway settings` prints the effective values and where each came from. A variable with",
+        "`_FILE` appended names a file that holds the value, for secrets. A value that is not",
+        "allowed ends the command with exit code 2. Sizes are in bytes, plain or with a unit:",
+        "`4194304`, `4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a",
+        "variable for the other.",
+        "",
+        "Printed by `gateway settings --markdown` from the table in `gateway/settings/table.py`.",
+        "",
+        "| flag | variable | default | allowed | what it does |",
+        "|---|---|---|---|---|",
+    ]
+    for row in SETTINGS:
+        cells = (
+            f"`{row.flag}`",
+            f"`{row.variable}`",
+            row.default_shown,
+            row.kind.allowed,
+            row.help,
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,178 @@
+"""JSON as it is given on a command line: itself, ``@FILE``, or ``-`` for the standard input.
+
+Names for a shell to complete a command line with, asked of the gateway that it names.
+
+What can't be answered at once isn't: a shell waits for it, and an error has no place to go.
+
+Names of catalogs and documents, and moments of their history, as arguments.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from gateway.cli.command import DEFAULT_URL, gateway_url, token_source
+from patching import join_pointer, repeated_member
+from patching.client import ClientError, Gateway, Retry
+
+if TYPE_CHECKING:
+    Kind = click.ParamType[Any]
+else:  # generic for those who check types, and since click 8.5 alone
+    Kind = click.ParamType
+
+_SHOWN_MAX: Final = 40
+
+
+class JsonType(Kind):
+    """A JSON value. What it decodes to keeps integers of any size, and never is a string that was
+    no JSON: `orders` is refused, `'"orders"'` is a text."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        source, text = read_source(value, self, param, ctx)
+        return self.decode(text, source, param, ctx)
+
+    def decode(
+        self, text: bytes, source: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        try:
+            value = msgspec.json.decode(text)
+            twice = repeated_member(text, msgspec.json.encode(value))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            hint = "; a text needs its quotes: '\"…\"'" if text[:1].isalpha() else ""
+            self.fail(f"{source} is no JSON: {error}{hint}", param, ctx)
+        if twice is not None:
+            self.fail(f"{source} has the member '{join_pointer(twice)}' twice", param, ctx)
+        return value
+
+
+def read_source(
+    value: str, kind: Kind, param: click.Parameter | None, ctx: click.Context | None
+) -> tuple[str, bytes]:
+    """What ``value`` stands for, with the name of where it came from."""
+    if value == "-":
+        return "the standard input", sys.stdin.buffer.read()
+    if value.startswith("@"):
+        path = value[1:]
+        try:
+            return path, Path(path).read_bytes()
+        except OSError as error:
+            kind.fail(f"can't read {path!r}: {error.strerror}", param, ctx)
+    shown = value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "…"
+    # Arguments that aren't UTF-8 come with lone surrogates: msgspec says what is wrong with them.
+    return repr(shown), value.encode(errors="surrogateescape")
+
+
+class TestType(Kind):
+    """``POINTER=JSON``, as a test operation. ``=`` ends the pointer where JSON begins behind it."""
+
+    name = "pointer=json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        pointer, equals, text = value.partition("=")
+        if not equals or (pointer and not pointer.startswith("/")):
+            self.fail("POINTER=JSON is needed, such as /name='\"orders\"'", param, ctx)
+        return {"op": "test", "path": pointer, "value": JSON.convert(text, param, ctx)}
+
+
+JSON: Final = JsonType()
+TEST: Final = TestType()
+
+
+_NAMES_MAX: Final = 100
+_TIMEOUT_S: Final = 2.0
+
+
+def complete_catalogs(ctx: click.Context, incomplete: str) -> list[str]:
+    return _names(ctx, lambda gateway: (each.name for each in gateway.catalogs(prefix=incomplete)))
+
+
+def complete_keys(ctx: click.Context, incomplete: str) -> list[str]:
+    catalog = ctx.params.get("catalog")
+    if not catalog:
+        return []
+    return _names(
+        ctx,
+        lambda gateway: (
+            each.key
+            for each in gateway.catalog(catalog).documents(prefix=incomplete, page_size=_NAMES_MAX)
+        ),
+    )
+
+
+def _names(ctx: click.Context, ask: Callable[[Gateway], Iterable[str]]) -> list[str]:
+    given = {name: ctx.params.get(name) for name in ("token", "token_file")}
+    with suppress(ClientError, click.ClickException):
+        token = token_source(given, by_flag=True, file_by_flag=True)
+        url = gateway_url(ctx.params.get("url") or DEFAULT_URL)
+        with Gateway(
+            url,
+            token=token,
+            timeout_s=_TIMEOUT_S,
+            retry=Retry(sends_max=1),
+            ca_file=ctx.params.get("ca_file"),
+        ) as gateway:
+            return list(islice(ask(gateway), _NAMES_MAX))
+    return []
+
+
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+
+REVISION: Final = click.IntRange(0)
+
+
+class NameType(Kind):
+    """Any text that isn't empty. Bytes that are no UTF-8 are refused: nothing can be named so."""
+
+    def __init__(self, name: str, complete: Callable[[click.Context, str], list[str]]) -> None:
+        self.name = name
+        self._complete = complete
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail("this is no UTF-8", param, ctx)
+        if not text:
+            self.fail("this name is empty", param, ctx)
+        return text
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        del param
+        return [CompletionItem(name) for name in self._complete(ctx, incomplete)]
+
+
+CATALOG: Final = NameType("catalog", complete_catalogs)
+KEY: Final = NameType("key", complete_keys)
+
+
+def time_options(callback: _Callback) -> _Callback:
+    """`--revision` and `--at`, of which one can be given: see `require_one_time`."""
+    for option in (
+        click.option("--at", metavar="TIME", help="As it was at this time, RFC 3339."),
+        click.option("--revision", type=REVISION, metavar="N", help="As this revision had it."),
+    ):
+        callback = option(callback)
+    return callback
+
+
+def require_one_time(revision: int | None, at: str | None) -> None:
+    if revision is not None and at is not None:
+        raise click.UsageError("give --revision or --at, not both")

@@ -1,0 +1,192 @@
+"""What commands write: data to the standard output and nothing else, messages to stderr.
+
+A progress bar on a terminal, nothing elsewhere.
+
+What differs between two values, for people: lines as `diff -u` has them, of sorted JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import unified_diff
+from itertools import chain
+from typing import Any, Final
+
+import click
+import msgspec
+
+from patching import Absent, Document, Json, diff
+
+_INDENT: Final = 2
+# Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
+_ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class ReaderGone(Exception):
+    """Whoever read the standard output has had enough, as ``head`` does."""
+
+
+class Output:
+    """``pretty``: for people. ``quiet``: no messages but errors, and no answers of writes."""
+
+    def __init__(self, *, pretty: bool, quiet: bool) -> None:
+        self.pretty = pretty
+        self.quiet = quiet
+
+    @property
+    def shows_progress(self) -> bool:
+        """On a terminal alone: a log would fill with it."""
+        return not self.quiet and sys.stderr.isatty()
+
+    def value(self, value: Any) -> None:
+        """One JSON value, which is all that the command writes."""
+        text = msgspec.json.encode(value)
+        if self.pretty:
+            self.line(safe_json(msgspec.json.format(text, indent=_INDENT).decode()))
+        else:
+            self.line(text)
+
+    def answer(self, value: Any) -> None:
+        """What a write was answered with."""
+        if not self.quiet:
+            self.value(value)
+
+    def record(self, value: Any, shown: str) -> None:
+        """One of many: a line of JSON, or for people what is ``shown``."""
+        self.line(printable(shown) if self.pretty else msgspec.json.encode(value))
+
+    def text(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.line(line)
+
+    def line(self, line: str | bytes) -> None:
+        """ReaderGone where nobody reads it."""
+        content = line.encode(errors="replace") if isinstance(line, str) else line
+        self.raw(content + b"\n")
+
+    def raw(self, content: bytes) -> None:
+        try:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            _close_quietly()
+            raise ReaderGone from None
+
+    def when_reader_goes(self, act: Callable[[], None]) -> None:
+        """Call ``act``, in a thread, when the other end of the standard output is closed: who has
+        nothing to write wouldn't learn it."""
+        try:
+            descriptor = sys.stdout.fileno()
+        except (OSError, ValueError):  # nothing of the system's
+            return
+
+        def wait() -> None:
+            poller = select.poll()
+            poller.register(descriptor, 0)  # for errors and hanging up, which are always told
+            poller.poll()
+            act()
+
+        threading.Thread(target=wait, name="reader", daemon=True).start()
+
+    def message(self, text: str) -> None:
+        """One line on stderr."""
+        if not self.quiet:
+            error_line(text)
+
+
+def error_line(text: str) -> None:
+    click.echo(f"gateway: {printable(text)}", err=True)
+
+
+def printable(text: str) -> str:
+    """``text`` in one line, without what a terminal would act on."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def safe_json(text: str) -> str:
+    """JSON that says the same, without what a terminal would act on: JSON itself escapes no more
+    than what is below a space."""
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _close_quietly() -> None:
+    """The interpreter flushes the standard output when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress(output: Output, what: str, total: int | None) -> Iterator[Advance]:
+    """``total`` documents, where that is known; call what it gives with how many more are done."""
+    if not output.shows_progress:
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        redirect_stdout=sys.stdout.isatty(),  # else what is written there would go to stderr
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _nothing(count: int) -> None:
+    del count
+
+
+# Matching lines takes time that grows faster than their number.
+_LINES_MAX: Final = 20_000
+_COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def operations(before: Document, after: Document) -> list[dict[str, Json]]:
+    """The RFC 6902 patch that makes ``after`` of ``before``, fit to be sent; [] where they are
+    equal."""
+    return diff(before, after, compact=False)
+
+
+def readable(
+    before: Document, after: Document, names: tuple[str, str], *, color: bool
+) -> Iterator[str]:
+    """Nothing where both are equal; ``names`` are those of the two sides."""
+    changes = operations(before, after)
+    if not changes:
+        return
+    old, new = _lines(before), _lines(after)
+    if len(old) + len(new) > _LINES_MAX:
+        lines: Iterable[str] = chain(
+            (f"--- {names[0]}", f"+++ {names[1]}"),
+            (msgspec.json.encode(each).decode() for each in changes),
+        )
+    else:
+        lines = unified_diff(old, new, *names, lineterm="")
+    for line in lines:
+        chosen = _COLORS.get(line[:1]) if color else None
+        shown = safe_json(line)
+        yield click.style(shown, fg=chosen) if chosen else shown
+
+
+def _lines(value: Document) -> list[str]:
+    if isinstance(value, Absent):
+        return []
+    text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)
+    return text.decode().split("\n")

@@ -1,0 +1,183 @@
+"""`gateway token`: issue tokens, list and revoke them, in the database that the service uses.
+
+Whoever can write there can issue tokens: no token is needed for it, and so the first one can be.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gateway.access import Grant
+from gateway.access.principal import checked_name, parse_grant
+from gateway.settings import SETTINGS, SettingError, Settings, resolve
+
+if TYPE_CHECKING:
+    from gateway.access.tokens import Tokens
+    from gateway.store.tokens import StoredToken
+
+    _Kind = click.ParamType[Any]
+else:
+    _Kind = click.ParamType  # generic for those who check types, and since click 8.5 alone
+
+_SETTINGS: Final = ("mongodb_uri", "database", "embedded", "data_dir", "store_timeout_ms")
+_UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
+_DAYS_MAX: Final = 36_500
+
+
+def _database_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of the settings that say where the tokens are."""
+    for row in reversed([row for row in SETTINGS if row.name in _SETTINGS]):
+        text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+        if row.name == "embedded":
+            text = "The MongoDB that `gateway serve --embedded` starts; the service must not run."
+            option = click.option("--embedded/--no-embedded", row.name, default=None, help=text)
+        else:
+            option = click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
+        command = option(command)
+    return command
+
+
+class _GrantType(_Kind):
+    name = "role:pattern"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Grant:
+        try:
+            return value if isinstance(value, Grant) else parse_grant(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class _LifetimeType(_Kind):
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        found = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", str(value))
+        if found is None:
+            self.fail("it is a number with m, h or d: 30m, 12h, 90d", param, ctx)
+        seconds = int(found[1]) * _UNITS_S[found[2]]
+        if seconds > _DAYS_MAX * 86_400:
+            self.fail(f"at most {_DAYS_MAX}d; without it, the token doesn't expire", param, ctx)
+        return seconds
+
+
+@click.group("token")
+def token() -> None:
+    """Issue tokens for principals, list and revoke them."""
+
+
+@token.command()
+@click.option("--name", required=True, help="Whom it is for: the author of what is written by it.")
+@click.option(
+    "--grant",
+    "grants",
+    type=_GrantType(),
+    multiple=True,
+    required=True,
+    help="read, write or admin, and a pattern of catalog names in which * stands for any text:"
+    " write:shop/*. More than one can be given.",
+)
+@click.option(
+    "--expires-in", "lifetime_s", type=_LifetimeType(), help="As 90d, 12h or 30m. Default: never."
+)
+@_database_flags
+def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags: Any) -> None:
+    """Issue a token and print it on stdout, once: it can't be had again."""
+    try:
+        checked_name(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--name") from error
+    with _tokens(flags) as tokens:
+        issued = tokens.issue(name, grants, lifetime_s)
+    click.echo(issued.text)
+    expires = issued.stored.expires_us
+    until = "does not expire" if expires is None else f"expires {_shown_time(expires)}"
+    click.echo(f"id {issued.stored.id}, {until}; keep it, it is not shown again", err=True)
+
+
+@token.command("list")
+@_database_flags
+def show(**flags: Any) -> None:
+    """List the tokens, those that expired or were revoked among them; never their secrets."""
+    with _tokens(flags) as tokens:
+        stored = tokens.all()
+    now_us = time.time_ns() // 1000
+    rows = [("ID", "NAME", "STATE", "CREATED", "EXPIRES", "GRANTS")]
+    rows += [
+        (
+            each.id,
+            each.name,
+            _state(each, now_us),
+            _shown_time(each.created_us),
+            "never" if each.expires_us is None else _shown_time(each.expires_us),
+            " ".join(each.grants),
+        )
+        for each in stored
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        click.echo("  ".join((*cells, row[-1])))
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@_database_flags
+def revoke(token_id: str, **flags: Any) -> None:
+    """Revoke the token with this ID, which `list` shows: within five seconds it counts no more."""
+    with _tokens(flags) as tokens:
+        revoked = tokens.revoke(token_id)
+    if revoked is None:
+        # What was given may be a token by mistake, and is not repeated.
+        raise click.ClickException("there is no token with this id")
+    click.echo(f"revoked {revoked.id} ({revoked.name})", err=True)
+
+
+@contextmanager
+def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
+    """Those in the database of the settings. click's errors say what can't be done."""
+    # What reaches the database takes long to be imported.
+    from gateway.access.tokens import Tokens
+    from gateway.cli.verify import mongodb_of
+    from gateway.store.contract import Unreachable
+    from gateway.store.mongodb import connect
+
+    settings = _settings(flags)
+    with mongodb_of(settings) as uri:
+        try:
+            store = connect(uri, settings.database, settings.store_timeout_ms)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        try:
+            yield Tokens(store.tokens())
+        except Unreachable as error:
+            raise click.ClickException(f"the database can't be reached: {error}") from error
+        finally:
+            store.close()
+
+
+def _settings(flags: dict[str, Any]) -> Settings:
+    try:
+        settings = resolve(flags).settings
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    if settings.mongodb_uri is None and not settings.embedded:
+        raise click.UsageError("no MongoDB chosen: give --mongodb-uri URI, or --embedded")
+    return settings
+
+
+def _state(stored: StoredToken, now_us: int) -> str:
+    if stored.revoked_us is not None:
+        return "revoked"
+    expired = stored.expires_us is not None and stored.expires_us <= now_us
+    return "expired" if expired else "valid"
+
+
+def _shown_time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,78 @@
+"""`gateway verify`: the log of catalogs against their documents, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from gateway.cli.output import Output, progress
+from gateway.errors import CatalogNotFound, StoreUnavailable
+from gateway.retention.verification import Verification
+from gateway.runtime import ThreadRuntime
+from gateway.service import ServiceLimits
+from gateway.settings import Settings
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer, Settler
+from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
+from gateway.store.mongodb import connect
+
+_OUTPUT: Final = Output(pretty=False, quiet=False)
+
+
+def run_verify(settings: Settings, catalog: str | None) -> int:
+    """Verify one catalog, or (None) all; the exit code. click's errors say what can't be done."""
+    with mongodb_of(settings) as uri:
+        try:
+            store = connect(uri, settings.database, settings.store_timeout_ms)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        runtime = ThreadRuntime()
+        # Another worker's batch is left to it for as long as the service itself would.
+        grace_s = ServiceLimits().write_out_grace_ms / 1000
+        settler = Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s)
+        verification = Verification(store, settler, runtime)
+        try:
+            return _report(verification, catalog)
+        except CatalogNotFound as error:
+            raise click.UsageError(f"{error} in database {settings.database!r}") from error
+        except StoreUnavailable as error:
+            raise click.ClickException(f"{error}: {error.__cause__}") from error
+        finally:
+            store.close()
+
+
+def _report(verification: Verification, catalog: str | None) -> int:
+    for name in verification.catalogs() if catalog is None else [catalog]:
+        # How many there are isn't known before they were read.
+        with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
+            for finding in verification.verify(name, looked):
+                about = "" if finding.key is None else f", document {finding.key!r}"
+                click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
+    tally = verification.tally
+    found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
+    click.echo(
+        f"catalogs: {tally.catalogs}, documents: {tally.documents}, commits: {tally.commits},"
+        f" {found}"
+    )
+    return 1 if tally.findings else 0
+
+
+@contextmanager
+def mongodb_of(settings: Settings) -> Iterator[str]:
+    """The connection string of the MongoDB that the settings choose, started if it is to be."""
+    if settings.mongodb_uri is not None:
+        yield settings.mongodb_uri
+        return
+    try:
+        with EmbeddedMongod(settings.data_dir) as mongod:
+            yield mongod.uri
+    except DataDirectoryInUse as error:
+        raise click.ClickException(
+            f"{error}; or, where the service runs it, ask that one: --mongodb-uri"
+            f" '{EmbeddedMongod(settings.data_dir).uri}'"
+        ) from error
+    except MongodError as error:
+        raise click.ClickException(str(error)) from error

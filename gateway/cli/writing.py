@@ -1,0 +1,250 @@
+"""`gateway put`, `patch` and `delete`.
+
+`gateway transaction`.
+
+`gateway compact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from gateway.cli.command import ClientCommand, Session
+from gateway.cli.names import CATALOG, JSON, KEY, REVISION, TEST
+from patching import ABSENT
+from patching.client import ActionResult, RequestError, Written
+from patching.client.terms import WriteTerms, new_idempotency_key
+
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+
+
+def write_options(callback: _Callback) -> _Callback:
+    """What every write takes, to be put together by `terms`."""
+    for option in (
+        click.option(
+            "--idempotency-key",
+            metavar="KEY",
+            help="Name of this write: given again, it isn't done again. Default: a new one.",
+        ),
+        click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
+        click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
+    ):
+        callback = option(callback)
+    return callback
+
+
+def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> WriteTerms:
+    """A write is named here, so that it can be told what to send again. A dry run needs no name."""
+    if idempotency_key is None and not dry_run:
+        idempotency_key = new_idempotency_key()
+    return {
+        "message": message,
+        "dry_run": dry_run,
+        "idempotency_key": idempotency_key,
+    }
+
+
+@contextmanager
+def writing(given: WriteTerms) -> Iterator[None]:
+    """What the client refuses to send is wrong usage; an unknown outcome names its key."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except RequestError as error:
+        if error.applied == "unknown":
+            key = given["idempotency_key"]
+            error.detail += f"; sent again with --idempotency-key {key} it isn't done twice"
+        raise
+
+
+_if_match = click.option(
+    "--if-match", metavar="TOKEN", help="Only if the document still has this token; * for any."
+)
+_attributes = click.option("--attributes", is_flag=True, help="Its attributes, not the document.")
+
+
+@click.command("put", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY)
+@click.argument("value", type=JSON)
+@_if_match
+@click.option("--if-absent", is_flag=True, help="Only if there is no such document.")
+@_attributes
+@write_options
+@click.pass_obj
+def put(
+    session: Session,
+    /,
+    catalog: str,
+    key: str,
+    value: Any,
+    if_match: str | None,
+    if_absent: bool,
+    attributes: bool,
+    **given: Any,
+) -> None:
+    """Create or replace a document.
+
+    VALUE is JSON, @FILE, or - for the standard input. The answer has the new token. Without a
+    condition the last writer wins; a document that equals VALUE already stays as it is.
+    """
+    if if_match is not None and if_absent:
+        raise click.UsageError("--if-match and --if-absent contradict each other")
+    if attributes and if_absent:
+        raise click.UsageError("attributes are of a document that is there: no --if-absent")
+    write = terms(**given)
+    with writing(write):
+        part = session.part(catalog, attributes)
+        written = part.put(key, value, if_match=if_match, if_absent=if_absent, **write)
+    _answer(session, catalog, written)
+
+
+@click.command("patch", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY)
+@click.argument("operations", type=JSON)
+@click.option("--merge", is_flag=True, help="OPERATIONS is a merge patch, RFC 7396.")
+@_if_match
+@click.option(
+    "--rebase", is_flag=True, help="With --if-match: also if nothing that it touches has changed."
+)
+@click.option(
+    "--test",
+    "tests",
+    type=TEST,
+    multiple=True,
+    help="Only if the value at POINTER is this, such as /name='\"orders\"'. Repeatable.",
+)
+@_attributes
+@write_options
+@click.pass_obj
+def patch(
+    session: Session,
+    /,
+    catalog: str,
+    key: str,
+    operations: Any,
+    merge: bool,
+    if_match: str | None,
+    rebase: bool,
+    tests: Sequence[dict[str, Any]],
+    attributes: bool,
+    **given: Any,
+) -> None:
+    """Change a document by a patch.
+
+    OPERATIONS is an array of operations (RFC 6902, and the gateway's own), an extended patch
+    ({"patch": […], "array_primary_keys": {…}}) or, with --merge, a merge patch: JSON, @FILE, or -
+    for the standard input. It is applied to the document as it is then, or not at all.
+    """
+    if rebase and if_match is None:
+        raise click.UsageError("--rebase needs --if-match: the state that the patch was made for")
+    if merge and tests:
+        raise click.UsageError("a merge patch has no tests: --test goes with operations")
+    write = terms(**given)
+    part = session.part(catalog, attributes)
+    with writing(write):
+        if merge:
+            written = part.merge(key, operations, if_match=if_match, rebase=rebase, **write)
+        else:
+            listed, primary_keys = _operations(operations)
+            written = part.patch(
+                key,
+                [*tests, *listed],
+                if_match=if_match,
+                rebase=rebase,
+                array_primary_keys=primary_keys,
+                **write,
+            )
+    _answer(session, catalog, written)
+
+
+@click.command("delete", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY)
+@_if_match
+@write_options
+@click.pass_obj
+def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **given: Any) -> None:
+    """Delete a document.
+
+    Its history stays. Where there is none, that is a success, too, unless --if-match wants one.
+    """
+    write = terms(**given)
+    with writing(write):
+        written = session.gateway.catalog(catalog).delete(key, if_match=if_match, **write)
+    _answer(session, catalog, written)
+
+
+def _operations(given: Any) -> tuple[list[Any], Any]:
+    """The operations and the keys of arrays. What they mean is the gateway's to say."""
+    listed = given.get("patch") if isinstance(given, dict) else given
+    if isinstance(listed, list) and not all(isinstance(each, dict) for each in listed):
+        raise click.UsageError('each operation must be an object, as {"op": "remove", …}')
+    if isinstance(given, list):
+        return given, None
+    if isinstance(given, dict) and isinstance(given.get("patch"), list):
+        unknown = given.keys() - {"patch", "array_primary_keys"}
+        if unknown:
+            raise click.UsageError(f"an extended patch has no member {sorted(unknown)[0]!r}")
+        return given["patch"], given.get("array_primary_keys")
+    raise click.UsageError(
+        'OPERATIONS must be an array, or an object with "patch"; a merge patch needs --merge'
+    )
+
+
+def _answer(session: Session, catalog: str, written: Written) -> None:
+    session.output.answer({"catalog": catalog, **asdict(written)})
+
+
+@click.command("transaction", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("transaction", type=JSON)
+@click.option("--if-match", metavar="TOKEN", help="Only if all documents of a composite are so.")
+@write_options
+@click.pass_obj
+def transaction(
+    session: Session, /, catalog: str, transaction: Any, if_match: str | None, **given: Any
+) -> None:
+    """Change several documents at once, or none.
+
+    TRANSACTION is JSON, @FILE, or - for the standard input: {"compare": […], "then": […],
+    "else": […]}. The answer says which of both was done, and what became of each document.
+    """
+    if not isinstance(transaction, dict):
+        raise click.UsageError("a transaction is an object with compare, then and else")
+    write = terms(**given)
+    if write["message"] is None:
+        del write["message"]  # its own counts then
+    with writing(write):
+        result = session.gateway.catalog(catalog).transact(transaction, if_match=if_match, **write)
+    results = [_told(each) for each in result.results]
+    session.output.answer({"catalog": catalog, **asdict(result), "results": results})
+
+
+def _told(result: ActionResult) -> dict[str, Any]:
+    """Without a value where it has none, which isn't the value null."""
+    shape = asdict(result)
+    if result.value is ABSENT:
+        del shape["value"], shape["attributes"]
+    return shape
+
+
+@click.command("compact", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("revision", type=REVISION)
+@click.pass_obj
+def compact(session: Session, catalog: str, revision: int) -> None:
+    """Drop the history below a revision.
+
+    The state at REVISION and everything above stay readable; documents stay as they are. Refused
+    where a pin holds what is below, and where it is done that far already.
+    """
+    done = session.gateway.catalog(catalog).compact(revision)
+    session.output.answer({"catalog": catalog, **asdict(done)})

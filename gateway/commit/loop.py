@@ -1,0 +1,145 @@
+"""Where a request waits for its outcome, and the leaders that run the rounds.
+
+``round`` has the protocol itself; this file only brings requests and rounds together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from gateway.commit.queue import Pending, too_late
+from gateway.commit.round import Round, RoundParts
+from gateway.decide.request import Outcome, Request, Unknown
+from gateway.errors import QueueFull
+from gateway.meters import WriteEnded, outcome_code
+from gateway.state.cache import Trust
+
+_log = logging.getLogger(__name__)
+
+# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
+_GRACE_AFTER_DEADLINE_S = 15.0
+_LOOK_AGAIN_S = 0.5
+_PAUSE_QUEUE_FULL_S = 0.005
+
+
+class CommitLoop:
+    """``commit`` is called by many threads; ``leaders`` threads of this class's own run rounds."""
+
+    def __init__(self, parts: RoundParts, leaders: int) -> None:
+        self._parts = parts
+        self._queue = parts.queue
+        self._runtime = parts.runtime
+        self._trust = Trust(parts.runtime)
+        self._leaders = leaders
+        self._started = False
+        self._start_lock = parts.runtime.lock()
+
+    def commit(self, request: Request) -> tuple[Outcome, int]:
+        """The request's outcome and the number of attempts it took. Raises QueueFull.
+
+        Returns at the request's deadline at the latest, unless its commit was sent by then: that
+        one has an outcome to wait for.
+        """
+        self._start()
+        pending = self._pending(request)
+        try:
+            self._queue.put(pending)
+        except QueueFull as full:
+            self._parts.meters.write_ended(WriteEnded(full.code, 1, pending.queued, None, None))
+            raise
+        try:
+            return self._awaited(pending)
+        finally:
+            self._queue.departed(pending)
+
+    def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
+        """As ``commit`` of each, side by side; those of a catalog join its queue in this order.
+
+        A full queue is waited for; a request whose time is over by then is refused untried.
+        """
+        self._start()
+        waiting: deque[Pending] = deque()
+        outcomes: list[tuple[Outcome, int]] = []
+        try:
+            for request in requests:
+                pending = self._pending(request)
+                while not self._try_put(pending):
+                    if waiting:
+                        outcomes.append(self._awaited(waiting[0]))
+                        self._queue.departed(waiting.popleft())
+                    elif request.deadline > self._runtime.monotonic():
+                        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
+                    else:
+                        outcomes.append((too_late(pending), 1))
+                        break
+                else:
+                    waiting.append(pending)
+            while waiting:
+                outcomes.append(self._awaited(waiting[0]))
+                self._queue.departed(waiting.popleft())
+        finally:
+            for pending in waiting:
+                self._queue.departed(pending)
+        return outcomes
+
+    def _try_put(self, pending: Pending) -> bool:
+        try:
+            self._queue.put(pending, can_wait=True)
+        except QueueFull:
+            return False
+        return True
+
+    def _pending(self, request: Request) -> Pending:
+        return Pending(request, self._runtime.event(), self._runtime.monotonic())
+
+    def _awaited(self, pending: Pending) -> tuple[Outcome, int]:
+        self._await(pending)
+        outcome, attempts = pending.outcome, pending.attempts + 1
+        assert outcome is not None
+        code = outcome_code(outcome, dry_run=pending.request.dry_run)
+        self._parts.meters.write_ended(
+            WriteEnded(code, attempts, pending.queued, pending.taken, pending.times)
+        )
+        return outcome, attempts
+
+    def _start(self) -> None:
+        """Leaders start with the first request: after the server has forked, not before it."""
+        if self._started:
+            return
+        with self._start_lock:
+            if not self._started:
+                for number in range(self._leaders):
+                    self._runtime.spawn(self._lead, f"leader-{number}")
+                self._started = True
+
+    def _await(self, pending: Pending) -> None:
+        left_s = pending.request.deadline - self._runtime.monotonic()
+        if pending.done.wait(max(left_s, 0.0)):
+            return
+        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
+        while not self._queue.leave(pending):
+            if pending.done.wait(_LOOK_AGAIN_S):
+                return
+            if self._runtime.monotonic() > give_up:
+                # Its leader is stuck or gone, and its commit may yet be made.
+                pending.answer(Unknown(pending.request.commit_id))
+                return
+        pending.answer(too_late(pending))
+
+    def _lead(self) -> None:
+        while True:
+            self._run(Round(self._parts, self._trust, self._queue.take()))
+
+    def _run(self, current: Round) -> None:
+        try:
+            current.run()
+        except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
+            # One catalog's trouble is no other's, and nobody may wait for ever because of it.
+            smaller = current.halved()
+            if not smaller:
+                _log.error("a round of the commit loop failed", exc_info=error)
+                current.abandon()
+            for each in smaller:
+                self._run(each)

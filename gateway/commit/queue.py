@@ -1,0 +1,321 @@
+"""Where requests wait for a leader: one lane per catalog, at most one batch of each under way.
+
+A leader takes everything that is ready, over all catalogs (group commit by combining: no timer,
+no delay when idle). What arrives for a catalog while its batch is under way forms the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.commit.turns import NoTurns, Pacing, Turns
+from gateway.decide.request import Outcome, Refused, Request
+from gateway.errors import DeadlineExceeded, QueueFull, StoreUnavailable
+from gateway.meters import RoundTimes
+from gateway.runtime import Event, Runtime
+from gateway.store.contract import Moved
+
+# Another worker's turn is looked for when it is likely to have ended, going by how long the last
+# turns were waited for, and then often. How long to leave the next batch to it in return: after a
+# long turn for longer, since whoever waits for those looks less often.
+_TURN_FIRST_LOOK = 0.6
+_TURN_NEXT_LOOK = 0.15
+_TURN_LOOK_S = 0.0006
+_TURN_LOOK_LONGEST_S = 0.01
+_TURN_YIELD = 0.3
+_TURN_YIELD_S = 0.0015
+_TURN_YIELD_LONGEST_S = 0.02
+_TURN_MEMORY = 0.8
+# After how long to go ahead without a turn: several times what turns took of late, for a batch of
+# long documents on a busy machine takes long, and going ahead then costs both workers their work.
+# Twice as long after each time that patience was lost. From then on a turn is taken if it is free,
+# and not waited for until it has been: a worker that was stopped in its turn holds others up once.
+_TURN_PATIENCE = 4
+_TURN_PATIENCE_SHORTEST_S = 0.3
+_TURN_PATIENCE_LONGEST_S = 2.0
+_TURNS_LOST_MAX = 10_000  # only hints
+# A batch whose decision takes longer waits for the database.
+_DECIDED_WITHIN_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A request on its way. ``attempts`` counts the tries that lost their race.
+
+    ``queued``: when it came; ``taken``: when a round first had it; ``times``: the last round's.
+    """
+
+    request: Request
+    done: Event
+    queued: float = 0.0
+    taken: float | None = None
+    times: RoundTimes | None = None
+    attempts: int = 0
+    unreachable: bool = False  # the last try failed because the database was out of reach
+    deciding: float | None = None  # since when its batch is being decided
+    held: bool = False  # its commit is sent: it waits for what becomes of that
+    gone: bool = False  # it has left, and is not to be committed
+    outcome: Outcome | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.done.set()
+
+
+def too_late(pending: Pending) -> Outcome:
+    """The outcome of a request whose deadline came before anything was sent for it."""
+    waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
+    tries = f"{pending.attempts} lost races" if pending.attempts else waited
+    if pending.unreachable:
+        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
+    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """What may wait in the process, and what one batch of a catalog may hold."""
+
+    requests_max: int
+    bytes_max: int
+    batch_requests_max: int
+    batch_bytes_max: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    waiting: deque[Pending] = field(default_factory=deque)
+    busy: bool = False
+    has_turn: bool = False
+    turn_began: float = 0.0
+    waits_since: float | None = None  # for another worker's turn to end
+    not_before: float = 0.0
+    unreachable: bool = False  # its last batch came back because the database was out of reach
+
+
+class Queue:
+    """Thread-safe; no method but ``take`` waits."""
+
+    def __init__(self, runtime: Runtime, bounds: QueueBounds, turns: Turns | None = None) -> None:
+        self._runtime = runtime
+        self._turns = turns or NoTurns()
+        self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
+        self._turn_wait_s = 0.0  # how long a turn was waited for of late
+        self._bounds = bounds
+        self._lock = runtime.lock()
+        self._lanes: dict[str, _Lane] = {}
+        self._idle: list[Event] = []
+        self._requests = 0
+        self._bytes = 0
+        self._pacing = Pacing()
+
+    def put(self, pending: Pending, *, can_wait: bool = False) -> None:
+        """Let a request wait for its turn. Raises QueueFull; then nothing was tried.
+
+        Those that ``can_wait`` for room leave half of it to the others, whom a full queue refuses.
+        """
+        size = pending.request.size_bytes
+        share = 2 if can_wait else 1
+        with self._lock:
+            if self._requests * share >= self._bounds.requests_max:
+                raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
+            if (self._bytes + size) * share > self._bounds.bytes_max and self._requests:
+                raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
+            self._requests += 1
+            self._bytes += size
+            lane = self._lanes.setdefault(pending.request.catalog, _Lane())
+            lane.waiting.append(pending)
+            if not lane.busy and len(lane.waiting) == 1:
+                # Of those that wait already, a leader knows, or knows when to look again.
+                self._wake_one()
+
+    def leave(self, pending: Pending) -> bool:
+        """Take a request out for which nothing was sent; whether that was so.
+
+        Its batch, if it has one, goes on without it. While that is decided, it stays at first:
+        decisions are quick, and who leaves spoils those of the others.
+        """
+        with self._lock:
+            lane = self._lanes.get(pending.request.catalog)
+            if lane is None or pending not in lane.waiting:
+                begun, now = pending.deciding, self._runtime.monotonic()
+                if pending.held or pending.outcome is not None:
+                    return False
+                if begun is not None and now - begun < _DECIDED_WITHIN_S:
+                    return False
+                pending.gone = True
+                # Its round has not begun to decide: it waits for the database.
+                pending.unreachable = pending.unreachable or begun is None
+                return True
+            lane.waiting.remove(pending)
+            pending.unreachable = pending.unreachable or lane.unreachable
+            if not lane.waiting:
+                lane.waits_since = None
+                self._turns.give_up(pending.request.catalog)
+            self._drop_if_empty(pending.request.catalog, lane)
+            return True
+
+    def hold(self, batches: Mapping[str, Sequence[Pending]]) -> set[str]:
+        """The catalogs whose batches are whole: nobody leaves them from now on."""
+        with self._lock:
+            whole = {
+                catalog
+                for catalog, batch in batches.items()
+                if not any(pending.gone for pending in batch)
+            }
+            for catalog in whole:
+                for pending in batches[catalog]:
+                    pending.held = True
+        return whole
+
+    def departed(self, pending: Pending) -> None:
+        """A request that was put in has its answer, whatever it is: its room is free again."""
+        with self._lock:
+            self._requests -= 1
+            self._bytes -= pending.request.size_bytes
+
+    def take(self) -> dict[str, list[Pending]]:
+        """Everything ready, by catalog; waits until there is something. Marks the lanes busy."""
+        mine = self._runtime.event()
+        while True:
+            with self._lock:
+                batches, wait_s = self._collect()
+                if batches:
+                    if wait_s is not None:
+                        self._wake_one()  # to look after the lanes that pause
+                    return batches
+                mine.clear()
+                self._idle.append(mine)
+            mine.wait(wait_s)
+            with self._lock:
+                if mine in self._idle:
+                    self._idle.remove(mine)
+
+    def end_batch(
+        self,
+        catalog: str,
+        left: Sequence[Pending] = (),
+        *,
+        pause_s: float = 0.0,
+        race: Moved | None = None,
+    ) -> None:
+        """End a batch: the requests ``left`` go to the front of the lane for another try.
+
+        Those whose time is over are answered instead: whoever waits for them left them to the
+        batch, and doesn't look at the lane again.
+
+        The next batch of the catalog starts ``pause_s`` from now, or when pacing allows, which
+        learns from how the ``race`` for the head ended, if there was one.
+        """
+        with self._lock:
+            now = self._runtime.monotonic()
+            if race is not None:
+                self._pacing.ended(catalog, race, now)
+            lane = self._lanes[catalog]
+            lane.busy = False
+            lane.unreachable = any(pending.unreachable for pending in left)
+            lane.waiting.extendleft(reversed(_in_time(left, now)))
+            pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
+            if lane.has_turn:
+                lane.has_turn = False
+                if self._turns.end(catalog):
+                    self._pacing.met(catalog, now)
+                    yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
+                    pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
+            lane.not_before = now + pause_s if pause_s else 0.0
+            if lane.waiting:
+                self._wake_one()
+            self._drop_if_empty(catalog, lane)
+
+    def load(self) -> tuple[int, int]:
+        """Writes that wait or are under way, and their bytes; a moment old at the most."""
+        return self._requests, self._bytes
+
+    def is_contended(self, catalog: str) -> bool:
+        """Whether another process has lately written the same catalog."""
+        with self._lock:
+            return self._pacing.is_contended(catalog, self._runtime.monotonic())
+
+    def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
+        now = self._runtime.monotonic()
+        batches: dict[str, list[Pending]] = {}
+        wait_s: float | None = None
+        for catalog, lane in list(self._lanes.items()):
+            if lane.busy:
+                continue
+            if not lane.waiting:
+                self._drop_if_empty(catalog, lane)
+            elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
+                pause_s = lane.not_before - now
+                wait_s = pause_s if wait_s is None else min(wait_s, pause_s)
+            else:
+                lane.busy = True
+                batches[catalog] = self._batch(lane)
+        return batches, wait_s
+
+    def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
+        """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
+        if self._turns.take(catalog):
+            self._turns_lost.discard(catalog)
+            if lane.waits_since is not None:
+                self._pacing.met(catalog, now)
+                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
+                self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
+            lane.has_turn = True
+            lane.turn_began = now
+            lane.waits_since = None
+            return True
+        if catalog in self._turns_lost:
+            self._turns.give_up(catalog)
+            return True
+        if lane.waits_since is None:
+            lane.waits_since = now
+            lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
+            return False
+        patience_s = self._patience_s()
+        if now - lane.waits_since < patience_s:
+            lane.not_before = now + self._look_s(_TURN_NEXT_LOOK)
+            return False
+        lane.waits_since = None
+        self._turns.give_up(catalog)
+        if len(self._turns_lost) >= _TURNS_LOST_MAX:
+            self._turns_lost.clear()
+        self._turns_lost.add(catalog)
+        self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
+        return True
+
+    def _patience_s(self) -> float:
+        patience_s = _TURN_PATIENCE * self._turn_wait_s
+        return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
+
+    def _look_s(self, share: float) -> float:
+        """Never long: a worker that was stopped for an hour has waited for an hour as well."""
+        return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
+
+    def _batch(self, lane: _Lane) -> list[Pending]:
+        batch: list[Pending] = []
+        size = 0
+        while lane.waiting and len(batch) < self._bounds.batch_requests_max:
+            size += lane.waiting[0].request.size_bytes
+            if batch and size > self._bounds.batch_bytes_max:
+                break
+            batch.append(lane.waiting.popleft())
+        return batch
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.pop().set()
+
+    def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
+        if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
+            del self._lanes[catalog]
+
+
+def _in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+    left = [pending for pending in left if not pending.gone]
+    for pending in left:
+        pending.held, pending.deciding = False, None
+        if pending.outcome is None and pending.request.deadline <= now:
+            pending.answer(too_late(pending))
+    return [pending for pending in left if pending.outcome is None]

@@ -1,0 +1,229 @@
+"""Putting together what a decision needs: documents and earlier replies, all at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gateway.decide.acl import refuse_narrowed
+from gateway.decide.rebase import REBASE_TOKENS_MAX
+from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
+from gateway.errors import DocumentForbidden
+from gateway.model import WITHHELD, Commit, Document, token_revision
+from gateway.state.cache import Cache
+from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.store.contract import Store
+
+# Old states of documents that are rebuilt for one round.
+_BASES_MAX = 16
+# Documents that are read whole at once, whatever their size, and what the contents of more may take
+# that nobody may have asked for.
+_FEW = 4
+_SMALL_BYTES = 16 * 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
+
+
+def read_views(
+    store: Store, cache: Cache, batches: Mapping[str, Sequence[Request]]
+) -> dict[str, View]:
+    """By catalog the view at the cache's revision, with every key and reply the batch needs.
+
+    A catalog is missing where the cache lost its entry, or where a stored document is newer than
+    the cache: then the revision to decide at must be found again. It is missing, or its view is of
+    the first requests alone, where all documents together are too large. Raises Unreachable.
+    """
+    views: dict[str, View] = {}
+    absent: dict[str, set[str]] = {}
+    for catalog, requests in batches.items():
+        keys = set(requests[0].keys).union(*(request.keys for request in requests[1:]))
+        seen = cache.view(catalog, keys)
+        if seen is None:
+            continue
+        revision, time_us, documents = seen
+        views[catalog] = View(catalog, revision, time_us, documents)
+        if len(documents) < len(keys):
+            absent[catalog] = keys - documents.keys()
+    if absent:
+        _read_documents(store, cache, views, absent, batches)
+    if any(request.rebase for c in views for request in batches[c]):
+        _add_bases(store, views, batches)
+    replies = _replies(store, {c: batches[c] for c in views})
+    return {c: replace(view, replies=replies.get(c, {})) for c, view in views.items()}
+
+
+def _read_documents(
+    store: Store,
+    cache: Cache,
+    views: dict[str, View],
+    absent: Mapping[str, set[str]],
+    batches: Mapping[str, Sequence[Request]],
+) -> None:
+    """Add to the views what the cache hasn't, or drop them.
+
+    Where there are many, or some are asked for by their tokens alone, large contents are left out
+    at first; then those are read that are needed, of as many requests as they aren't too much for.
+    """
+    count = sum(map(len, absent.values()))
+    tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
+    if count <= _FEW and not tokens_alone:
+        stored = dict(store.documents(absent))
+    else:
+        stored = dict(store.documents(absent, content_bytes_max=_SMALL_BYTES // count))
+        large: dict[str, set[str]] = {}
+        left_bytes = DOCUMENTS_BYTES_MAX
+        for catalog in absent:
+            left_bytes -= _choose(catalog, stored, large, views, batches[catalog], left_bytes)
+        stored |= read_large(store, [(c, stored[c, k]) for c in large for k in sorted(large[c])])
+    for catalog, keys in absent.items():
+        if catalog in views:
+            found = {key: stored.get((catalog, key)) for key in keys}
+            _add_documents(cache, views, catalog, found)
+
+
+def read_large(
+    store: Store, withheld: Sequence[tuple[str, Document]]
+) -> dict[tuple[str, str], Document]:
+    """The documents whose contents were left out, each with its catalog, now read whole.
+
+    Some megabytes at a time: decoding them holds up all other requests of the process.
+    """
+    found: dict[tuple[str, str], Document] = {}
+    piece: dict[str, list[str]] = {}
+    piece_bytes = 0
+    for catalog, document in withheld:
+        if piece and piece_bytes + document.size_bytes > _PIECE_BYTES:
+            found |= store.documents(piece)
+            piece, piece_bytes = {}, 0
+        piece.setdefault(catalog, []).append(document.key)
+        piece_bytes += document.size_bytes
+    if piece:
+        found |= store.documents(piece)
+    return found
+
+
+def _choose(
+    catalog: str,
+    stored: Mapping[tuple[str, str], Document],
+    large: dict[str, set[str]],
+    views: dict[str, View],
+    requests: Sequence[Request],
+    left_bytes: int,
+) -> int:
+    """Add to ``large`` what the first of ``requests`` need, up to ``left_bytes``; its bytes.
+
+    The first of the first catalog is never put off: it is read for, or too heavy for good.
+    """
+    chosen: set[str] = set()
+    size_bytes = 0
+    for index, request in enumerate(requests):
+        more = [
+            stored[catalog, key]
+            for key in request.keys - request.token_keys - chosen
+            if (catalog, key) in stored and stored[catalog, key].content is WITHHELD
+        ]
+        more_bytes = sum(document.size_bytes for document in more)
+        if size_bytes + more_bytes > left_bytes:
+            if index:
+                views[catalog] = replace(views[catalog], requests=index)
+            elif more_bytes > DOCUMENTS_BYTES_MAX:
+                views[catalog] = replace(views[catalog], requests=1, too_heavy=more_bytes)
+            else:
+                del views[catalog]
+            break
+        size_bytes += more_bytes
+        chosen.update(document.key for document in more)
+    if chosen:
+        large[catalog] = chosen
+    return size_bytes
+
+
+def _add_documents(
+    cache: Cache,
+    views: dict[str, View],
+    catalog: str,
+    found: Mapping[str, Document | None],
+) -> None:
+    view = views[catalog]
+    if any(d is not None and d.revision > view.revision for d in found.values()):
+        del views[catalog]
+        return
+    whole = {key: d for key, d in found.items() if d is None or d.content is not WITHHELD}
+    cache.learn(catalog, view.revision, whole)
+    views[catalog] = replace(view, documents={**view.documents, **found})
+
+
+def _replies(
+    store: Store, batches: Mapping[str, Sequence[Request]]
+) -> dict[str, dict[tuple[str, str], Commit]]:
+    """Looked up after the views' revisions are known: what isn't found wasn't used up to them."""
+    wanted: dict[str, set[tuple[str, str]]] = {}
+    for catalog, requests in batches.items():
+        for request in requests:
+            if request.idempotency is not None:
+                name = (request.idempotency.principal, request.idempotency.key)
+                wanted.setdefault(catalog, set()).add(name)
+    replies: dict[str, dict[tuple[str, str], Commit]] = {}
+    if wanted:
+        for (catalog, principal, key), commit in store.replies(wanted).items():
+            replies.setdefault(catalog, {})[principal, key] = commit
+    return replies
+
+
+def _add_bases(
+    store: Store, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
+) -> None:
+    """Add the documents that patches to be rebased were made against, as far as history has them.
+
+    A view is cut, or dropped, where those of earlier requests are as many as are read for a round.
+    Who may not look at a document is told so by the decision, and nothing is read for it.
+    """
+    left = _BASES_MAX
+    for catalog, view in list(views.items()):
+        rebuilt: dict[tuple[str, int], Document | None] = {}
+        edited: set[str] = set()
+        for index, request in enumerate(batches[catalog][: view.requests]):
+            wanted = {(request.key, revision) for revision in _stale_revisions(request, view)}
+            wanted -= rebuilt.keys()
+            forbidden = bool(wanted) and _is_forbidden(request, view)
+            too_many = not forbidden and len(wanted) > left and left < _BASES_MAX
+            # An acl that forbids it may be gone once the earlier requests are decided.
+            if too_many or (forbidden and request.key in edited):
+                if index:
+                    views[catalog] = replace(view, requests=index)
+                else:
+                    del views[catalog]
+                break
+            if not forbidden:
+                rebuilt |= {name: _rebuilt(store, catalog, *name) for name in wanted}
+                left -= len(wanted)
+            edited.update(each.key for each in request.edits)
+        if rebuilt and catalog in views:
+            bases = {(b.key, b.token): b for b in rebuilt.values() if b is not None and b.exists}
+            views[catalog] = replace(views[catalog], bases=bases)
+
+
+def _stale_revisions(request: Request, view: View) -> set[int]:
+    """Those of the tokens that ``request`` can be rebased from, where it has to be."""
+    if not request.rebase:
+        return set()
+    tokens = [tag for tag in request.conditions.if_match or () if isinstance(tag, str)]
+    document = view.documents[request.key]
+    if document is not None and document.token in tokens:
+        return set()
+    revisions = {revision for token in tokens if (revision := token_revision(token))}
+    return set(sorted(each for each in revisions if 0 < each <= view.revision)[-REBASE_TOKENS_MAX:])
+
+
+def _is_forbidden(request: Request, view: View) -> bool:
+    try:
+        refuse_narrowed(request, view.documents.__getitem__)
+    except DocumentForbidden:
+        return True
+    return False
+
+
+def _rebuilt(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+    try:
+        return rebuild(store, catalog, key, revision)
+    except HistoryIncomplete:
+        return None

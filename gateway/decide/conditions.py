@@ -1,0 +1,205 @@
+"""What a request requires of the current state, evaluated the same way on every route.
+
+Order and meaning follow RFC 9110, section 13: token conditions win over dates, comparison is
+strong. Dates have whole seconds, so they can miss a second change within one; tokens can't.
+
+An entity tag is one of three: a document's version token; a *composite*, the tokens of several
+documents, all of which must be unchanged, also those that aren't written; or a catalog's tag, the
+catalog's revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote
+
+from gateway.errors import PreconditionFailed, Stale
+from gateway.model import Document, token_revision
+
+ANY: Final = "*"
+ANY_TAG: Final = frozenset({ANY})
+# Everything printable but what separates (";", "="), quotes or escapes.
+_PLAIN: Final = "!#$&'()*+,/:<>?@[\\]^`{|}~"
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Each key's document has the token beside it; None: there is no such document."""
+
+    tokens: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTag:
+    """The catalog is at ``revision``."""
+
+    revision: int
+
+
+Tag = str | Composite | CatalogTag
+Tags = frozenset[Tag]
+Look = Callable[[str], Document | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The preconditions of one request on one document.
+
+    ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
+    Dates are whole seconds since the epoch. None means: no such condition. ``keys`` are those
+    named by composites.
+    """
+
+    if_match: Tags | None = None
+    if_none_match: Tags | None = None
+    if_modified_since: int | None = None
+    if_unmodified_since: int | None = None
+    keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        tags = (self.if_match or frozenset()) | (self.if_none_match or frozenset())
+        named = {key for tag in tags if isinstance(tag, Composite) for key, _ in tag.tokens}
+        object.__setattr__(self, "keys", frozenset(named))
+
+    def check(self, key: str, look: Look, revision: int) -> None:
+        """Raise PreconditionFailed where a *write* under these conditions must be refused.
+
+        ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
+        """
+        self.check_unchanged(key, look, revision)
+        self.check_none_match(key, look, revision)
+
+    def check_unchanged(self, key: str, look: Look, revision: int) -> None:
+        """The first half of ``check``: If-Match, or else If-Unmodified-Since."""
+        document = look(key)
+        if self.if_match is not None:
+            if not _matches(self.if_match, _live(document), look, revision):
+                raise self._failure("If-Match", self.if_match, key, look)
+        elif document is not None and self._modified_since(document):
+            # A tombstone's time counts: deletion is a modification the client hasn't seen.
+            raise self._failure("If-Unmodified-Since", None, key, look)
+
+    def check_none_match(self, key: str, look: Look, revision: int) -> None:
+        """The other half of ``check``."""
+        tags = self.if_none_match
+        if tags is not None and _matches(tags, _live(look(key)), look, revision):
+            raise self._failure("If-None-Match", tags, key, look)
+
+    def not_modified(self, document: Document) -> bool:
+        """Whether a *read* of the live ``document`` is answered by "not modified"."""
+        if self.if_none_match is not None:
+            return ANY in self.if_none_match or document.token in self.if_none_match
+        if self.if_modified_since is not None:
+            return document.time_us // 1_000_000 <= self.if_modified_since
+        return False
+
+    def _modified_since(self, document: Document) -> bool:
+        limit = self.if_unmodified_since
+        return limit is not None and document.time_us // 1_000_000 > limit
+
+    def _failure(self, name: str, tags: Tags | None, key: str, look: Look) -> PreconditionFailed:
+        live = _live(look(key))
+        if tags is None:
+            expected = f"unmodified since {self.if_unmodified_since} s"
+        else:
+            expected = ", ".join(sorted(map(written, tags)))
+        if name == "If-None-Match" and tags == ANY_TAG:
+            expected = "absent"
+        stale = _stale_of(tags, look) if name == "If-Match" and tags else []
+        if stale:
+            key, live = stale[0].key, stale[0].document
+        about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags or ())
+        found = f"its token is {live.token}" if live else "there is no such document"
+        if name == "If-Match":
+            found += _altered(tags, live)
+        named = key and not about_catalog
+        return PreconditionFailed(
+            f"{name} is false for {key!r}: {found}" if named else f"{name} is false",
+            key=None if about_catalog else key,
+            expected=expected,
+            current=(live.token, live.revision) if live else None,
+            since_revision=_since(stale[0]) if stale else max(_revisions(tags or ()), default=None),
+            stale=stale,
+        )
+
+
+NO_CONDITIONS: Final = Conditions()
+
+
+def _altered(tags: Tags | None, live: Document | None) -> str:
+    """Why a tag that looks like the document's token isn't, where something in between changed it:
+    what compresses answers makes their tags weak (RFC 9110, section 8.8.1) or adds a suffix."""
+    for tag in sorted(map(written, tags or ())):
+        if tag.startswith('W/"'):
+            why = "is weak, and If-Match compares strongly"
+        elif live is not None and tag.startswith(live.token) and tag != live.token:
+            why = f"has {tag.removeprefix(live.token)!r} behind that token"
+        else:
+            continue
+        return f"; {tag} {why}: a proxy that compresses answers may do this"
+    return ""
+
+
+def written(tag: Tag) -> str:
+    """A tag as it is written between the quotes of a header."""
+    if isinstance(tag, CatalogTag):
+        return f"@{tag.revision:x}"
+    if isinstance(tag, Composite):
+        return ";".join(
+            f"{quote(key, safe=_PLAIN)}={'absent' if token is None else token}"
+            for key, token in tag.tokens
+        )
+    return tag
+
+
+def _revisions(tags: Iterable[Tag]) -> Iterator[int]:
+    for tag in tags:
+        if isinstance(tag, CatalogTag):
+            yield tag.revision
+            continue
+        tokens = (tag,) if isinstance(tag, str) else (token for _, token in tag.tokens)
+        for token in tokens:
+            revision = token_revision(token) if token is not None else None
+            if revision is not None:
+                yield revision
+
+
+def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bool:
+    if live is not None and (ANY in tags or live.token in tags):
+        return True
+    return any(
+        tag.revision == revision
+        if isinstance(tag, CatalogTag)
+        else isinstance(tag, Composite) and _unchanged(tag, look)
+        for tag in tags
+    )
+
+
+def _unchanged(composite: Composite, look: Look) -> bool:
+    return not any(True for _ in _changed(composite, look))
+
+
+def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
+    for key, token in composite.tokens:
+        live = _live(look(key))
+        if (live.token if live else None) != token:
+            yield Stale(key, token, live)
+
+
+def _stale_of(tags: Tags, look: Look) -> list[Stale]:
+    """What isn't as the only tag says, where that is a composite; of several none is *the* one."""
+    (tag, *more) = tags
+    return list(_changed(tag, look)) if isinstance(tag, Composite) and not more else []
+
+
+def _since(stale: Stale) -> int | None:
+    """The revision from which on the client doesn't know the document."""
+    if stale.token is not None:
+        return token_revision(stale.token)
+    return stale.document.create_revision - 1 if stale.document else None
+
+
+def _live(document: Document | None) -> Document | None:
+    return document if document is not None and document.exists else None

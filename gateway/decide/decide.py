@@ -1,0 +1,348 @@
+"""What becomes of a batch of requests, given the state of their catalog: a pure function.
+
+``decide`` is handed everything and does no I/O: no clock, no store, no ids. Each request sees the
+state that the earlier ones of its batch left; one request's refusal changes nothing for its
+neighbours. Nothing here is final: the decision holds only if the head is still at
+``view.revision`` when it is moved, and is made again on fresh state otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from gateway.decide.acl import refuse_narrowed
+from gateway.decide.compares import CompareLimits, failed_compares, speaks_of_content
+from gateway.decide.drafts import Drafts, Stamp, named_keys, recorded_change
+from gateway.decide.edits import Draft, EditLimits
+from gateway.decide.guards import (
+    checked_conditions,
+    compares_failed,
+    require_precondition,
+    require_revision,
+)
+from gateway.decide.record import record_bytes, refuse_heavy, refuse_oversized, value_bytes
+from gateway.decide.request import (
+    DOCUMENTS_BYTES_MAX,
+    Applied,
+    Bounds,
+    Decision,
+    Get,
+    KeyEdit,
+    Outcome,
+    Refused,
+    Request,
+    Touch,
+    Unchanged,
+    View,
+)
+from gateway.decide.settings import parse_settings, settings_of
+from gateway.errors import (
+    CommitError,
+    DocumentNotFound,
+    IdempotencyMismatch,
+    OverLimit,
+    PreconditionFailed,
+)
+from gateway.model import SETTINGS_KEY, Change, Commit, Document, Idempotency
+from patching import ABSENT
+
+# A batch ends when it has worked through documents of this size in all: it holds up everybody else.
+_BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
+# To compare a value of two states takes as long as to work through so many bytes of a document.
+_COMPARED_BYTES = 50
+
+
+def decide(
+    view: View,
+    requests: Sequence[Request],
+    attempts: Sequence[int],
+    *,
+    now_us: int,
+    bounds: Bounds,
+) -> Decision:
+    """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
+
+    ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
+    before it even where the clock stands still or goes back.
+    """
+    deciding = _Deciding(view, now_us, bounds)
+    outcomes: list[Outcome] = []
+    if view.too_heavy is not None:
+        return Decision((), (deciding.too_heavy(requests[0], view.too_heavy),), {})
+    for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
+        outcome = None if deciding.tired else deciding.one(request, attempt)
+        if outcome is None:
+            break
+        outcomes.append(outcome)
+    return Decision(tuple(deciding.commits), tuple(outcomes), deciding.written)
+
+
+class _Deciding:
+    """The state as the batch has left it so far."""
+
+    def __init__(self, view: View, now_us: int, bounds: Bounds) -> None:
+        self._view = view
+        self._now_us = now_us
+        self._bounds = bounds
+        self._edit_limits = EditLimits(bounds.limits, bounds.attributes_bytes_max)
+        self._replies = dict(view.replies)
+        self._bytes = 0
+        self._work_bytes = 0
+        self.commits: list[Commit] = []
+        self.written: dict[str, Document] = {}
+
+    @property
+    def tired(self) -> bool:
+        """Whether the batch has taken long enough."""
+        return self._work_bytes > _BATCH_WORK_BYTES_MAX
+
+    def one(self, request: Request, attempt: int) -> Outcome | None:
+        """The request's outcome; None where its commit doesn't fit into this batch any more."""
+        if request.idempotency is not None:
+            reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
+            if reply is not None:
+                return _replay(request.idempotency, reply)
+        self._work_bytes += request.size_bytes
+        try:
+            return self._guarded(request, attempt)
+        except CommitError as error:
+            if isinstance(error, PreconditionFailed):
+                error.catalog_revision = self._revision
+            elif isinstance(error, DocumentNotFound):
+                error.at(self._revision)
+            return Refused(error)
+
+    def too_heavy(self, request: Request, size_bytes: int) -> Outcome:
+        """The refusal of a request whose documents weren't all read."""
+        try:
+            refuse_narrowed(request, self._document)
+        except CommitError as error:
+            return Refused(error)
+        return Refused(_too_heavy(size_bytes))
+
+    def _spend(self, work_bytes: int) -> None:
+        self._work_bytes += work_bytes
+
+    def _document(self, key: str) -> Document | None:
+        """The document or tombstone as the batch has left it so far."""
+        return self.written.get(key) or self._view.documents[key]
+
+    @property
+    def _revision(self) -> int:
+        return self._view.revision + len(self.commits)
+
+    def _guarded(self, request: Request, attempt: int) -> Outcome | None:
+        """Find out which of its edits are to be committed, and commit them."""
+        refuse_narrowed(request, self._document)
+        settings = settings_of(self._document(SETTINGS_KEY))
+        require_precondition(request, settings)
+        require_revision(request, self._revision)
+        rebased_from = checked_conditions(
+            request,
+            self._document,
+            self._revision,
+            self._base,
+            lambda values: self._spend(values * _COMPARED_BYTES),
+        )
+        if request.compare:
+            failed = failed_compares(
+                request.compare,
+                self._document,
+                self._revision,
+                CompareLimits(self._bounds.limits, self._spend),
+            )
+            if failed:
+                if self._holds_already(request, [each.index for each in failed]):
+                    return self._unchanged(request.edits)
+                if request.otherwise is None:
+                    raise compares_failed(request, failed)
+                return self._edit(request, request.otherwise, attempt, succeeded=False)
+        return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
+
+    def _base(self, key: str, token: str) -> Document | None:
+        before = self._view.documents[key]
+        if before is not None and before.token == token:
+            return before if before.exists else None
+        return self._view.bases.get((key, token))
+
+    def _holds_already(self, request: Request, failed: Sequence[int]) -> bool:
+        """Whether the request was made before: what it asks for is so, by its own doing or another.
+
+        Only where the false compares speak of the contents of documents that it writes: then they
+        are false because the content is there. A token, a revision, or another document's content
+        is a guard that must hold by itself. This goes before ``otherwise``, which is for a state
+        that somebody else wanted. A move holds by no state alone: what was moved isn't known.
+        """
+        written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
+        for index in failed:
+            compare = request.compare[index]
+            if not speaks_of_content(compare) or compare.key not in written:  # type: ignore[union-attr]
+                return False
+        try:
+            drafts = self._drafted(request, request.edits)
+        except CommitError:
+            return False
+        return not drafts.forced and not drafts.changed()
+
+    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
+        drafts = Drafts(request.catalog, request.by, self._document, self._edit_limits)
+        alone = len(edits) == 1 and not request.compare
+        try:
+            for step in (drafts.perform, drafts.show):
+                for index, each in enumerate(edits):
+                    try:
+                        step(each)
+                    except CommitError as error:
+                        error.action = None if alone else index
+                        error.otherwise = edits is request.otherwise
+                        raise
+        finally:  # a refusal may have taken as long
+            self._work_bytes += drafts.work_bytes
+        return drafts
+
+    def _edit(
+        self,
+        request: Request,
+        edits: Sequence[KeyEdit],
+        attempt: int,
+        *,
+        succeeded: bool = True,
+        rebased_from: str | None = None,
+    ) -> Outcome | None:
+        drafts = self._drafted(request, edits)
+        changed = drafts.changed()
+        if not changed and not drafts.forced and not request.deletes_catalog:
+            return self._unchanged(edits, succeeded, rebased_from)
+        for key, draft in changed.items():
+            self._require_fit(key, draft)
+        commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
+        size_bytes = record_bytes(request, edits, commit)
+        refuse_heavy(size_bytes, self._bounds)
+        keys = named_keys(edits)
+        if request.dry_run:
+            return Unchanged(
+                {key: _live(after.get(key) or self._document(key)) for key in keys},
+                self._revision,
+                would_change=True,
+                succeeded=succeeded,
+                changes=commit.changes,
+                rebased_from=rebased_from,
+            )
+        if self.commits and self._bytes + size_bytes > self._bounds.batch_bytes_max:
+            return None
+        self._record(request, commit, after, size_bytes)
+        return Applied(commit, {key: self._document(key) for key in keys})
+
+    def _require_fit(self, key: str, draft: Draft) -> None:
+        """Raise OverLimit, SettingsInvalid or SchemaViolation for what the key can't hold."""
+        if draft.content is ABSENT:
+            return
+        refuse_oversized(draft, self._bounds)
+        if key == SETTINGS_KEY:
+            parse_settings(draft.content)
+        elif draft.action != "attributes":
+            settings = settings_of(self._document(SETTINGS_KEY))
+            self._spend(settings.require_valid(key, draft.content, draft.size_bytes))
+
+    def _unchanged(
+        self,
+        edits: Sequence[KeyEdit],
+        succeeded: bool = True,
+        rebased_from: str | None = None,
+    ) -> Outcome:
+        return Unchanged(
+            {key: _live(self._document(key)) for key in named_keys(edits)},
+            self._revision,
+            succeeded=succeeded,
+            rebased_from=rebased_from,
+        )
+
+    def _commit(
+        self,
+        request: Request,
+        edits: Sequence[KeyEdit],
+        drafts: Drafts,
+        attempt: int,
+        succeeded: bool,
+        rebased_from: str | None,
+    ) -> tuple[Commit, dict[str, Document]]:
+        """The next commit, and the documents it leaves, by key."""
+        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
+        stamp = Stamp(self._revision + 1, max(self._now_us, last_us + 1), request.commit_id)
+
+        def commit_of(recorded: Mapping[str, tuple[Change, Document]]) -> Commit:
+            return Commit(
+                catalog=request.catalog,
+                revision=stamp.revision,
+                time_us=stamp.time_us,
+                id=request.commit_id,
+                author=request.author,
+                message=request.message,
+                idempotency=request.idempotency,
+                attempts=attempt,
+                changes=tuple([change for change, _ in recorded.values()]),
+                succeeded=succeeded,
+                rebased_from=rebased_from,
+                deletes_catalog=request.deletes_catalog,
+            )
+
+        recorded = {
+            key: recorded_change(drafts, key, stamp, with_value=False) for key in drafts.changed()
+        }
+        commit = commit_of(recorded)
+        due = self._values_due(request, edits, commit, [after for _, after in recorded.values()])
+        if due:
+            recorded |= {key: recorded_change(drafts, key, stamp, with_value=True) for key in due}
+            commit = commit_of(recorded)
+        return commit, {key: after for key, (_, after) in recorded.items()}
+
+    def _values_due(
+        self,
+        request: Request,
+        edits: Sequence[KeyEdit],
+        commit: Commit,
+        after: Sequence[Document],
+    ) -> list[str]:
+        """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
+        every = self._bounds.full_value_every
+        candidates = [document for document in after if document.patches >= every]
+        if not candidates:
+            return []
+        room_bytes = self._bounds.stored_bytes_max - record_bytes(request, edits, commit)
+        due = []
+        for document in candidates:
+            if value_bytes(document) < room_bytes:
+                room_bytes -= value_bytes(document)
+                due.append(document.key)
+        return due
+
+    def _record(
+        self, request: Request, commit: Commit, after: Mapping[str, Document], size_bytes: int
+    ) -> None:
+        self.commits.append(commit)
+        self.written.update(after)
+        self._bytes += size_bytes
+        if request.idempotency is not None:
+            self._replies[request.idempotency.principal, request.idempotency.key] = commit
+
+
+def _too_heavy(size_bytes: int) -> OverLimit:
+    return OverLimit(
+        f"the documents that it is about take {size_bytes} bytes, more than the"
+        f" {DOCUMENTS_BYTES_MAX} that one request may",
+        limit="documents_bytes_max",
+        maximum=DOCUMENTS_BYTES_MAX,
+        actual=size_bytes,
+    )
+
+
+def _live(document: Document | None) -> Document | None:
+    return document if document is not None and document.exists else None
+
+
+def _replay(asked: Idempotency, reply: Commit) -> Outcome:
+    assert reply.idempotency is not None
+    if reply.idempotency.fingerprint != asked.fingerprint:
+        return Refused(IdempotencyMismatch(asked.key, reply.revision))
+    return Applied(reply, {}, replayed=True)

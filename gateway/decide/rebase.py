@@ -1,0 +1,115 @@
+"""Applying a patch all the same where what changed since its token doesn't concern it.
+
+A three-way merge on footprints. The *base* is the document as the client saw it; what changed
+since is the difference between it and the document as it is now. Where no pointer that the patch
+reads or writes on the base meets one that changed, the patch means now what it meant then. A
+structural change inside an array counts as one of the whole array. A document that was deleted
+meanwhile is another one, also where it was made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import patching
+from gateway.decide.conditions import Tags
+from gateway.decide.request import ApplyPatch, Edit, EditAttributes, Merge
+from gateway.errors import PreconditionFailed
+from gateway.model import Document
+from patching import ABSENT, Footprint, Json, LimitExceeded, Limits
+
+# Members and items that are compared for one request: a few tenths of a second.
+EXAMINED_MAX = 200_000
+_CHANGES = Limits(operations_max=5_000)
+# Tokens that a request may be rebased from: for each a state of the document is rebuilt.
+REBASE_TOKENS_MAX = 8
+
+Base = Callable[[str], Document | None]
+
+
+def require_rebased(
+    failed: PreconditionFailed,
+    edit: Edit,
+    tags: Tags,
+    document: Document | None,
+    base_of: Base,
+    spend: Callable[[int], None] = lambda _: None,
+) -> str:
+    """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
+
+    Raises ``failed``, telling what kept it from being rebased. Of several tokens that the document
+    had, any one that the patch can be rebased from will do. ``spend`` is told how many values are
+    compared at most.
+    """
+    delta = edit.edit if isinstance(edit, EditAttributes) else edit
+    if not isinstance(delta, ApplyPatch | Merge):
+        failed.not_rebased = "only a patch can be rebased"
+        raise failed
+    if document is None or not document.exists:
+        failed.not_rebased = "the document doesn't exist any more"
+        raise failed
+    failed.not_rebased = "the state that it was made against can't be told"
+    tokens = sorted(tag for tag in tags if isinstance(tag, str))
+    for token in tokens:
+        base = base_of(token)
+        if base is None:
+            continue
+        if base.create_revision != document.create_revision:
+            failed.not_rebased = "the document was deleted and made again meanwhile"
+            continue
+        of_attributes = isinstance(edit, EditAttributes)
+        examined_max = EXAMINED_MAX // len(tokens)
+        spend(examined_max)
+        try:
+            overlap = overlapping(
+                delta, _part(base, of_attributes), _part(document, of_attributes), examined_max
+            )
+        except LimitExceeded:
+            failed.not_rebased = "it is too large, and changed in too many places, to be compared"
+            continue
+        if not overlap:
+            return token
+        failed.overlap, failed.not_rebased = (
+            overlap,
+            "what it reads or writes was changed meanwhile",
+        )
+    raise failed
+
+
+def overlapping(
+    edit: ApplyPatch | Merge, base: Json, now: Json, examined_max: int = EXAMINED_MAX
+) -> list[str]:
+    """The pointers that ``edit`` reads or writes and that differ between the two states.
+
+    Raises LimitExceeded where too much would have to be looked at to find out.
+    """
+    # Part by part: a replaced whole would seem to change all that is in it.
+    changes = patching.diff(base, now, compact=False, examined_max=examined_max)
+    changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
+    return patching.overlap(_footprint(edit, base), changed)
+
+
+def _part(document: Document, of_attributes: bool) -> Json:
+    if of_attributes:
+        return cast(Json, document.attributes or {})
+    assert document.content is not ABSENT
+    return document.content
+
+
+def _footprint(edit: ApplyPatch | Merge, base: Json) -> Footprint:
+    if isinstance(edit, ApplyPatch):
+        return patching.footprint(edit.patch, base)
+    return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))
+
+
+def _merged_pointers(value: Json, base: Json) -> Iterator[str]:
+    """What a merge patch speaks of, also where it says what ``base`` has already: that it be so."""
+    waiting: list[tuple[tuple[str, ...], Json, Json]] = [((), value, base)]
+    while waiting:
+        tokens, part, below = waiting.pop()
+        if not isinstance(part, dict) or not part or not isinstance(below, dict):
+            yield patching.join_pointer(tokens)
+            continue
+        for name, member in part.items():
+            waiting.append(((*tokens, name), member, below.get(name)))

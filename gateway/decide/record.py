@@ -1,0 +1,95 @@
+"""How much a commit takes in a head and in the history: bounds, measured only where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.decide.edits import Draft
+from gateway.decide.request import ApplyPatch, Bounds, KeyEdit, Request
+from gateway.errors import OverLimit
+from gateway.model import Change, Commit, Document
+from patching import ABSENT, Patch
+
+_encode = msgspec.json.Encoder().encode
+
+# JSON that was sent grows when it is written again: 1e15 becomes 1000000000000000.0. Up to this
+# length it is taken to have grown as far as it can, beyond it is measured.
+GROWTH_MAX = 5
+_UNMEASURED_BYTES_MAX = 64 * 1024
+# Below this many bytes of JSON no document can exceed what the store holds: the worst growth from
+# JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
+_CERTAINLY_STORABLE_BYTES = 1_200_000
+# The members of a commit's record besides texts of the client's, and those of a change.
+_RECORD_BYTES = 600
+_CHANGE_BYTES = 120
+
+
+def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:
+    """An upper bound on what the commit of ``edits`` takes in a head and in the history."""
+    texts = 4 * len(request.message or "") + len(commit.rebased_from or "")
+    if request.idempotency is not None:
+        texts += len(request.idempotency.principal) + len(request.idempotency.key)
+    changes = commit.changes
+    if len(changes) == 1 and len(edits) == 1:
+        return _RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])
+    return _RECORD_BYTES + texts + sum(map(_change_bytes, changes))
+
+
+def value_bytes(document: Document) -> int:
+    """An upper bound on what a commit takes more where it records the full value."""
+    return document.size_bytes + (len(_encode(document.attributes)) if document.attributes else 0)
+
+
+def refuse_heavy(size_bytes: int, bounds: Bounds) -> None:
+    """Raise OverLimit where a commit takes more than the history holds of one."""
+    if size_bytes > bounds.stored_bytes_max:
+        raise OverLimit(
+            f"the change would take {size_bytes} bytes in the history, more than the "
+            f"{bounds.stored_bytes_max} that fit",
+            limit="stored_bytes_max",
+            maximum=bounds.stored_bytes_max,
+            actual=size_bytes,
+        )
+
+
+def refuse_oversized(draft: Draft, bounds: Bounds) -> None:
+    """Raise OverLimit where the document takes more than the store holds of one."""
+    if draft.content is ABSENT or draft.size_bytes <= _CERTAINLY_STORABLE_BYTES:
+        return
+    actual = bounds.stored_bytes(draft.content)
+    if draft.attributes:
+        actual += bounds.stored_bytes(draft.attributes)
+    if actual > bounds.stored_bytes_max:
+        raise OverLimit(
+            f"the document would take {actual} bytes in the database, more than the "
+            f"{bounds.stored_bytes_max} it can hold",
+            limit="stored_bytes_max",
+            maximum=bounds.stored_bytes_max,
+            actual=actual,
+        )
+
+
+def _single_bytes(request: Request, each: KeyEdit, change: Change) -> int:
+    """As ``_change_bytes``, without measuring a patch that was sent as it is recorded."""
+    edit = each.edit
+    sent = isinstance(edit, ApplyPatch) and isinstance(edit.patch, Patch)
+    if change.patch is not None and sent and request.size_bytes <= _UNMEASURED_BYTES_MAX:
+        return _beside_patch_bytes(change) + GROWTH_MAX * request.size_bytes
+    return _change_bytes(change)
+
+
+def _change_bytes(change: Change) -> int:
+    patch_bytes = 0 if change.patch is None else len(_encode(change.patch))
+    return _beside_patch_bytes(change) + patch_bytes
+
+
+def _beside_patch_bytes(change: Change) -> int:
+    # The key is there twice, and in JSON text a character may take six bytes.
+    size_bytes = _CHANGE_BYTES + 12 * len(change.key.encode())
+    if change.value is not ABSENT:
+        size_bytes += change.size_bytes
+    if change.attributes:
+        size_bytes += len(_encode(change.attributes))
+    return size_bytes

@@ -1,0 +1,298 @@
+"""What a client asks for and what becomes of it. Immutable, no I/O, no clock.
+
+A request is a list of edits that are committed together, at one revision, if its guards hold. A
+write of one document is a list of one.
+
+What a decision is made on, what bounds it, and what comes out of it. Immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+import patching
+from gateway.access import NOBODY, Principal
+from gateway.decide.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
+from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.errors import CommitError
+from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
+from patching import ExtendedPatch, Json, Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create or replace the whole document; its attributes are kept, or become ``attributes``.
+
+    ``attributes`` {} clears them; None keeps them.
+    """
+
+    value: Json
+    size_bytes: int
+    attributes: Attributes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPatch:
+    """Apply an RFC 6902 patch, or an extended one."""
+
+    patch: Patch | ExtendedPatch
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Apply an RFC 7396 merge patch."""
+
+    value: Json
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Leave a tombstone; of an absent document: nothing to do."""
+
+
+ContentEdit = Put | ApplyPatch | Merge | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class EditAttributes:
+    """Edit the attributes of a document that exists as if they were its content."""
+
+    edit: ContentEdit
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Give the document, with its attributes, the key ``to``, which must be absent."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Change nothing; answer the document as the whole request leaves it.
+
+    ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
+    to be allowed to.
+    """
+
+    to_write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Make a commit even where nothing changes. The key plays no part."""
+
+
+Edit = ContentEdit | EditAttributes | Move | Get | Touch
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEdit:
+    key: str
+    edit: Edit
+
+
+_SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
+_NO_KEYS: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A write as the client asked for it; the same through every attempt.
+
+    All of ``edits`` are committed, in order, at one revision, where the guards hold: the
+    ``conditions`` on the document of the first edit, the catalog's ``resource_version``, and every
+    one of ``compare``. Where a compare is false, ``otherwise`` is committed, if there is one.
+    ``rebase`` lets a patch through that was made against an older state, where nothing that it
+    reads or writes has changed since.
+
+    ``commit_id`` is fixed here, before the first attempt, so that the outcome can be looked up.
+    ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
+    what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
+    follows from the rest, and so does which of these it needs no content of (``token_keys``).
+
+    ``by`` is who asks for it, and ``author`` whom its commit names.
+    """
+
+    catalog: str
+    edits: tuple[KeyEdit, ...]
+    commit_id: str
+    deadline: float
+    conditions: Conditions = NO_CONDITIONS
+    resource_version: int | None = None
+    compare: tuple[Compare, ...] = ()
+    otherwise: tuple[KeyEdit, ...] | None = None
+    rebase: bool = False
+    deletes_catalog: bool = False
+    by: Principal = NOBODY
+    author: str = "anonymous"
+    message: str | None = None
+    idempotency: Idempotency | None = None
+    dry_run: bool = False
+    size_bytes: int = 0
+    keys: frozenset[str] = field(init=False)
+    token_keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = self._keys()
+        object.__setattr__(self, "keys", keys)
+        alone = len(keys) <= 2  # the settings among them
+        object.__setattr__(self, "token_keys", _NO_KEYS if alone else self._token_keys(keys))
+
+    @property
+    def key(self) -> str:
+        """The document that the conditions are about."""
+        return self.edits[0].key if self.edits else SETTINGS_KEY
+
+    def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
+        edits = (*self.edits, *(self.otherwise or ()))
+        worked_on = {each.key for each in edits if not isinstance(each.edit, Delete | Touch)}
+        by_token = (TokenIs, IsAbsent, RevisionIs)
+        looked_into = compared_keys(each for each in self.compare if not isinstance(each, by_token))
+        return keys - worked_on - looked_into - _SETTINGS_ALONE
+
+    def _keys(self) -> frozenset[str]:
+        if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:
+            edit = self.edits[0].edit
+            if not isinstance(edit, Move):
+                return frozenset((self.edits[0].key, SETTINGS_KEY))
+        edits = (*self.edits, *(self.otherwise or ()))
+        moved_to = (each.edit.to for each in edits if isinstance(each.edit, Move))
+        return reduce(
+            frozenset.union,
+            (
+                frozenset(each.key for each in edits),
+                frozenset(moved_to),
+                compared_keys(self.compare),
+                self.conditions.keys,
+            ),
+            _SETTINGS_ALONE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The request is in the catalog's history as ``commit``, once.
+
+    ``documents`` are the states that it left of all keys in its edits; {} for a replay
+    (``replayed``), where the first result is told from the commit alone.
+    """
+
+    commit: Commit
+    documents: Mapping[str, Document | None]
+    replayed: bool = False
+
+    @property
+    def document(self) -> Document | None:
+        """The state it left, of a request on one document."""
+        return next(iter(self.documents.values()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The request holds already (or was a dry run): nothing was written, no revision spent.
+
+    ``documents`` are the states it would leave, by key, None where there is no live document; for
+    a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
+    tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
+    false and the ``otherwise`` of the request changes nothing.
+    """
+
+    documents: Mapping[str, Document | None]
+    catalog_revision: int
+    would_change: bool = False
+    succeeded: bool = True
+    changes: tuple[Change, ...] = ()
+    rebased_from: str | None = None
+
+    @property
+    def document(self) -> Document | None:
+        return next(iter(self.documents.values()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Certainly not applied, for the reason given, true at a moment between call and answer."""
+
+    error: CommitError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The connection broke around the commit and MongoDB could not be asked in time."""
+
+    commit_id: str
+
+
+Outcome = Applied | Unchanged | Refused | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request's outcome, the id its commit has or would have had, and the attempts it took."""
+
+    outcome: Outcome
+    commit_id: str
+    attempts: int
+
+
+# What the documents that one request is about may take together, but for a few.
+DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a decision may produce. ``stored_bytes`` measures a content as the store will hold it.
+
+    ``batch_bytes_max`` bounds the sum of what the commits record, unless there is only one;
+    ``stored_bytes_max`` bounds a document, and what a single commit records.
+    ``full_value_every`` is K: every K-th change of a document records its full value.
+    """
+
+    limits: patching.Limits
+    attributes_bytes_max: int
+    full_value_every: int
+    batch_bytes_max: int
+    stored_bytes_max: int
+    stored_bytes: Callable[[Json], int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A catalog's state at ``revision``, as far as its batch needs it.
+
+    ``documents`` has every key that the batch names: a document, a tombstone, or None where the
+    key never existed. ``replies`` has the commits already made under the idempotency keys of the
+    batch, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
+    has, by (key, token), the documents that patches to be rebased were made against.
+
+    ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
+    ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
+    read for one request; then they aren't there, and it is refused.
+    """
+
+    catalog: str
+    revision: int
+    time_us: int
+    documents: Mapping[str, Document | None]
+    replies: Mapping[tuple[str, str], Commit] = field(default_factory=dict)
+    bases: Mapping[tuple[str, str], Document] = field(default_factory=dict)
+    requests: int | None = None
+    too_heavy: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``commits`` at revisions view.revision + 1, + 2, …; one outcome per request, in order.
+
+    ``outcomes`` may be shorter than the batch: the requests behind its end did not fit any more
+    and are decided in the next one. ``documents`` are the states the commits leave, by key.
+    """
+
+    commits: tuple[Commit, ...]
+    outcomes: tuple[Outcome, ...]
+    documents: Mapping[str, Document]

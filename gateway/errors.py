@@ -1,0 +1,437 @@
+"""Why a request was not applied, as exceptions with fields.
+
+::
+
+    CommitError
+    +-- CatalogNotFound        the catalog was never written, or was deleted
+    +-- DocumentNotFound       the key has no document
+    +-- RevisionNotFound       above the head, or before the first commit
+    +-- RevisionCompacted      below the history floor
+    +-- PatchDoesNotFit        the patch is well formed but not for this state
+    +-- PreconditionFailed     a condition of the request is false
+    |   +-- UploadConflict     it was true when the upload was opened
+    +-- PreconditionRequired   the catalog takes no write without one
+    +-- TargetExists           the new key of a move has a document
+    +-- SchemaViolation        the document doesn't satisfy a schema of its catalog
+    +-- SettingsInvalid        these can't be the settings of a catalog
+    +-- AttributesInvalid      attributes are an object, and an acl among them is an acl
+    +-- DocumentForbidden      the document's acl doesn't let the principal do this
+    +-- UploadNotFound         no such upload
+    +-- UploadIncomplete       parts of the upload are missing
+    +-- UploadCommitted        the upload takes no more parts
+    +-- PinNotFound            no such pin
+    +-- PinOfAnother           another principal made the pin
+    +-- PinHolds               a pin keeps compaction below a revision
+    +-- SnapshotExists         history is compacted up to that revision already
+    +-- Unstorable             the value can't be held by the store
+    +-- OverLimit              larger than a setting allows
+    +-- IdempotencyMismatch    the key was used before with another payload
+    +-- QueueFull              admission refused, nothing was tried
+    +-- TooManyWatchers        the process has as many watchers as it may
+    +-- TooManyUploads         there are as many open uploads as there may be, or too large ones
+    +-- DeadlineExceeded       the retry budget is spent, certainly not applied
+    +-- StoreUnavailable       MongoDB is out of reach, certainly not applied
+    +-- OutcomeUnknown         the connection broke around the commit
+
+Each class fixes ``code`` (stable, part of the wire contract), ``applied`` (``"no"`` or
+``"unknown"``) and ``retryable`` (sending the same request again may succeed). How a code becomes
+an HTTP status is the business of ``gateway.http.wire.problems``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from gateway.access.acl import Right
+from gateway.model import Document
+from patching import PatchError
+
+
+class CommitError(Exception):
+    """Base of the tree. ``detail`` is for people, the other fields are for programs.
+
+    ``action`` is the index of the transaction's action that can't be done, None elsewhere; of its
+    ``else`` where ``otherwise`` is true.
+    """
+
+    code: ClassVar[str] = "commit_error"
+    applied: ClassVar[str] = "no"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.action: int | None = None
+        self.otherwise = False
+
+
+class CatalogNotFound(CommitError):
+    """The catalog was never written, or was deleted; ``head_revision`` is 0 for the former."""
+
+    code = "catalog_not_found"
+
+    def __init__(self, catalog: str, head_revision: int) -> None:
+        super().__init__(f"there is no catalog {catalog!r}")
+        self.head_revision = head_revision
+
+
+class DocumentNotFound(CommitError):
+    """The catalog has no live document under ``key``."""
+
+    code = "document_not_found"
+
+    def __init__(self, catalog: str, key: str) -> None:
+        super().__init__(f"catalog {catalog!r} has no document {key!r}")
+        self.catalog = catalog
+        self.key = key
+
+    def at(self, head_revision: int) -> Self:
+        """The same, and that there isn't even a catalog where nothing was ever written to it."""
+        if head_revision == 0:
+            self.detail = f"there is no catalog {self.catalog!r}, and so no document {self.key!r}"
+        return self
+
+
+class RevisionNotFound(CommitError):
+    """A revision above the head, or a time before the catalog's first commit."""
+
+    code = "revision_not_found"
+
+    def __init__(self, detail: str, head_revision: int) -> None:
+        super().__init__(detail)
+        self.head_revision = head_revision
+
+
+class RevisionCompacted(CommitError):
+    """The history at that revision was compacted away."""
+
+    code = "revision_compacted"
+
+    def __init__(self, revision: int, floor: int) -> None:
+        super().__init__(f"revision {revision} was compacted; the oldest retained one is {floor}")
+        self.floor = floor
+
+
+class PatchDoesNotFit(CommitError):
+    """The patch does not fit the document as it is now (``error`` says which operation)."""
+
+    code = "patch_does_not_fit"
+
+    def __init__(self, error: PatchError, key: str, current: tuple[str, int] | None) -> None:
+        super().__init__(error.detail)
+        self.error = error
+        self.key = key
+        self.current = current
+
+
+class PreconditionFailed(CommitError):
+    """A condition of the request is false; never retried on the client's behalf.
+
+    ``current`` is (version token, revision) of the live document, None where there is none.
+    ``since_revision`` is the newest revision named by the tokens the client sent, if any.
+    ``key`` None: the condition is about the catalog. ``catalog_revision`` is where the catalog was.
+    ``stale`` are the documents that a composite names and that aren't as it says; the first one is
+    told of as ``key`` and ``current``. ``compares`` are a transaction's false ones; ``overlap`` the
+    pointers that kept a patch from being rebased, and ``not_rebased`` why else it wasn't.
+    """
+
+    code = "precondition_failed"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        key: str | None,
+        expected: str,
+        current: tuple[str, int] | None,
+        since_revision: int | None = None,
+        compares: Sequence[FailedCompare] = (),
+        stale: Sequence[Stale] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.key = key
+        self.expected = expected
+        self.current = current
+        self.since_revision = since_revision
+        self.compares = compares
+        self.stale = stale
+        self.overlap: Sequence[str] = ()
+        self.not_rebased: str | None = None
+        self.catalog_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCompare:
+    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any."""
+
+    index: int
+    key: str | None
+    reason: str
+    document: Document | None
+
+
+class UploadConflict(PreconditionFailed):
+    """What an upload was opened under is no longer so: it lost, and stays as it is."""
+
+    code = "upload_conflict"
+
+    @classmethod
+    def of(cls, failed: PreconditionFailed) -> UploadConflict:
+        conflict = cls(
+            f"the document changed since the upload was opened: {failed.detail}",
+            key=failed.key,
+            expected=failed.expected,
+            current=failed.current,
+            since_revision=failed.since_revision,
+            stale=failed.stale,
+        )
+        conflict.catalog_revision = failed.catalog_revision
+        return conflict
+
+
+class UploadNotFound(CommitError):
+    code = "upload_not_found"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
+
+
+class UploadIncomplete(CommitError):
+    """``part`` is the number of the first one missing, None where there is none at all."""
+
+    code = "upload_incomplete"
+
+    def __init__(self, part: int | None) -> None:
+        missing = "it has no parts" if part is None else f"part {part} is missing"
+        super().__init__(f"the upload can't be committed: {missing}")
+        self.part = part
+
+
+class UploadCommitted(CommitError):
+    code = "upload_committed"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """``token`` (None: absent) isn't that of the live ``document``."""
+
+    key: str
+    token: str | None
+    document: Document | None
+
+
+class PreconditionRequired(CommitError):
+    """The catalog's settings refuse writes that have no precondition."""
+
+    code = "precondition_required"
+
+    def __init__(self, catalog: str) -> None:
+        super().__init__(
+            f"catalog {catalog!r} takes no write without a precondition: If-Match,"
+            " If-None-Match, If-Unmodified-Since, resource_version, a compare or a test"
+        )
+
+
+class TargetExists(CommitError):
+    """A move would overwrite the document under ``key``."""
+
+    code = "target_exists"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is a document {key!r} already")
+        self.key = key
+
+
+class SchemaViolation(CommitError):
+    """``errors``: for each a ``pointer`` into the document and a ``message``."""
+
+    code = "schema_violation"
+
+    def __init__(self, key: str, pattern: str, errors: Sequence[dict[str, str]]) -> None:
+        first = errors[0]
+        super().__init__(
+            f"document {key!r} doesn't satisfy the schema for {pattern!r}:"
+            f" at '{first['pointer']}': {first['message']}"
+        )
+        self.key = key
+        self.pattern = pattern
+        self.errors = errors
+
+
+class SettingsInvalid(CommitError):
+    """What is at ``pointer`` can't be a catalog's setting."""
+
+    code = "invalid_settings"
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(f"'{pointer}': {detail}")
+        self.pointer = pointer
+
+
+class AttributesInvalid(CommitError):
+    """Attributes are a JSON object, and ``acl`` among them is one of its own kind.
+
+    ``pointer`` is the place in the attributes that can't be kept as such.
+    """
+
+    code = "invalid_attributes"
+
+    def __init__(self, key: str, pointer: str = "", detail: str = "") -> None:
+        super().__init__(
+            f"the attributes of {key!r}: '{pointer}': {detail}"
+            if detail
+            else f"the attributes of {key!r} must be a JSON object"
+        )
+        self.key = key
+        self.pointer = pointer
+
+
+class DocumentForbidden(CommitError):
+    """The acl of ``key`` doesn't have the principal ``name`` among those who may ``right`` it."""
+
+    code = "forbidden"
+
+    def __init__(self, name: str, right: Right, key: str) -> None:
+        super().__init__(f"the acl of document {key!r} doesn't let {name!r} {right} it")
+        self.key = key
+        self.right: Right = right
+
+
+class PinNotFound(CommitError):
+    code = "pin_not_found"
+
+    def __init__(self, pin_id: str) -> None:
+        super().__init__(f"there is no pin {pin_id!r}; it may have expired")
+
+
+class PinOfAnother(CommitError):
+    """``owner`` made the pin, and ``by`` may not do with it what it asks for."""
+
+    code = "forbidden"
+
+    def __init__(self, pin_id: str, owner: str, by: str) -> None:
+        whose = f"{owner!r}'s" if owner else "the service's own"
+        super().__init__(f"the pin {pin_id!r} is {whose}, not {by!r}'s")
+
+
+class PinHolds(CommitError):
+    """History can't be compacted to ``revision``: a pin holds ``pinned``."""
+
+    code = "pin_holds"
+
+    def __init__(self, revision: int, pinned: int) -> None:
+        super().__init__(f"history can't be compacted to {revision}: a pin holds {pinned}")
+        self.pinned = pinned
+
+
+class SnapshotExists(CommitError):
+    """History is compacted up to ``floor``, which isn't below the revision asked for."""
+
+    code = "snapshot_exists"
+
+    def __init__(self, revision: int, floor: int) -> None:
+        super().__init__(f"history is compacted up to {floor} already; {revision} isn't above it")
+        self.floor = floor
+
+
+class Unstorable(CommitError):
+    """A value the store can't hold, at ``pointer`` of the value or (``operation``) of the patch."""
+
+    code = "unstorable_value"
+
+    def __init__(self, detail: str, pointer: str, operation: int | None = None) -> None:
+        super().__init__(detail)
+        self.pointer = pointer
+        self.operation = operation
+
+
+class OverLimit(CommitError):
+    """Something is larger than a setting allows: ``limit`` names it."""
+
+    code = "over_limit"
+
+    def __init__(self, detail: str, *, limit: str, maximum: int, actual: int) -> None:
+        super().__init__(detail)
+        self.limit = limit
+        self.maximum = maximum
+        self.actual = actual
+
+
+class IdempotencyMismatch(CommitError):
+    """The idempotency key was used for another payload."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str, revision: int) -> None:
+        super().__init__(
+            f"idempotency key {key!r} was used for another request, applied as revision {revision}"
+        )
+        self.revision = revision
+
+
+class QueueFull(CommitError):
+    """Too much is waiting in this process; nothing was tried."""
+
+    code = "queue_full"
+    retryable = True
+
+
+class TooManyWatchers(CommitError):
+    """Another process, or this one a little later, may have room for one more."""
+
+    code = "too_many_watchers"
+    retryable = True
+
+    def __init__(self, maximum: int, holder: str | None = None) -> None:
+        """``holder``: the principal whose share is used up, while there may be room for others."""
+        detail = f"this process has {maximum} watchers, which is as many as it may have"
+        if holder is not None:
+            detail = f"principal {holder!r} has as many watchers as it leaves to others"
+        super().__init__(f"{detail} (watchers_max)")
+
+
+class TooManyUploads(CommitError):
+    """Uploads are open, or take as much, as there may be; after some are committed, dropped or
+    expired, there is room again. ``holder``: the principal whose share is used up, if it is that.
+    """
+
+    code = "too_many_uploads"
+    retryable = True
+
+    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
+        detail = f"open uploads can't come to more than {maximum} in all"
+        if holder is not None:
+            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
+
+
+class DeadlineExceeded(CommitError):
+    """The request's time ran out before it could be committed; certainly not applied."""
+
+    code = "deadline_exceeded"
+    retryable = True
+
+
+class StoreUnavailable(CommitError):
+    """The database can't be reached; certainly not applied."""
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class OutcomeUnknown(CommitError):
+    """The connection broke around the commit and the truth could not be found out in time."""
+
+    code = "outcome_unknown"
+    applied = "unknown"
+
+    def __init__(self, commit_id: str, detail: str = "") -> None:
+        super().__init__(
+            detail or f"the database did not say whether commit {commit_id} was applied"
+        )
+        self.commit_id = commit_id

@@ -1,0 +1,266 @@
+"""One watched catalog: where it has been read to, its recent commits, and who waits for more.
+
+What watchers and their hub speak of: bounds, selections, and commits ready to be told.
+
+The log as watchers read it: onward for all of them at once, or back for one that lags.
+
+Only what lies above the floor is told. The floor is read after the commits: a sweep that cut some
+of them down had raised it before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.errors import RevisionCompacted
+from gateway.model import Commit, Head
+from gateway.read.visibility import Life, lives_of
+from gateway.store.contract import Store
+
+
+class Waiting(Protocol):
+    """What a channel knows of a watcher that waits: it has come to ``position``."""
+
+    position: int
+    bookmarked: int
+    selection: Selection
+
+    def wake(self) -> None: ...
+
+
+class Watching(Protocol):
+    """What is asked of every watcher, whether it waits or not: how far behind it is."""
+
+    @property
+    def lag(self) -> int: ...
+
+
+@dataclass(eq=False, slots=True)
+class Channel:
+    """The ring holds the commits from somewhere up to ``position``, without a gap.
+
+    A ring is a shortcut: what it has dropped is read from the log. Nothing in here waits or locks;
+    the hub does that. ``known_head`` is the newest revision heard of; ``due`` is when it may be
+    read again; ``left_at`` is when the last watcher left, None while there are any.
+    """
+
+    catalog: str
+    position: int
+    known_head: int
+    due: float = 0.0
+    left_at: float | None = None
+    watchers: int = 0
+    waiting: dict[Waiting, None] = field(default_factory=dict)  # as they came
+    bytes: int = 0
+    ring: deque[Told] = field(default_factory=deque)
+
+    def covers(self, position: int) -> bool:
+        """Whether the ring has every commit above ``position`` up to its own."""
+        return position >= self.position - len(self.ring)
+
+    def above(self, position: int, limit: int, bytes_max: int) -> list[Told]:
+        """From a ring that covers ``position``; one at least if there is any."""
+        taken: list[Told] = []
+        first = len(self.ring) - (self.position - position)
+        for index in range(first, min(first + limit, len(self.ring))):
+            taken.append(self.ring[index])
+            bytes_max -= len(taken[-1].encoded)
+            if bytes_max <= 0:
+                break
+        return taken
+
+    def append(self, told: Sequence[Told], bounds: WatchBounds) -> None:
+        """``told`` begins right behind ``position``. The last commit is kept, whatever its size."""
+        for each in told:
+            self.ring.append(each)
+            self.bytes += len(each.encoded)
+        self.position = told[-1].revision
+        self.known_head = max(self.known_head, self.position)
+        while len(self.ring) > 1 and (
+            len(self.ring) > bounds.ring_commits_max or self.bytes > bounds.ring_bytes_max
+        ):
+            self.bytes -= len(self.ring.popleft().encoded)
+
+    def clear(self) -> None:
+        self.ring.clear()
+        self.bytes = 0
+
+    def skip_to(self, floor: int) -> None:
+        """History was compacted beyond ``position``: go on from the floor."""
+        self.clear()
+        self.position = floor
+        self.known_head = max(self.known_head, floor)
+
+    def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:
+        """Those who wait and want some of ``told``, or a bookmark; they wait no longer.
+
+        The others are moved on where they wait: it costs them nothing.
+        """
+        released = []
+        for watcher in tuple(self.waiting):
+            behind = self.position - watcher.bookmarked >= bookmark_commits
+            if behind or any(map(watcher.selection.wants, told)):
+                del self.waiting[watcher]
+                released.append(watcher)
+            else:
+                watcher.position = max(watcher.position, self.position)
+        return released
+
+    def release_all(self) -> list[Waiting]:
+        released = list(self.waiting)
+        self.waiting.clear()
+        return released
+
+
+# How a commit is told, made once for all watchers: bytes that only the layer above can read.
+Encode = Callable[[Commit], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBounds:
+    """The bounds of one process; those with a setting are described in ``gateway.settings``.
+
+    ``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
+    one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
+    commits that a watcher doesn't want it is told how far it has come.
+    """
+
+    watchers_max: int = 2000
+    lag_max: int = 10_000
+    ring_commits_max: int = 1024
+    ring_bytes_max: int = 4 * 1024 * 1024
+    rings_bytes_max: int = 64 * 1024 * 1024
+    bookmark_commits: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A commit as watchers are told it, when it was made, and the keys that it touched.
+
+    ``lives`` are the documents behind those keys, as their acls are looked up by.
+    """
+
+    revision: int
+    keys: frozenset[str]
+    encoded: bytes
+    time_us: int = 0
+    lives: frozenset[Life] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which commits a watcher wants: those that touch one of ``keys``, or a key with ``prefix``.
+
+    Neither given: all, those among them that touch nothing. A commit is told whole or not at all.
+    """
+
+    keys: frozenset[str] = frozenset()
+    prefix: str = ""
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.keys and not self.prefix
+
+    @property
+    def single_key(self) -> str | None:
+        """The only key that is wanted, where there is just one."""
+        return next(iter(self.keys)) if len(self.keys) == 1 and not self.prefix else None
+
+    def wants(self, told: Told) -> bool:
+        if self.is_everything:
+            return True
+        if not self.keys.isdisjoint(told.keys):
+            return True
+        return bool(self.prefix) and any(key.startswith(self.prefix) for key in told.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a watcher took: wanted commits, ascending, and the revision it has come to by that.
+
+    Everything wanted up to ``revision`` has been told; whoever goes on from there misses nothing.
+    """
+
+    told: Sequence[Told]
+    revision: int
+
+
+class WatchEnded(Exception):
+    """The gateway ends this watch, not the watcher; ``code`` says why.
+
+    ``watcher_too_slow``: it fell further behind than is allowed. ``shutting_down``: the process
+    stops. Going on from the last revision that was told is always right.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def told_of(commit: Commit, encode: Encode) -> Told:
+    keys = frozenset(change.key for change in commit.changes)
+    return Told(commit.revision, keys, encode(commit), commit.time_us, lives_of((commit,)))
+
+
+# How many commits of one catalog are read onward at a time.
+_ONWARD_COMMITS_MAX = 500
+_PAGE_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """What follows a position, without a gap, and the head as it was read after that."""
+
+    told: Sequence[Told]
+    head: Head
+
+
+class WatchLog:
+    """Every method raises Unreachable."""
+
+    def __init__(self, store: Store, encode: Encode) -> None:
+        self._store = store
+        self._encode = encode
+
+    def onward(self, positions: Mapping[str, int]) -> dict[str, Onward]:
+        """By catalog, the commits written out above its position: two reads for all of them.
+
+        Nothing is told above a position that is below the floor.
+        """
+        spans = {c: (after, after + _ONWARD_COMMITS_MAX) for c, after in positions.items()}
+        commits = self._store.commits(spans)
+        heads = self._store.heads(positions)
+        found: dict[str, Onward] = {}
+        for catalog, after in positions.items():
+            head = heads.get(catalog) or Head(catalog)
+            retained = commits.get(catalog, ()) if after >= head.floor else ()
+            found[catalog] = Onward([told_of(each, self._encode) for each in retained], head)
+        return found
+
+    def page(
+        self, catalog: str, after: int, through: int, limit: int, selection: Selection
+    ) -> tuple[list[Told], int]:
+        """Wanted commits above ``after``, and the revision up to which those are all.
+
+        ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
+        make a page. Raises RevisionCompacted where ``after`` is below the floor.
+        """
+        key = selection.single_key
+        listed = self._store.list_commits(catalog, after, through, limit, key, _PAGE_BYTES_MAX)
+        head = self._store.heads([catalog]).get(catalog)
+        if head is not None and after < head.floor:
+            raise RevisionCompacted(after, head.floor)
+        told = [told_of(commit, self._encode) for commit in listed]
+        return [each for each in told if selection.wants(each)], _reached(listed, through, key)
+
+
+def _reached(listed: Sequence[Commit], through: int, key: str | None) -> int:
+    if listed:
+        return listed[-1].revision
+    # Of one key there may be nothing; of all there is something, or the floor has passed it.
+    assert key is not None, "commits are missing from the log"
+    return through

@@ -1,0 +1,371 @@
+"""One hub per process reads the logs of watched catalogs, once for all who watch them.
+
+Worked example. Ten watchers of catalog c stand at revision 7, its channel too. Commits 8 and 9 are
+written out; the signals tell "c: 8", then "c: 9". Both are only hints: the hub reads c's log from 7
+on, finds 8 and 9, has each encoded once, puts them into the channel's ring and wakes the ten. Each
+takes what is above its own position from the ring. Had both signals been lost, the next look at the
+heads would have shown 9 within a second; had the writer died before it wrote 9 out, the same look
+would have had it written out. So nothing is told twice, and nothing is lost, whatever signals do.
+
+Listens to the store's signals for as long as anybody watches, whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+from gateway.access.limits import Shares
+from gateway.errors import TooManyWatchers
+from gateway.feed.channel import (
+    Channel,
+    Encode,
+    Onward,
+    Waiting,
+    WatchBounds,
+    WatchEnded,
+    Watching,
+    WatchLog,
+)
+from gateway.meters import NO_METERS, Meters
+from gateway.model import Head
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, Standing
+from gateway.state.sharing import read_apart
+from gateway.store.contract import CommitSignals, Store, Unreachable
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+# A head whose batch isn't written out: its writer is at it, or has died.
+_LOOK_AGAIN_S = 0.15
+_RETRY_S = 0.5
+# A channel, and so the hub, outlives its last watcher: long polls come back.
+_LINGER_S = 15.0
+# Waking a watcher and sending to it costs a fraction of this. A busy catalog is read this much less
+# often for each watcher, so that they leave the process to the writers; a quiet one at once.
+_SHARE_S = 0.002
+_SHARE_MAX_S = 0.25
+# How far back a channel begins, so that watchers who come back together share one read.
+_BEGIN_BEHIND_MAX = 1000
+
+
+class Hub:
+    """Thread-safe. Two background threads run while there are watchers, and a little longer."""
+
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        bounds: WatchBounds,
+        encode: Encode,
+        meters: Meters = NO_METERS,
+    ) -> None:
+        self.bounds = bounds
+        self.meters = meters
+        self.watching: set[Watching] = set()
+        self.runtime = runtime
+        self.log = WatchLog(store, encode)
+        self._store = store
+        self._settler = settler
+        self.lock = runtime.lock()
+        self._channels: dict[str, Channel] = {}
+        self._pending: set[str] = set()
+        self._watchers = Shares(bounds.watchers_max)
+        self._runs = 0  # counts the times it was started; a thread of an earlier one ends
+        self._is_running = False
+        self._is_stopping = False
+        self._look_due = 0.0
+        self._retry_due = 0.0
+        self._wake = runtime.event()
+
+    # For watchers
+
+    def admit(self, holder: str | None) -> None:
+        """Count a watcher in, to the share of ``holder`` if any. Raises TooManyWatchers."""
+        with self.lock:
+            if self._watchers.held >= self._watchers.maximum:
+                raise TooManyWatchers(self._watchers.maximum)
+            if holder is not None and not self._watchers.has_room_for(holder):
+                raise TooManyWatchers(self._watchers.maximum, holder)
+            self._watchers.take(holder)
+
+    def dismiss(self, holder: str | None, channel: Channel | None) -> None:
+        """Count a watcher out that was admitted."""
+        with self.lock:
+            self._watchers.give_back(holder)
+            if channel is not None:
+                channel.watchers -= 1
+                if not channel.watchers:
+                    channel.left_at = self.runtime.monotonic()
+
+    def settle(self, catalog: str) -> Standing:
+        """Where the catalog stands now; everything up to there is written out."""
+        return self._settler.settle(catalog)
+
+    def join(self, standing: Standing, catalog: str, after: int) -> Channel:
+        """The channel of the catalog, which is being read from now on."""
+        with self.lock:
+            channel = self._channels.get(catalog)
+            if channel is None:
+                begin = max(after, standing.revision - _BEGIN_BEHIND_MAX, standing.floor)
+                channel = Channel(catalog, begin, standing.revision)
+                self._channels[catalog] = channel
+                # What was committed since the head was read has had its signal already.
+                self._pending.add(catalog)
+            channel.watchers += 1
+            channel.left_at = None
+            if standing.revision > channel.position:
+                channel.known_head = max(channel.known_head, standing.revision)
+                self._pending.add(catalog)
+            self._start()
+        self._wake.set()
+        return channel
+
+    def require_open(self) -> None:
+        if self._is_stopping:
+            raise WatchEnded("shutting_down", "the gateway stops; connect again")
+
+    def stop(self) -> None:
+        """Every watch ends, at once where it waits; new ones end as they begin."""
+        with self.lock:
+            self._is_stopping = True
+            released = [
+                each for channel in self._channels.values() for each in channel.release_all()
+            ]
+        _wake(released)
+        self._wake.set()
+
+    # The background
+
+    def _start(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        self._runs += 1
+        run = self._runs
+        self._look_due = self.runtime.monotonic() + _LOOK_EVERY_S
+        listener = SignalListener(
+            self._store, self.runtime, self.hear, lambda: self._is_current(run)
+        )
+        self.runtime.spawn(lambda: self._run(run), "watch")
+        self.runtime.spawn(listener.run, "watch-signals")
+
+    def _is_current(self, run: int) -> bool:
+        return self._is_running and self._runs == run and not self._is_stopping
+
+    def hear(self, told: Mapping[str, int]) -> None:
+        """Of new commits, by catalog the newest; {}: there may be some of any."""
+        with self.lock:
+            if not told:
+                self._look_due = self.runtime.monotonic()
+            for catalog, revision in told.items():
+                channel = self._channels.get(catalog)
+                if channel is not None and revision > channel.position:
+                    channel.known_head = max(channel.known_head, revision)
+                    self._pending.add(catalog)
+            awaited = not told or not self._pending.isdisjoint(told)
+        if awaited:
+            self._wake.set()
+
+    def _run(self, run: int) -> None:
+        while self._is_current(run):
+            self._wake.wait(self._idle_s())
+            self._wake.clear()
+            self.step()
+
+    def _idle_s(self) -> float:
+        with self.lock:
+            dues = [self._channels[catalog].due for catalog in self._pending]
+        due = max(min([self._look_due, *dues]), self._retry_due)
+        return max(0.0, due - self.runtime.monotonic())
+
+    def step(self) -> None:
+        """Look at the heads, and read what is due; what fails is tried again a little later."""
+        now = self.runtime.monotonic()
+        if now < self._retry_due:
+            return
+        try:
+            if now >= self._look_due:
+                self._look(now)
+            self._read(now)
+        except Unreachable as error:
+            _log.info("watched catalogs can't be read: %s", error)
+            self._retry_due = now + _RETRY_S
+            self._look_due = now
+        except Exception:  # noqa: BLE001 - a defect must not silence all watchers for good
+            _log.exception("watched catalogs can't be read")
+            self._retry_due = now + _LOOK_EVERY_S
+
+    def _look(self, now: float) -> None:
+        """At the heads of all channels; those that nobody watches any more are given up."""
+        with self.lock:
+            self._give_up(now)
+            names = tuple(self._channels)
+            if not names:
+                self._is_running = False
+                return
+        heads = read_apart(
+            names, self._store.heads, lambda catalog, error: self._put_off(catalog, error, now)
+        )
+        with self.lock:
+            self._look_due = now + _LOOK_EVERY_S
+            for catalog, head in heads.items():
+                channel = self._channels.get(catalog)
+                if channel is not None and head.revision > channel.position:
+                    channel.known_head = max(channel.known_head, head.revision)
+                    self._pending.add(catalog)
+
+    def _give_up(self, now: float) -> None:
+        for catalog, channel in tuple(self._channels.items()):
+            if channel.left_at is not None and now - channel.left_at > _LINGER_S:
+                del self._channels[catalog]
+                self._pending.discard(catalog)
+        spare = sum(channel.bytes for channel in self._channels.values())
+        for channel in self._channels.values():
+            if spare <= self.bounds.rings_bytes_max:
+                break
+            spare -= channel.bytes
+            channel.clear()
+
+    def _read(self, now: float) -> None:
+        """Onward, of those who wait for it and whose turn it is; one read for all of them.
+
+        One catalog's trouble is no other's: it waits for its next try by itself.
+        """
+        with self.lock:
+            due = [c for c in self._pending if self._channels[c].due <= now]
+            positions = {catalog: self._channels[catalog].position for catalog in due}
+        if not positions:
+            return
+        found = read_apart(
+            positions,
+            lambda names: self.log.onward({name: positions[name] for name in names}),
+            lambda catalog, error: self._put_off(catalog, error, now),
+        )
+        stuck = [
+            c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
+        ]
+        for catalog in stuck:
+            try:
+                head = found[catalog].head
+                if len(found) > 1:
+                    # Of several logs, heavy ones may have left no room for the others.
+                    onward = self.log.onward({catalog: positions[catalog]})[catalog]
+                    if self._advance(catalog, positions[catalog], onward, now):
+                        continue
+                    head = onward.head
+                self._finish(catalog, head, now)
+            except Exception as error:  # noqa: BLE001
+                self._put_off(catalog, error, now)
+
+    def _put_off(self, catalog: str, error: Exception, now: float) -> None:
+        about = {"catalog": catalog}
+        if isinstance(error, Unreachable):
+            _log.info("the feed of %r waits: %s", catalog, error, extra=about)
+        else:
+            _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
+        with self.lock:
+            channel = self._channels.get(catalog)
+            if channel is not None:
+                channel.due = now + _LOOK_EVERY_S
+
+    def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
+        """Move the channel on by what was found above ``after``; whether it is another place.
+
+        Where it stands elsewhere by now, two runs have read the same, and the other was first.
+        """
+        with self.lock:
+            channel = self._channels.get(catalog)
+            if channel is None or channel.position != after:
+                return True
+            channel.known_head = max(channel.known_head, onward.head.revision)
+            released: Collection[Waiting] = ()
+            if onward.told:
+                channel.append(onward.told, self.bounds)
+                released = channel.release(onward.told, self.bounds.bookmark_commits)
+            elif onward.head.floor > channel.position:
+                channel.skip_to(onward.head.floor)
+                released = channel.release_all()
+            channel.due = now + min(_SHARE_S * len(released), _SHARE_MAX_S)
+            if channel.position >= channel.known_head:
+                self._pending.discard(catalog)
+            has_moved = channel.position != after
+        _wake(released)
+        return has_moved
+
+    def _finish(self, catalog: str, head: Head, now: float) -> None:
+        """Nothing new could be read: a batch may be left unfinished by a writer that died."""
+        with self.lock:
+            channel = self._channels.get(catalog)
+            is_behind = channel is not None and head.revision > channel.position
+        if is_behind:
+            commits = head.revision - head.base_revision
+            if self._settler.take_over(catalog, head.revision, commits):
+                return  # it is still pending, and can be read now
+        with self.lock:
+            self._pending.discard(catalog)
+            if channel is not None and channel.known_head > channel.position:
+                self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
+
+
+def _wake(released: Collection[Waiting]) -> None:
+    for watcher in released:
+        watcher.wake()
+
+
+_log = logging.getLogger(__name__)
+
+# How long one call may take, and so how late it may be noticed that nobody watches any more.
+_LISTEN_S = 1.0
+_PAUSE_MIN_S = 0.1
+_PAUSE_MAX_S = 5.0
+
+
+class SignalListener:
+    """``hear`` is called with what the signals tell; with {} where they may have missed some.
+
+    That is so whenever they were opened. They are only hints, so that a loss costs time alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime,
+        hear: Callable[[Mapping[str, int]], None],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._hear = hear
+        self._is_wanted = is_wanted
+
+    def run(self) -> None:
+        """Until they aren't wanted any more."""
+        pause_s = _PAUSE_MIN_S
+        while self._is_wanted():
+            try:
+                signals = self._store.commit_signals()
+            except Unreachable as error:
+                _log.info("commit signals can't be opened: %s", error)
+            else:
+                pause_s = _PAUSE_MIN_S
+                self._listen(signals)
+            if self._is_wanted():
+                self._runtime.sleep(pause_s * (1 + self._runtime.jitter()))
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    def _listen(self, signals: CommitSignals) -> None:
+        try:
+            self._hear({})
+            while self._is_wanted():
+                told = signals.next(_LISTEN_S)
+                if told:
+                    self._hear(told)
+        except Unreachable as error:
+            _log.info("commit signals broke off: %s", error)
+        finally:
+            with suppress(Unreachable):
+                signals.close()

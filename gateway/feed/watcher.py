@@ -1,0 +1,230 @@
+"""Following a catalog: every commit above a revision, once and in order, from any process.
+
+A watcher pulls: it has a position, and takes what lies above it, from the ring that all watchers of
+the catalog share, or from the log where it has fallen behind that. How slow it is, is its own
+business; a watcher that falls further and further behind is told to go. ``watch_hub`` tells how
+commits get into the rings.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from gateway.errors import RevisionCompacted, RevisionNotFound
+from gateway.feed.channel import Channel, Encode, Selection, Taken, Told, WatchBounds, WatchEnded
+from gateway.feed.hub import Hub
+from gateway.meters import NO_METERS, FeedReadings, Meters
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, reaching
+from gateway.store.contract import Store
+
+_TAKE_COMMITS_MAX = 200
+_TAKE_BYTES_MAX = 256 * 1024
+
+
+class Feed:
+    """The watches of one process. Thread-safe; its background threads run while there are any."""
+
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        bounds: WatchBounds,
+        encode: Encode,
+        meters: Meters = NO_METERS,
+    ) -> None:
+        """``encode`` is called once for each commit that watchers follow as it is made."""
+        self._hub = Hub(store, settler, runtime, bounds, encode, meters)
+
+    def watch(
+        self, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+    ) -> Watcher:
+        """Follow ``catalog`` from behind revision ``after``; a catalog to come begins at 0.
+
+        Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
+        and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
+        share it counts to (``gateway.access.limits``), None: nobody's.
+        """
+        return watch(self._hub, catalog, after=after, selection=selection, holder=holder)
+
+    def stop(self) -> None:
+        """The process stops: every watch ends with WatchEnded, also one that is begun later."""
+        self._hub.stop()
+
+    def readings(self) -> FeedReadings:
+        lags = [watcher.lag for watcher in tuple(self._hub.watching)]
+        return FeedReadings(len(lags), max(lags, default=0))
+
+
+class Watcher:
+    """For one thread at a time. A context manager that closes it.
+
+    ``position``: everything wanted up to there was taken.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        channel: Channel,
+        after: int,
+        head_revision: int,
+        selection: Selection,
+        holder: str | None,
+    ) -> None:
+        self.position = after
+        self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
+        self.selection = selection
+        self._hub = hub
+        self._holder = holder
+        self._channel: Channel | None = channel
+        # What was committed before the watch began can be taken at once, wherever the hub is.
+        self._begun_at = head_revision
+        self._least_lag = head_revision - after
+        self._event = hub.runtime.event()
+        hub.watching.add(self)
+
+    @property
+    def lag(self) -> int:
+        """How many commits it is behind the newest one that this process has heard of."""
+        channel = self._channel
+        return 0 if channel is None else max(0, channel.known_head - self.position)
+
+    def take(self, timeout_s: float, *, limit: int = _TAKE_COMMITS_MAX, patient: bool) -> Taken:
+        """What is to be told now, as soon as there is something; nothing when the time is up.
+
+        One that isn't ``patient`` comes back also where it has passed over so many commits that a
+        bookmark is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its
+        position) and StoreUnavailable.
+        """
+        deadline = self._hub.runtime.monotonic() + timeout_s
+        told: list[Told] = []
+        while not told:
+            self._hub.require_open()
+            if not self._is_behind():
+                if not self._wait(deadline):
+                    break
+                continue
+            self._require_speed()
+            told = self._next(limit)
+            if self._is_bookmark_due():
+                if not patient:
+                    break
+                self.bookmarked = self.position
+            if not told and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
+                break
+        self.bookmarked = self.position
+        self._measure(told)
+        return Taken(told, self.position)
+
+    def _measure(self, told: list[Told]) -> None:
+        """How late it is told; what was there before the watch began is no delay."""
+        oldest = next((each for each in told if each.revision > self._begun_at), None)
+        if oldest is not None:
+            late_us = self._hub.runtime.now_us() - oldest.time_us
+            self._hub.meters.delivered(max(0, late_us) / 1_000_000)
+
+    def wake(self) -> None:
+        """Called by the hub; under no lock."""
+        self._event.set()
+
+    def close(self) -> None:
+        """Give the watch up; a second time does nothing."""
+        channel, self._channel = self._channel, None
+        self._hub.watching.discard(self)
+        if channel is not None:
+            with self._hub.lock:
+                channel.waiting.pop(self, None)
+            self._hub.dismiss(self._holder, channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _on(self) -> Channel:
+        assert self._channel is not None, "the watch is closed"
+        return self._channel
+
+    def _is_behind(self) -> bool:
+        return self.position < self._on.position or self._is_owed()
+
+    def _is_owed(self) -> bool:
+        """Whether something is left that was there when the watch began."""
+        return self.position < self._begun_at
+
+    def _is_bookmark_due(self) -> bool:
+        return self.position - self.bookmarked >= self._hub.bounds.bookmark_commits
+
+    def _require_speed(self) -> None:
+        """It may begin as far back as it likes, but from then on not fall back by too much."""
+        lag = self._on.known_head - self.position
+        self._least_lag = min(self._least_lag, lag)
+        allowed = self._hub.bounds.lag_max
+        if lag > self._least_lag + allowed:
+            raise WatchEnded(
+                "watcher_too_slow",
+                f"the watcher is {lag} commits behind and was {self._least_lag} behind;"
+                f" it may fall back by {allowed}",
+            )
+
+    def _next(self, limit: int) -> list[Told]:
+        """What is wanted of the next commits, which it moves past; it is behind."""
+        with self._hub.lock:
+            channel = self._on
+            through = max(channel.position, self._begun_at)
+            if self.position < channel.position and channel.covers(self.position):
+                found = channel.above(self.position, limit, _TAKE_BYTES_MAX)
+                self.position = found[-1].revision
+                return [told for told in found if self.selection.wants(told)]
+        with reaching():
+            wanted, self.position = self._hub.log.page(
+                channel.catalog, self.position, through, limit, self.selection
+            )
+        return wanted
+
+    def _wait(self, deadline: float) -> bool:
+        """Until there may be something; whether there was time left for that."""
+        left_s = deadline - self._hub.runtime.monotonic()
+        if left_s <= 0:
+            return False
+        with self._hub.lock:
+            if self._is_behind():
+                return True
+            self._event.clear()
+            self._on.waiting[self] = None
+        # Stopping releases all who wait; who didn't wait yet is told here.
+        self._hub.require_open()
+        self._event.wait(left_s)
+        with self._hub.lock:
+            self._on.waiting.pop(self, None)
+        return True
+
+
+def watch(
+    hub: Hub, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+) -> Watcher:
+    """See ``Feed.watch``."""
+    hub.admit(holder)
+    channel = None
+    try:
+        with reaching():
+            standing = hub.settle(catalog)
+        if after > standing.revision:
+            detail = f"revision {after} doesn't exist; the head is {standing.revision}"
+            raise RevisionNotFound(detail, standing.revision)
+        if after < standing.floor:
+            raise RevisionCompacted(after, standing.floor)
+        channel = hub.join(standing, catalog, after)
+        return Watcher(hub, channel, after, standing.revision, selection, holder)
+    except BaseException:
+        hub.dismiss(holder, channel)
+        raise

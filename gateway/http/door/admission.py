@@ -1,0 +1,269 @@
+"""What a worker takes on at a time; what comes on top is refused before it costs anything.
+
+Three kinds of requests are counted: writes, bulk requests and reads. A write counts from when its
+body is there until it is answered, so that a client who sends slowly holds up nobody; a bulk
+request for as long as it lasts. Feeds have a bound of their own, and what tells how the service is
+(``/livez``) always gets through. Of each kind a principal may have a share alone; that is looked at
+as soon as it is known who it is.
+
+What refusing costs is bounded by the server, which asks ``has_room_for`` before it reads a request.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.access.limits import Shares
+from gateway.http.door.authorization import share_holder
+from gateway.http.limits import MIB
+from gateway.http.wire.environ import Environ, WsgiApplication, declared_bytes
+from gateway.http.wire.problems import problem_answer
+from gateway.http.wire.refusals import TryLater
+
+_SEAT: Final = "gateway.seat"
+_RETRY_AFTER_S: Final = (1, 3)
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_READING_STARTS: Final = tuple(method.encode() for method in _READING)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionBounds:
+    """Of one process; meaning and defaults: ``gateway.settings``."""
+
+    writes_in_flight_max: int = 256
+    writes_in_flight_bytes_max: int = 64 * MIB
+    reads_in_flight_max: int = 1024
+    bulk_requests_max: int = 64
+
+
+class InFlight:
+    """The requests of one kind that are under way. Thread-safe.
+
+    Those of whom nobody knows whose they are, or where all are the same one's, are held by None.
+    """
+
+    def __init__(self, what: str, setting: str, count_max: int, bytes_max: int | None) -> None:
+        self._what = what
+        self._setting = setting
+        self._count = Shares(count_max)
+        self._bytes = None if bytes_max is None else Shares(bytes_max)
+        self._lock = threading.Lock()
+
+    def enter(self, holder: str | None, size: int) -> None:
+        """Count one more, of ``size`` bytes. Raises Full."""
+        with self._lock:
+            self._refuse_if_full(size)
+            if holder is not None:
+                self._refuse_beyond_share(holder, size)
+            self._take(holder, size)
+
+    def claim(self, holder: str, size: int) -> None:
+        """One of ``size`` bytes that was nobody's is ``holder``'s. Raises Full; then it isn't."""
+        with self._lock:
+            self._give_back(None, size)
+            try:
+                self._refuse_beyond_share(holder, size)
+            except Full:
+                self._take(None, size)
+                raise
+            self._take(holder, size)
+
+    def leave(self, holder: str | None, size: int) -> None:
+        with self._lock:
+            self._give_back(holder, size)
+
+    def is_full(self) -> bool:
+        """By number or, where nothing more fits beside the rest, by bytes."""
+        if self._bytes is not None and self._bytes.held >= self._bytes.maximum:
+            return True
+        return self._count.held >= self._count.maximum
+
+    def refuse_if_full(self, size: int) -> None:
+        """Raises Full where there is no room for one more. Keeps none."""
+        with self._lock:
+            self._refuse_if_full(size)
+
+    def _take(self, holder: str | None, size: int) -> None:
+        self._count.take(holder)
+        if self._bytes is not None:
+            self._bytes.take(holder, size)
+
+    def _give_back(self, holder: str | None, size: int) -> None:
+        self._count.give_back(holder)
+        if self._bytes is not None:
+            self._bytes.give_back(holder, size)
+
+    def _refuse_if_full(self, size: int) -> None:
+        count, held = self._count, self._bytes
+        if count.held >= count.maximum:
+            detail = f"{count.held} {self._what} are under way, no more are taken on"
+            raise Full(detail, self._setting)
+        # One alone may be as large as it likes: other limits are for that.
+        if held is not None and count.held and held.held + size > held.maximum:
+            detail = f"{held.held} bytes of {self._what} are under way, no more are taken on"
+            raise Full(detail, self._setting.replace("_max", "_bytes_max"))
+
+    def _refuse_beyond_share(self, holder: str, size: int) -> None:
+        if not self._count.has_room_for(holder):
+            setting = self._setting
+        elif (
+            self._bytes is not None
+            and self._count.held
+            and not self._bytes.has_room_for(holder, size)
+        ):
+            setting = self._setting.replace("_max", "_bytes_max")
+        else:
+            return
+        detail = f"principal {holder!r} has as many {self._what} under way as it leaves to others"
+        raise Full(detail, setting)
+
+
+class Full(Exception):
+    def __init__(self, detail: str, setting: str) -> None:
+        super().__init__(detail)
+        self.detail = f"{detail} ({setting})"
+
+
+class _Seat:
+    """A request's place among those in flight: taken once, left once."""
+
+    def __init__(self, among: InFlight) -> None:
+        self._among = among
+        self._holder: str | None = None
+        self._size: int | None = None
+
+    def take(self, size: int) -> None:
+        if self._size is None:
+            self._among.enter(self._holder, size)
+            self._size = size
+
+    def claim(self, holder: str) -> None:
+        if self._size is not None:
+            self._among.claim(holder, self._size)
+        self._holder = holder
+
+    def leave(self) -> None:
+        if self._size is not None:
+            self._among.leave(self._holder, self._size)
+            self._size = None
+
+
+class Admission:
+    """A WSGI middleware; it needs the request's id, and nothing else that costs time."""
+
+    def __init__(self, application: WsgiApplication, bounds: AdmissionBounds) -> None:
+        self._application = application
+        writes = ("writes_in_flight_max", bounds.writes_in_flight_max)
+        self._writes = InFlight("writes", *writes, bounds.writes_in_flight_bytes_max)
+        self._reads = InFlight("reads", "reads_in_flight_max", bounds.reads_in_flight_max, None)
+        self._bulk = InFlight("bulk requests", "bulk_requests_max", bounds.bulk_requests_max, None)
+
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        among = self._kind(environ)
+        if among is None:
+            return self._application(environ, start_response)
+        seat = _Seat(among)
+        try:
+            self._admit(environ, among, seat)
+        except Full as full:
+            return problem_answer(_refusal(full), environ, {})(environ, start_response)
+        try:
+            answer = self._application(environ, start_response)
+        except BaseException:
+            seat.leave()
+            raise
+        if among is self._bulk:
+            return _Held(answer, seat)
+        seat.leave()
+        return answer
+
+    def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
+        environ[_SEAT] = seat
+        if among is self._writes and _has_body(environ):
+            among.refuse_if_full(declared_bytes(environ) or 0)  # taken when the body is there
+        else:
+            seat.take(0)
+
+    def _kind(self, environ: Environ) -> InFlight | None:
+        """None for what isn't counted here."""
+        path = environ["PATH_INFO"]
+        if not path.startswith("/v1/"):
+            return None
+        if environ["REQUEST_METHOD"] in _READING:
+            return None if _is_feed(path) else self._reads
+        return self._bulk if path == "/v1/bulk" else self._writes
+
+    def has_room_for(self, start: bytes) -> bool:
+        """Whether a request that starts so would be taken on now, as far as that can be told."""
+        among = self._reads if start.startswith(_READING_STARTS) else self._writes
+        return not among.is_full()
+
+
+def claim_share(environ: Environ) -> None:
+    """The request's principal is known: from now on the request counts among its own.
+
+    Raises TryLater where it has as many as it may.
+    """
+    seat: _Seat | None = environ.get(_SEAT)
+    holder = share_holder(environ)
+    if seat is None or holder is None:
+        return
+    try:
+        seat.claim(holder)
+    except Full as full:
+        raise _refusal(full) from full
+
+
+def body_came(environ: Environ, size: int) -> None:
+    """The request's body is there, with ``size`` bytes: from now on it counts as under way.
+
+    Raises TryLater.
+    """
+    seat: _Seat | None = environ.get(_SEAT)
+    if seat is None:
+        return
+    try:
+        seat.take(size)
+    except Full as full:
+        raise _refusal(full) from full
+
+
+def _refusal(full: Full) -> TryLater:
+    # Not the same for all, so that they don't come back together.
+    return TryLater("overloaded", full.detail, random.randint(*_RETRY_AFTER_S))
+
+
+class _Held:
+    """An answer that holds its seat until it is over."""
+
+    def __init__(self, answer: Iterable[bytes], seat: _Seat) -> None:
+        self._answer = answer
+        self._seat = seat
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._answer
+        finally:
+            self._seat.leave()
+
+    def close(self) -> None:
+        try:
+            close = getattr(self._answer, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._seat.leave()
+
+
+def _is_feed(path: str) -> bool:
+    # /v1/catalogs/{catalog}/changes: the path is still encoded, so that names hold no slash.
+    return path.endswith("/changes") and path.count("/") == 4
+
+
+def _has_body(environ: Environ) -> bool:
+    """Whether there is one that will be read."""
+    return environ["REQUEST_METHOD"] != "DELETE" and declared_bytes(environ) != 0

@@ -1,0 +1,230 @@
+"""The audit log: who did what where, and what became of it.
+
+A line for each request that can change something and for each one that access control refused, on
+the logger ``gateway.audit``, with its facts as fields. Writes in bulk have a line for every hundred
+of them in one catalog and by one author, and a bulk request one at its end. ``outcome`` is
+``applied``, ``replayed``, ``unchanged``, ``unknown``, or ``refused`` with the problem's code;
+``done`` of what makes no commit. Neither what was written nor how its sender proved who he is
+stands in it.
+
+Refusals by access control don't fill the log: a principal, and all without a valid token together,
+have so many such lines in a second, and the next one says how many were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import flask
+from flask import Flask
+
+from gateway.access.errors import Forbidden
+from gateway.access.limits import REFUSALS, PrincipalLimits
+from gateway.decide.request import Applied, Refused, Request, Unknown, Written
+from gateway.http.door.authorization import principal_name
+from gateway.http.wire.environ import Environ, request_id
+
+_log = logging.getLogger("gateway.audit")
+
+_KEY: Final = "gateway.decided"
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_REFUSED_BY_ACCESS: Final = (401, 403)
+# Refusals that cost nobody anything, so that there may be as many as somebody likes.
+_CHEAP: Final = ("unauthenticated", "forbidden", "rate_limited")
+_PRINCIPALS_MAX: Final = 10_000
+_WRITES_MAX: Final = 100
+_PATH_CHARACTERS_MAX: Final = 300
+
+
+class Decided(NamedTuple):
+    """A write that was decided; ``author``: whom its commit names."""
+
+    author: str
+    dry_run: bool
+    written: Written
+
+
+class LineOutcome(NamedTuple):
+    """Of a line of a bulk request. ``code`` is that of its problem, None where it has none;
+    ``author`` whom its commit names, None where that isn't known."""
+
+    catalog: str
+    key: str
+    author: str | None
+    outcome: str
+    commit_id: str | None
+    code: str | None
+
+
+class _Refusals:
+    """Which refusals are told, and how many were not. Thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._limits = PrincipalLimits((REFUSALS,), monotonic, _PRINCIPALS_MAX)
+        self._left_out: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def tell(self, fields: dict[str, Any]) -> None:
+        """``fields`` are of a line about a refusal."""
+        # No principal has an empty name.
+        who = fields["principal"] or ""
+        with self._lock:
+            left_out = self._left_out.pop(who, 0)
+            if self._limits.take(who, {REFUSALS.name: 1}) is not None:
+                self._left_out[who] = left_out + 1
+                if len(self._left_out) > _PRINCIPALS_MAX:
+                    self._left_out.popitem(last=False)
+                return
+        if left_out:
+            fields["left_out"] = left_out
+        _log.info("audit", extra=fields)
+
+
+_refusals = _Refusals(time.monotonic)
+
+
+def decided(author: str, dry_run: bool, written: Written) -> None:
+    """The request that is being answered comes to this."""
+    flask.request.environ[_KEY] = Decided(author, dry_run, written)
+
+
+class Audit:
+    def register(self, app: Flask) -> None:
+        app.after_request(self.tell)
+
+    def tell(self, answer: flask.Response) -> flask.Response:
+        """Never keeps the answer from being sent."""
+        if not _log.isEnabledFor(logging.INFO):
+            return answer
+        request = flask.request
+        refused = answer.status_code in _REFUSED_BY_ACCESS
+        # Lines of a bulk request are told by themselves, and much later.
+        if refused or (request.method not in _READING and request.endpoint != "bulk"):
+            fields = _fields(answer)
+            if fields.get("code") in _CHEAP:
+                _refusals.tell(fields)
+            else:
+                _log.info("audit", extra=fields)
+        return answer
+
+
+class BulkAudit:
+    """Of one bulk request: told outside of the request's own thread, hence with its facts.
+
+    ``refused`` is for the one who reads the lines to count those that never became a write.
+    """
+
+    def __init__(self, environ: Environ) -> None:
+        self.refused = 0
+        self._fields = {
+            "action": "bulk",
+            "principal": principal_name(environ),
+            "request_id": request_id(environ),
+            "client": environ.get("REMOTE_ADDR"),
+        }
+
+    def tell_lines(self, lines: Iterable[LineOutcome]) -> None:
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        together: dict[tuple[str, str | None, bool], list[LineOutcome]] = {}
+        for line in lines:
+            place = (line.catalog, line.author, line.code in _CHEAP)
+            together.setdefault(place, []).append(line)
+        for (catalog, author, is_cheap), each in together.items():
+            for start in range(0, len(each), _WRITES_MAX):
+                some = each[start : start + _WRITES_MAX]
+                fields = self._fields | {
+                    "catalog": catalog,
+                    "author": author,
+                    "writes": [_line_fields(line) for line in some],
+                }
+                if is_cheap:
+                    _refusals.tell(fields)
+                else:
+                    _log.info("audit", extra=fields)
+
+    def tell_end(self, lines: int, is_refused: bool) -> None:
+        """``is_refused``: the request was ended before its body was."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        fields = self._fields | {"outcome": "done", "lines": lines, "refused": self.refused}
+        if is_refused:
+            fields |= {"outcome": "refused", "code": "too_many_refused"}
+        _log.info("audit", extra=fields)
+
+
+def refused_line(error: Forbidden) -> LineOutcome:
+    return LineOutcome(error.catalog, "", None, "refused", None, error.code)
+
+
+def outcome_of_line(request: Request, written: Written) -> LineOutcome:
+    code = None
+    if isinstance(written.outcome, Refused):
+        code = written.outcome.error.code
+    commit_id = written.outcome.commit.id if isinstance(written.outcome, Applied) else None
+    return LineOutcome(
+        request.catalog, request.key, request.author, _outcome(written), commit_id, code
+    )
+
+
+def _line_fields(line: LineOutcome) -> dict[str, str]:
+    fields = {"key": line.key, "outcome": line.outcome, "commit_id": line.commit_id}
+    return {name: value for name, value in (*fields.items(), ("code", line.code)) if value}
+
+
+def _fields(answer: flask.Response) -> dict[str, Any]:
+    request = flask.request
+    environ = request.environ
+    fields: dict[str, Any] = {
+        "action": request.endpoint,
+        "method": request.method,
+        "principal": principal_name(environ),
+        "status": answer.status_code,
+        "outcome": "refused" if answer.status_code >= 400 else "done",
+        "request_id": environ.get("gateway.request_id"),
+        "client": environ.get("REMOTE_ADDR"),
+    }
+    names = request.view_args or {}
+    if request.endpoint is None:
+        fields["path"] = request.path[:_PATH_CHARACTERS_MAX]
+    # As they were understood, or as they were sent where they can't be.
+    fields |= {name: _decoded(names[name]) for name in ("catalog", "key") if name in names}
+    if "gateway.problem" in environ:
+        fields["code"] = environ["gateway.problem"]
+    told: Decided | None = environ.get(_KEY)
+    if told is not None:
+        fields |= _of_write(told)
+    return fields
+
+
+def _of_write(told: Decided) -> dict[str, Any]:
+    fields: dict[str, Any] = {"author": told.author, "outcome": _outcome(told.written)}
+    if told.dry_run:
+        fields["dry_run"] = True
+    if isinstance(told.written.outcome, Applied):
+        commit = told.written.outcome.commit
+        fields |= {"commit_id": commit.id, "revision": commit.revision}
+    elif isinstance(told.written.outcome, Unknown):
+        fields["commit_id"] = told.written.commit_id
+    return fields
+
+
+def _outcome(written: Written) -> str:
+    match written.outcome:
+        case Applied() as applied:
+            return "replayed" if applied.replayed else "applied"
+        case Refused():
+            return "refused"
+        case Unknown():
+            return "unknown"
+    return "unchanged"
+
+
+def _decoded(name: str) -> str:
+    return unquote(name, errors="backslashreplace")

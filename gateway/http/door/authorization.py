@@ -1,0 +1,323 @@
+"""Every request is let in or refused here, before its route sees it.
+
+Who it is from is told by ``Authorization`` alone, and what it may do by ``roles``. The catalog is
+the one that the route itself will take from the path: the same segment, decoded by the same
+function, and never normalised in any other way.
+
+Without access control, whoever reaches the gateway may do everything, and a browser on this machine
+reaches it for any page that its user visits. So only what no page of another site can send is let
+in: a ``Host`` that no name server decides about, and no ``Origin`` or ``Sec-Fetch-Site`` of another
+site. Browsers set all three by themselves; other clients send the first alone.
+
+What each route needs: one row for every endpoint and method; what isn't here is refused.
+
+Who a request is from: set once for each request, before any route sees it.
+
+Whom a commit names as its author: who asked for it, or somebody for whom he may speak.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+import flask
+
+from gateway.access import Principal, Role
+from gateway.access.authenticate import Authenticate, everybody
+from gateway.access.errors import AccessError, Forbidden, Unauthenticated
+from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
+from gateway.access.principal import NAME_CHARACTERS_MAX
+from gateway.errors import CommitError
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import query as names
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.problems import problem_answer
+from gateway.http.wire.query import percent_decoded
+from gateway.http.wire.refusals import RequestRefused, TryLater
+from gateway.state.heads import reaching
+
+_log = logging.getLogger(__name__)
+
+_RECHECK: Final = "gateway.recheck"
+# With the time for which a token is remembered, less than the five seconds after which a
+# revocation holds.
+_RECHECK_S: Final = 1.5
+
+# A name or an address, in brackets where it is one of IPv6, and a port.
+_host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
+# ``none``: the user typed the address, or opened a bookmark.
+_OWN_SITES: Final = (None, "same-origin", "none")
+
+_READING: Final = ("GET", "HEAD")
+
+Recheck = Callable[[], None]
+
+
+class Authorization:
+    """Raises AccessError, StoreUnavailable, and RequestRefused for a request that isn't let in."""
+
+    def __init__(self, authenticate: Authenticate, limits: RequestLimits) -> None:
+        self._authenticate = authenticate
+        self._limits = limits
+        self._is_off = authenticate is everybody
+        self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
+
+    def identify(self, request: flask.Request) -> None:
+        """Set the request's principal, but where everybody may do what it asks for."""
+        environ = request.environ
+        if self._is_off:
+            _refuse_foreign_pages(environ)
+        # No such route, or not this method: that is told to those who show who they are.
+        route = request.url_rule
+        if route is None or need_of(request.endpoint or "", request.method) is not Need.NOTHING:
+            set_principal(environ, self._principal(environ))
+
+    def admit(self, request: flask.Request) -> None:
+        """Whether its principal may do it."""
+        environ = request.environ
+        need = need_of(request.endpoint or "", request.method)
+        if request.url_rule is None or need is Need.NOTHING:
+            return
+        principal = principal_of(environ)
+        if need is None:
+            _log.error("endpoint %s has no row for %s in roles", request.endpoint, request.method)
+            raise RequestRefused("forbidden", "nobody has said who may use this route")
+        if need is Need.TOKEN:
+            environ[_RECHECK] = self._recheck(environ, None, "")
+            return
+        catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
+        if not principal.may(need, catalog):
+            self._slow_down(principal)
+            raise Forbidden(principal, need, catalog, "the request")
+        environ[_RECHECK] = self._recheck(environ, need, catalog)
+
+    def _slow_down(self, principal: Principal) -> None:
+        """Raise TryLater where the principal was refused too often of late."""
+        excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
+        if excess is not None:
+            detail = f"principal {principal.name!r} asks again and again for what it may not do"
+            after_s = max(1, math.ceil(excess.wait_s))
+            raise TryLater("rate_limited", detail, after_s, violated_policies=[REFUSALS.name])
+
+    def withhold(self, answer: flask.Response) -> flask.Response:
+        """Let nobody read who would not be let in any more, when there is something to be read.
+
+        Of reads alone: what a write did is told to who was let in when it was decided.
+        """
+        environ = flask.request.environ
+        again: Recheck | None = environ.get(_RECHECK)
+        if again is None or environ["REQUEST_METHOD"] not in _READING or answer.status_code >= 400:
+            return answer
+        try:
+            again()
+        except (AccessError, CommitError) as error:
+            answer.close()
+            return problem_answer(error, environ, {})
+        return answer
+
+    def _principal(self, environ: Environ) -> Principal:
+        with reaching():
+            return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
+
+    def _recheck(self, environ: Environ, role: Role | None, catalog: str) -> Recheck:
+        checked_at = time.monotonic()
+
+        def recheck() -> None:
+            nonlocal checked_at
+            now = time.monotonic()
+            if now - checked_at < _RECHECK_S:
+                return
+            checked_at = now
+            principal = self._principal(environ)
+            if principal.name != principal_of(environ).name:
+                raise Unauthenticated("the token is another principal's now", presented=True)
+            if role is not None:
+                require(principal, role, catalog)
+
+        return recheck
+
+
+def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:
+    """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
+    if not principal.may(role, catalog):
+        raise Forbidden(principal, role, catalog, to)
+
+
+def _refuse_foreign_pages(environ: Environ) -> None:
+    """Raise RequestRefused for what a page of another site may have sent."""
+    host: str | None = environ.get("HTTP_HOST")
+    # Browsers always name a host.
+    if host is not None and not _is_loopback(host):
+        raise _foreign(f"Host: without access control {host[:100]!r} is not served")
+    origin: str | None = environ.get("HTTP_ORIGIN")
+    if origin is not None and origin.partition("://")[2] != (host or "").lower():
+        raise _foreign(f"Origin: without access control pages of {origin[:100]!r} are not served")
+    if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN_SITES:
+        raise _foreign("Sec-Fetch-Site: without access control pages of other sites are not served")
+
+
+def _foreign(detail: str) -> RequestRefused:
+    return RequestRefused("foreign_page", detail)
+
+
+@lru_cache(maxsize=64)
+def _is_loopback(host: str) -> bool:
+    """Whether a header ``Host`` names this machine, by what nobody else can redefine."""
+    named = _host(host.lower())
+    if named is None:
+        return False
+    try:
+        return ip_address(named[1].strip("[]")).is_loopback
+    except ValueError:
+        return named[1] == "localhost"
+
+
+def recheck(environ: Environ) -> None:
+    """After whatever may have taken long, and before it leads to anything.
+
+    Raises AccessError where the request would no longer be let in, and StoreUnavailable. Costs
+    nothing where it was called a moment ago.
+    """
+    recheck_of(environ)()
+
+
+def recheck_of(environ: Environ) -> Recheck:
+    """``recheck``, for answers that go on when the request's own thread is elsewhere."""
+    again: Recheck = environ[_RECHECK]
+    return again
+
+
+class Need(Enum):
+    """What isn't a role in one catalog."""
+
+    NOTHING = "open to everybody"
+    TOKEN = "any principal"
+
+
+READ, WRITE, ADMIN = Role.READ, Role.WRITE, Role.ADMIN
+
+# By endpoint: what its methods need. HEAD needs what GET does.
+ROLES: Final[dict[str, dict[str, Role | Need]]] = {
+    # The service
+    "livez": {"GET": Need.NOTHING},
+    "readyz": {"GET": Need.NOTHING},
+    "openapi": {"GET": Need.NOTHING},
+    "docs": {"GET": Need.NOTHING},
+    "docs_style": {"GET": Need.NOTHING},
+    "docs_search": {"GET": Need.NOTHING},
+    "console_entry": {"GET": Need.NOTHING},
+    "console": {"GET": Need.NOTHING},
+    "metrics": {"GET": Need.TOKEN},
+    # Documents and their attributes
+    "read_document": {"GET": READ},
+    "put_document": {"PUT": WRITE},
+    "patch_document": {"PATCH": WRITE},
+    "delete_document": {"DELETE": WRITE},
+    "document_options": {"OPTIONS": READ},
+    "read_attributes": {"GET": READ},
+    "put_attributes": {"PUT": WRITE},
+    "patch_attributes": {"PATCH": WRITE},
+    "delete_attributes": {"DELETE": WRITE},
+    "attributes_options": {"OPTIONS": READ},
+    "read_principal": {"GET": Need.TOKEN},  # who asks
+    # Catalogs
+    "list_catalogs": {"GET": Need.TOKEN},  # of those that the principal may read
+    "read_catalog": {"GET": READ},
+    "put_catalog": {"PUT": ADMIN},
+    "delete_catalog": {"DELETE": ADMIN},
+    "touch_catalog": {"POST": WRITE},
+    "list_documents": {"GET": READ},
+    "export": {"GET": READ},
+    # Many changes
+    "transaction": {"POST": WRITE},
+    "bulk": {"POST": Need.TOKEN},  # each line is checked by itself
+    "open_upload": {"POST": WRITE},
+    "read_upload": {"GET": WRITE},
+    "drop_upload": {"DELETE": WRITE},
+    "put_part": {"PUT": WRITE},
+    "commit_upload": {"POST": WRITE},
+    # History
+    "list_commits": {"GET": READ},
+    "read_commit": {"GET": READ},
+    "outcome": {"GET": READ},
+    "changes": {"GET": READ},
+    "create_pin": {"POST": READ},
+    "list_pins": {"GET": READ},
+    "read_pin": {"GET": READ},
+    "renew_pin": {"PUT": READ},
+    "delete_pin": {"DELETE": READ},
+    "compact": {"POST": ADMIN},
+}
+
+
+def need_of(endpoint: str, method: str) -> Role | Need | None:
+    """None where nobody has said: such a route is open to no one."""
+    return ROLES.get(endpoint, {}).get("GET" if method == "HEAD" else method)
+
+
+_KEY: Final = "gateway.principal"
+# The server looks at it, too, when a body is read.
+_HOLDER: Final = "gateway.share_holder"
+
+
+def set_principal(environ: Environ, principal: Principal) -> None:
+    """``principal`` was authenticated."""
+    environ[_KEY] = principal
+    environ[_HOLDER] = holder_of(principal)
+
+
+def principal_of(environ: Environ) -> Principal:
+    """The principal that was authenticated. KeyError, a defect, where nobody looked who it is."""
+    principal: Principal = environ[_KEY]
+    return principal
+
+
+def principal_name(environ: Environ) -> str | None:
+    """Its name, for logs; None where it is not known, as on routes that are open to everybody."""
+    principal: Principal | None = environ.get(_KEY)
+    return None if principal is None else principal.name
+
+
+def share_holder(environ: Environ) -> str | None:
+    """Whose share of what there is only so much of counts (``gateway.access.limits``), if any's."""
+    holder: str | None = environ.get(_HOLDER)
+    return holder
+
+
+HEADER: Final = "Commit-Author"
+RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a space at its ends"
+
+
+def header_author(environ: Environ) -> str | None:
+    """The author that a header names, in percent-encoded UTF-8."""
+    encoded: str | None = environ.get("HTTP_COMMIT_AUTHOR")
+    if encoded is None:
+        return None
+    try:
+        name = percent_decoded(encoded)
+    except ValueError as error:
+        detail = f"{HEADER}: it is not percent-encoded UTF-8: {error}"
+        raise RequestRefused("invalid_header", detail, header=HEADER) from error
+    if not is_author(name):
+        raise RequestRefused("invalid_header", f"{HEADER}: {RULE}", header=HEADER)
+    return name
+
+
+def is_author(name: str) -> bool:
+    return 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable() and name == name.strip()
+
+
+def author_of(named: str | None, by: Principal, catalog: str) -> str:
+    """``named``, or ``by`` where nobody is. Raises Forbidden where ``by`` can't name another."""
+    if named is None or named == by.name:
+        return by.name
+    require(by, Role.ADMIN, catalog, "naming another author")
+    return named

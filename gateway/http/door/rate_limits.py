@@ -1,0 +1,180 @@
+"""Limits per principal over HTTP: what a request costs, and the draft's RateLimit fields.
+
+draft-ietf-httpapi-ratelimit-headers-11. Each answer to a principal that is limited has
+``RateLimit-Policy`` (what may be spent in a window, by policy) and ``RateLimit`` (what is left:
+``r`` units, as many as come back in ``t`` seconds). Of a refusal, ``RateLimit`` has the policies
+that it exceeds, and ``t`` is when it won't any more; Retry-After is not earlier.
+
+Whoever spends ``r`` units in ``t`` seconds goes at the rate that the policy allows in the long run.
+``operations`` is a unit that the draft has no name for: a client must not take it for requests.
+
+A bulk request is never refused for its lines, nor cut: they are read as fast as the rates allow.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import flask
+
+from gateway.access.limits import Excess, PrincipalLimits, Rate
+from gateway.decide.request import ApplyPatch, Edit, EditAttributes
+from gateway.http.door.authorization import principal_name
+from gateway.http.wire.environ import Environ, WsgiApplication, declared_bytes
+from gateway.http.wire.refusals import TryLater
+
+REQUESTS: Final = "requests"
+BODY_BYTES: Final = "body-bytes"
+OPERATIONS: Final = "operations"
+
+_KEY: Final = "gateway.spending"
+_UNITS: Final = {REQUESTS: "", BODY_BYTES: ';qu="content-bytes"', OPERATIONS: ';qu="operations"'}
+_SETTINGS: Final = {
+    REQUESTS: "principal_requests_per_s",
+    BODY_BYTES: "principal_body_bytes_per_s",
+    OPERATIONS: "principal_operations_per_s",
+}
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+# A bulk request that waits looks this often whether its client is still there.
+_LOOK_S: Final = 0.5
+
+
+class RateLimits:
+    """Refuses what is too much, and says on every answer what is left."""
+
+    def __init__(self, limits: PrincipalLimits) -> None:
+        self._limits = limits
+        self._policy = policy_field(limits.rates.values())
+
+    def admit(self, request: flask.Request) -> None:
+        """Raises TryLater."""
+        environ = request.environ
+        principal = principal_name(environ)
+        if principal is None:
+            return  # a route that is open to everybody
+        spending = Spending(self._limits, principal)
+        environ[_KEY] = spending
+        amounts = {REQUESTS: 1}
+        if request.method not in _READING and request.endpoint != "bulk":
+            amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(environ) or 0}
+        spending.take(amounts)
+
+    def with_fields(self, application: WsgiApplication) -> WsgiApplication:
+        """A WSGI middleware around the application that it is registered with."""
+
+        def answer(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+            def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+                spending: Spending | None = environ.get(_KEY)
+                if spending is not None:
+                    headers.append(("RateLimit-Policy", self._policy))
+                    headers.append(("RateLimit", spending.field()))
+                return start_response(status, headers, exc_info)
+
+            return application(environ, start)
+
+        return answer
+
+
+class Spending:
+    """What one request spends of what its principal may."""
+
+    def __init__(self, limits: PrincipalLimits, principal: str) -> None:
+        self._limits = limits
+        self._principal = principal
+        self._excess: Excess | None = None
+
+    def take(self, amounts: dict[str, int]) -> None:
+        """Spend all of it, or raise TryLater."""
+        excess = self._limits.take(self._principal, amounts)
+        if excess is None:
+            return
+        self._excess = excess
+        least_s = max(1, math.ceil(excess.wait_s))
+        # Later by up to a quarter, so that a principal's many clients don't come back together.
+        after_s = least_s + random.randint(0, max(1, least_s // 4))
+        settings = ", ".join(_SETTINGS[name] for name in excess.names)
+        raise TryLater(
+            "rate_limited",
+            f"principal {self._principal!r} asks for more than it may in this process ({settings})",
+            after_s,
+            violated_policies=list(excess.names),
+        )
+
+    def spend(self, name: str, amount: int) -> None:
+        """Spend what it took already, even if there isn't as much."""
+        self._limits.spend(self._principal, name, amount)
+
+    def pace(self, name: str, amount: int, is_over: Callable[[], bool]) -> bool:
+        """Spend it a second's worth at a time, each when the one before has come back.
+
+        False where it was over before that.
+        """
+        rate = self._limits.rates.get(name)
+        if rate is None:
+            return True
+        step = max(1, int(rate.per_s))
+        while amount > 0:
+            while debt_s := self._limits.debt_s(self._principal, name):
+                if is_over():
+                    return False
+                time.sleep(min(debt_s, _LOOK_S))
+            self.spend(name, min(step, amount))
+            amount -= step
+        return True
+
+    def field(self) -> str:
+        """The value of RateLimit."""
+        levels = self._limits.levels(self._principal)
+        excess = self._excess
+        if excess is not None:
+            within_s = max(1, math.ceil(excess.wait_s))
+            levels = [
+                level._replace(within_s=within_s)
+                for level in levels
+                if level.rate.name in excess.names
+            ]
+        return ", ".join(
+            f'"{level.rate.name}";r={level.available};t={level.within_s}' for level in levels
+        )
+
+
+def policy_field(rates: Iterable[Rate]) -> str:
+    """The value of RateLimit-Policy."""
+    return ", ".join(
+        f'"{rate.name}";q={rate.quota}{_UNITS[rate.name]};w={rate.window_s}' for rate in rates
+    )
+
+
+def spending_of(environ: Environ) -> Spending | None:
+    """None where the principal isn't limited."""
+    spending: Spending | None = environ.get(_KEY)
+    return spending
+
+
+def spend_operations(environ: Environ, count: int) -> None:
+    """The request asks for ``count`` operations; one of them was spent when it was let in.
+
+    Raises TryLater; then nothing of it may be done.
+    """
+    spending = spending_of(environ)
+    if spending is not None and count > 1:
+        # All of it together: what exceeds the quota needs a bucket that is still full.
+        spending.spend(OPERATIONS, -1)
+        spending.take({OPERATIONS: count})
+
+
+def operations_in(edit: Edit) -> int:
+    """What an edit counts for: a patch for its operations, anything else for one."""
+    inner = edit.edit if isinstance(edit, EditAttributes) else edit
+    return max(1, len(inner.patch)) if isinstance(inner, ApplyPatch) else 1
+
+
+def spend_body_bytes(environ: Environ, size: int) -> None:
+    """The body had ``size`` bytes. Where it had said so before, they are spent already."""
+    spending = spending_of(environ)
+    if spending is not None and declared_bytes(environ) is None:
+        spending.spend(BODY_BYTES, size)

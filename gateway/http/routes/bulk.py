@@ -1,0 +1,311 @@
+"""`/v1/bulk`: independent writes, one a line, each answered by one line, in order.
+
+Three work at once on a request, so that none of them waits for what another should do first::
+
+    reader                 committer                    sender (the server's own thread)
+    lines of the body -->  windows of lines, committed  --> answers, as the client takes them
+           (a queue of one window)       (a spool, on disk where it is large)
+
+A client that sends everything before it reads anything finds its lines read all the same. One that
+sends a line and waits for its answer gets it: a window is what there is when the committer is free,
+not what fills it. Memory is taken by two windows, a line and a piece of the spool.
+
+A client that neither takes answers nor sends lines is cut off, and one whose lines are refused one
+after the other, none of them for what it meets, is told that no more is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import flask
+from flask import Flask
+from werkzeug.exceptions import ClientDisconnected, HTTPException
+from werkzeug.wsgi import get_input_stream
+
+from gateway.access.errors import AccessError, Forbidden
+from gateway.decide.request import Request
+from gateway.errors import CommitError
+from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
+from gateway.http.door.authorization import principal_of, recheck_of, share_holder
+from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in, spending_of
+from gateway.http.limits import MIB, RequestLimits
+from gateway.http.wire import headers as media_types
+from gateway.http.wire.answers import Answer, HeaderList, Stream, StreamAnswer, unbound_sending
+from gateway.http.wire.body import refuse_encoded
+from gateway.http.wire.conditions import refuse_conditions
+from gateway.http.wire.environ import Environ, request_id
+from gateway.http.wire.headers import preferences
+from gateway.http.wire.query import DryRunParameters, parameters
+from gateway.http.wire.refusals import RequestRefused
+from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
+from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
+from gateway.logs import for_this_request
+from gateway.service import Gateway
+
+_log = logging.getLogger(__name__)
+
+_PARAMETERS = DryRunParameters()
+# As many requests as a batch of one catalog holds by default: more at a time gain nothing, and
+# would leave less room in the queue to others.
+_WINDOW_LINES: Final = 512
+_WINDOW_BYTES: Final = 4 * MIB
+_READ_BYTES: Final = 64 * 1024
+# Whenever a socket is writable, it takes this much at once.
+_SEND_BYTES: Final = 4 * 1024
+# What comes behind the line that ended the request is taken, slowly, for so long: to close the
+# connection at once would lose answers that are on their way.
+_LINGER_S: Final = 5.0
+_BETWEEN_PIECES_S: Final = 0.01
+# What speaks of one write, and is said in its line.
+_HEADERS_OF_LINES: Final = {
+    "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
+    "HTTP_COMMIT_MESSAGE": ("Commit-Message", "message"),
+}
+
+
+class BulkRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+        self._budget = SpoolBudget(limits.bulk_answers_bytes_max)
+
+    def register(self, app: Flask) -> None:
+        app.add_url_rule("/v1/bulk", "bulk", self.bulk, methods=["POST"])
+
+    def bulk(self) -> Answer:
+        """Commit the lines as they come. Everything that can be refused as a whole is, before."""
+        environ = flask.request.environ
+        refuse_conditions(environ)
+        for name, (header, member) in _HEADERS_OF_LINES.items():
+            if name in environ:
+                detail = f"{header}: each line has its own, as {member!r}"
+                raise RequestRefused("invalid_header", detail, header=header)
+        asked = parameters(environ, _PARAMETERS)
+        wait_s = preferences(environ).wait_s
+        media_types.require_lines(environ)
+        refuse_encoded(environ)
+        headers: HeaderList = [("Content-Type", media_types.LINES[0])]
+        if wait_s is not None:
+            headers.append(("Preference-Applied", f"wait={wait_s}"))
+        terms = BulkTerms(principal_of(environ), self._limits, asked["dry_run"], wait_s)
+        run = _Run(self._gateway, terms, environ, self._budget)
+        return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
+
+
+class _Run:
+    """One request, from its first line to its last answer."""
+
+    def __init__(
+        self, gateway: Gateway, terms: BulkTerms, environ: Environ, budget: SpoolBudget
+    ) -> None:
+        self._gateway = gateway
+        self._terms = terms
+        self._name = request_id(environ)
+        self._body = get_input_stream(environ)
+        self._connection = environ.get("gunicorn.socket")
+        self._bound_sending = unbound_sending(self._connection)
+        self._recheck = recheck_of(environ)
+        self._spending = spending_of(environ)
+        self._audit = BulkAudit(environ)
+        self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
+        self._spool = Spool(budget, share_holder(environ))
+        self._reader = threading.Thread(target=for_this_request(self._read), name="bulk")
+        self._reader.daemon = True
+        self._broken: Exception | None = None
+        self._failed = False
+        self._moved_at = time.monotonic()  # when lines came, or answers went
+        self._refused = 0  # how many lines in a row, up to the last one
+        self._ended_early = False
+        self._body_over = False
+
+    def answers(self) -> Iterator[bytes]:
+        """Raises TimeoutError where the client stalls, and RuntimeError where a defect keeps the
+        rest of the lines from being answered."""
+        self._reader.start()
+        commit = for_this_request(self._commit)
+        threading.Thread(target=commit, name="bulk", daemon=True).start()
+        while answers := self._spool.read(_SEND_BYTES):
+            if self._connection is not None:
+                self._await_writable(self._connection)
+            yield answers
+        if self._failed:
+            # The connection is cut, so that nobody takes this for the end.
+            raise RuntimeError(f"bulk request {self._name} was broken off")
+        if self._ended_early:
+            self._leave_the_rest()
+
+    def close(self) -> None:
+        """The client is gone, or has all: nothing more is committed."""
+        self._lines.close()
+        self._spool.close()
+        self._bound_sending()
+
+    def _await_writable(self, connection: Any) -> None:
+        """Until the client has taken enough of what was sent for more to be sent without waiting.
+
+        Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
+        """
+        stall_s = self._terms.limits.send_stall_s
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLOUT)
+        left_s = float(stall_s)
+        self._moved_at = max(self._moved_at, time.monotonic())
+        while not poll.poll(left_s * 1000):
+            left_s = self._moved_at + stall_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"bulk request {self._name}: no answer taken for {stall_s} s")
+
+    def _leave_the_rest(self) -> None:
+        """The reader has stopped; where the body isn't over, the connection can't be used again."""
+        if self._connection is None:
+            return
+        self._reader.join(_LINGER_S)
+        if not self._body_over:
+            _stop_receiving(self._connection)
+            self._reader.join()
+
+    def _read(self) -> None:
+        """The reader: until the body is over, or nobody takes its lines."""
+        splitter = LineSplitter(self._terms.limits.bulk_line_bytes_max)
+        pieces = _pieces(self._body)
+        try:
+            for piece in pieces:
+                lines = splitter.feed(piece)
+                if lines:
+                    self._moved_at = time.monotonic()
+                if not self._lines.put(lines):
+                    self._discard(pieces)
+                    return
+                # What is read after it comes as fast as its principal may send.
+                self._pace(BODY_BYTES, len(piece))
+            self._body_over = True
+            self._lines.put(splitter.finish())
+        except HTTPException as error:
+            self._broken = error
+        except OSError as error:
+            _log.debug("the body of bulk request %s broke off: %s", self._name, error)
+            self._broken = ClientDisconnected()
+        except Exception:  # noqa: BLE001 - the sender tells the client
+            _log.exception("the reader of bulk request %s failed", self._name)
+            self._failed = True
+        finally:
+            self._lines.end()
+
+    def _discard(self, pieces: Iterator[bytes]) -> None:
+        """Of a request that was ended, read what is under way, so that its answers get through."""
+        until = time.monotonic() + _LINGER_S
+        while self._ended_early and time.monotonic() < until:
+            if not next(pieces, b""):
+                self._body_over = True
+                return
+            time.sleep(_BETWEEN_PIECES_S)
+
+    def _commit(self) -> None:
+        """The committer: until there are no more lines, or nobody takes the answers."""
+        index = 0
+        try:
+            while lines := self._lines.take():
+                self._pace(OPERATIONS, len(lines))
+                answers = self._window(index, lines)
+                index += len(answers)
+                if self._ended_early:
+                    answers.append(self._end_line(index))
+                if not self._spool.write(b"".join(answers)) or self._ended_early:
+                    return
+            if self._broken is not None:
+                # Whether there was another line, and what it asked for, nobody can tell.
+                self._spool.write(problem_line(index, self._broken, self._name))
+        except Exception:  # noqa: BLE001 - the sender tells the client
+            _log.exception("bulk request %s failed", self._name)
+            self._failed = True
+        finally:
+            self._lines.close()
+            self._audit.tell_end(index, self._ended_early)
+            self._spool.end()
+
+    def _window(self, first: int, lines: list[Line]) -> list[bytes]:
+        """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
+        the request ends early."""
+        answers: list[bytes] = [b""] * len(lines)
+        requests: dict[int, Request] = {}
+        told: list[LineOutcome] = []
+        refusal = self._refusal()
+        for place, line in enumerate(lines):
+            if self._refused >= self._terms.limits.bulk_refused_lines_max:
+                self._ended_early = True
+                del answers[place:]
+                break
+            try:
+                if refusal is not None:
+                    raise refusal
+                requests[place] = line_request(self._gateway, line, self._terms)
+                self._refused = 0
+            except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
+                self._refused += 1
+                self._audit.refused += 1
+                if isinstance(error, Forbidden):
+                    told.append(refused_line(error))
+                answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
+        self._spend_beyond_lines(requests.values())
+        done = self._gateway.commit_each(list(requests.values()))
+        for (place, request), written in zip(requests.items(), done, strict=True):
+            answers[place] = written_line(first + place, request, written, self._name)
+            told.append(outcome_of_line(request, written))
+        self._audit.tell_lines(told)
+        return answers
+
+    def _end_line(self, index: int) -> bytes:
+        """In the place of the line at ``index``, which isn't looked at."""
+        maximum = self._terms.limits.bulk_refused_lines_max
+        detail = (
+            f"{maximum} lines in a row were refused (bulk_refused_lines_max);"
+            " this one and what comes behind it isn't read"
+        )
+        return problem_line(index, RequestRefused("too_many_refused", detail), self._name)
+
+    def _pace(self, name: str, amount: int) -> None:
+        """Where the principal is limited, wait until it may have this much; no line is refused."""
+        if self._spending is not None:
+            self._spending.pace(name, amount, self._lines.is_closed)
+
+    def _spend_beyond_lines(self, requests: Iterable[Request]) -> None:
+        """A line was paid for as one operation; a patch of many makes the next lines wait."""
+        if self._spending is not None:
+            edits = (edit.edit for request in requests for edit in request.edits)
+            self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
+
+    def _refusal(self) -> Exception | None:
+        """Why the sender would not be let in any more: its token may end before the lines do."""
+        try:
+            self._recheck()
+        except (AccessError, CommitError) as error:
+            return error
+        return None
+
+
+def _pieces(body: Any) -> Iterator[bytes]:
+    """What there is of ``body``, as soon as there is some, until it is over."""
+    read: Callable[[int], bytes] = getattr(body, "read1", body.read)
+    while piece := read(_READ_BYTES):
+        yield piece
+
+
+def _stop_receiving(connection: Any) -> None:
+    """Whoever reads from it, meets the end of what was sent so far.
+
+    By another descriptor of the same socket, so that no error is thrown into who waits for it.
+    """
+    with (
+        suppress(OSError),  # the client is gone
+        socket.socket(fileno=os.dup(connection.fileno())) as same,
+    ):
+        same.shutdown(socket.SHUT_RD)

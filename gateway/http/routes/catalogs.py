@@ -1,0 +1,199 @@
+"""`/v1/catalogs` and `/v1/catalogs/{catalog}`: list, read, set up, delete, touch.
+
+Catalogs of those that a principal may read: a page of them that tells of no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import flask
+from flask import Flask
+
+from gateway.access import Principal, Role
+from gateway.decide.conditions import ANY, CatalogTag
+from gateway.decide.request import KeyEdit, Put, Touch
+from gateway.decide.settings import parse_settings
+from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
+from gateway.http.door.authorization import principal_of
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import headers as media_types
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.body import decode_document, read_body
+from gateway.http.wire.conditions import is_not_modified, refuse_conditions, tag_header
+from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
+from gateway.http.wire.shapes import rfc3339
+from gateway.http.write.ask import NOTHING_SENT, Sent
+from gateway.http.write.catalogs import (
+    CatalogAsk,
+    commit,
+    commit_answer,
+    read_catalog_ask,
+    refusal_answer,
+)
+from gateway.model import SETTINGS_KEY, Head
+from gateway.read.listing import Listing
+from gateway.service import Gateway
+
+_LIST_PARAMETERS = CatalogsParameters()
+_READ_PARAMETERS = IgnoringParameters()
+_RULE = "/v1/catalogs/<segment:catalog>"
+
+
+class CatalogRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        app.add_url_rule("/v1/catalogs", "list_catalogs", self.list, methods=["GET"])
+        app.add_url_rule(_RULE, "read_catalog", self.read, methods=["GET"])
+        app.add_url_rule(_RULE, "put_catalog", self.put, methods=["PUT"])
+        app.add_url_rule(_RULE, "delete_catalog", self.delete, methods=["DELETE"])
+        app.add_url_rule(f"{_RULE}/touch", "touch_catalog", self.touch, methods=["POST"])
+
+    def list(self) -> Answer:
+        """Those that the principal may read, by name; a page may hold fewer than there are."""
+        environ = flask.request.environ
+        refuse_conditions(environ)
+        asked = parameters(environ, _LIST_PARAMETERS)
+        by = principal_of(environ)
+        heads, more = readable_catalogs(self._gateway.listing, by, **asked)
+        content = {
+            "catalogs": [
+                {
+                    "catalog": head.catalog,
+                    "revision": head.revision,
+                    "time": rfc3339(head.time_us),
+                    "floor": head.floor,
+                }
+                for head in heads
+            ],
+            "next": more,
+        }
+        return body_answer(encode(content), [("Cache-Control", "no-cache")])
+
+    def read(self, catalog: str) -> Answer:
+        """Where the catalog is, and its settings."""
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        parameters(environ, _READ_PARAMETERS)
+        state = self._gateway.catalogs.read(catalog)
+        tag = CatalogTag(state.revision)
+        headers = [
+            tag_header(tag),
+            ("Catalog-Revision", str(state.revision)),
+            ("Cache-Control", "no-cache"),
+        ]
+        if is_not_modified(environ, tag, "the catalog"):
+            return empty_answer(headers, 304)
+        settings = state.settings
+        content = {
+            "catalog": catalog,
+            "revision": state.revision,
+            "time": rfc3339(state.time_us),
+            "floor": state.floor,
+            "settings": None if settings is None else settings.content,
+            "settings_etag": None if settings is None else settings.token,
+        }
+        return body_answer(encode(content), headers)
+
+    def put(self, catalog: str) -> Answer:
+        """Set the catalog's settings, all of them; the catalog is made where there is none."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        value, size_bytes = decode_document(raw, self._limits)
+        parse_settings(value)
+        edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
+        sent = Sent(value, media_types.JSON, len(raw))
+        try:
+            written = commit(self._gateway, ask, edits, sent)
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
+        return commit_answer(ask, written, with_settings=True)
+
+    def delete(self, catalog: str) -> Answer:
+        """Delete every document and the settings in one commit; of no catalog: nothing to do."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
+        try:
+            written = commit(self._gateway, ask, (), NOTHING_SENT, self._gateway.catalogs.delete)
+        except CatalogNotFound as error:
+            if ask.is_conditional:
+                raise _nothing_there(error) from error
+            return empty_answer([("Catalog-Revision", str(error.head_revision))])
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
+        return commit_answer(ask, written)
+
+    def touch(self, catalog: str) -> Answer:
+        """A commit that changes nothing: whoever follows the catalog sees a new revision."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog)
+        try:
+            written = commit(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+        except CommitError as error:
+            return refusal_answer(self._gateway, environ, ask, error)
+        return commit_answer(ask, written)
+
+    def _ask(self, environ: dict[str, Any], catalog: str) -> CatalogAsk:
+        return read_catalog_ask(environ, names.catalog_name(catalog, self._limits))
+
+
+def _nothing_there(error: CatalogNotFound) -> CommitError:
+    return PreconditionFailed(error.detail, key=None, expected=ANY, current=None)
+
+
+_PAGE = 1000
+
+
+def readable_catalogs(
+    listing: Listing, by: Principal, *, after: str, prefix: str, limit: int
+) -> tuple[Sequence[Head], str | None]:
+    """A page by name ascending, and the ``after`` of the next one.
+
+    Where it goes on, it goes on after a catalog that ``by`` may read: no other one's name is told.
+    Only names that begin as one of the grants does are looked at.
+    """
+    if any(grant.pattern == "*" for grant in by.grants):
+        heads = listing.catalogs(after=after, prefix=prefix, limit=limit)
+        page = [head for head in heads if not head.deleted]
+        return page, heads[-1].catalog if len(heads) == limit else None
+    found = list(islice(_readable(listing, by, after, prefix), limit))
+    return found, found[-1].catalog if len(found) == limit else None
+
+
+def _readable(listing: Listing, by: Principal, after: str, prefix: str) -> Iterator[Head]:
+    for beginning in _beginnings(by):
+        if not beginning.startswith(prefix) and not prefix.startswith(beginning):
+            continue
+        common = max(beginning, prefix, key=len)
+        for head in _heads(listing, after, common):
+            if not head.deleted and by.may(Role.READ, head.catalog):
+                yield head
+
+
+def _heads(listing: Listing, after: str, prefix: str) -> Iterator[Head]:
+    while True:
+        heads = listing.catalogs(after=after, prefix=prefix, limit=_PAGE)
+        yield from heads
+        if len(heads) < _PAGE:
+            return
+        after = heads[-1].catalog
+
+
+def _beginnings(by: Principal) -> list[str]:
+    """What comes before the first star of the grants, ascending; none begins like another one.
+
+    So what begins like one of them comes before all that begins like the next.
+    """
+    kept: list[str] = []
+    for beginning in sorted({grant.pattern.partition("*")[0] for grant in by.grants}):
+        if not kept or not beginning.startswith(kept[-1]):
+            kept.append(beginning)
+    return kept

@@ -1,0 +1,181 @@
+"""`…/documents/{key}` and `…/attributes/{key}`: read, put, patch, delete.
+
+A document has two parts under one version token: its content, and the attributes beside it, an
+object that is {} where nobody gave any. Both are read and written the same way.
+
+Reading one document, or its attributes: as they are, or as they were.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import flask
+from flask import Flask
+
+from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.request import Delete, Put
+from gateway.errors import DocumentNotFound
+from gateway.http.door.authorization import principal_of
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import headers as media_types
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
+from gateway.http.wire.body import decode_document, read_body
+from gateway.http.wire.conditions import read_conditions, refuse_composites
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.patches import read_patch
+from gateway.http.wire.query import ReadParameters, parameters
+from gateway.http.wire.refusals import RequestRefused
+from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, answer_write, read_ask
+from gateway.model import Document
+from gateway.service import Gateway, Reading
+
+METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
+
+
+class DocumentRoutes:
+    """The routes of one ``part`` of documents."""
+
+    def __init__(self, gateway: Gateway, limits: RequestLimits, part: Part) -> None:
+        self._gateway = gateway
+        self._limits = limits
+        self._part: Part = part
+
+    def register(self, app: Flask) -> None:
+        place, name = {
+            "content": ("documents", "document"),
+            "attributes": ("attributes", "attributes"),
+        }[self._part]
+        rule = f"/v1/catalogs/<segment:catalog>/{place}/<rest:key>"
+        app.add_url_rule(rule, f"read_{name}", self.read, methods=["GET"])
+        app.add_url_rule(rule, f"put_{name}", self.put, methods=["PUT"])
+        app.add_url_rule(rule, f"patch_{name}", self.patch, methods=["PATCH"])
+        app.add_url_rule(rule, f"delete_{name}", self.delete, methods=["DELETE"])
+        app.add_url_rule(rule, f"{name}_options", self.options, methods=["OPTIONS"])
+
+    def read(self, catalog: str, key: str) -> Answer:
+        """The part as it is, or as it was at ``?revision=`` or ``?at=``."""
+        catalog, key = self._names(catalog, key)
+        return read_document(self._gateway, flask.request.environ, catalog, key, self._part)
+
+    def put(self, catalog: str, key: str) -> Answer:
+        """Create or replace the whole document, or replace the attributes of one that exists."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog, key)
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        value, size_bytes = decode_document(raw, self._limits)
+        sent = Sent(value, media_types.JSON, len(raw))
+        return answer_write(self._gateway, environ, ask, Put(value, size_bytes), sent)
+
+    def patch(self, catalog: str, key: str) -> Answer:
+        """Apply a JSON Patch, an extended one, or a merge patch to what exists."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog, key)
+        edit, sent = read_patch(environ, self._limits, self._gateway.limits.patch)
+        return answer_write(self._gateway, environ, ask, edit, sent)
+
+    def delete(self, catalog: str, key: str) -> Answer:
+        """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
+        environ = flask.request.environ
+        ask = self._ask(environ, catalog, key)
+        return answer_write(self._gateway, environ, ask, Delete(), NOTHING_SENT)
+
+    def options(self, catalog: str, key: str) -> Answer:
+        self._names(catalog, key)
+        return empty_answer([("Allow", METHODS), media_types.ACCEPT_PATCH])
+
+    def _ask(self, environ: Environ, catalog: str, key: str) -> Ask:
+        return read_ask(environ, *self._names(catalog, key), part=self._part)
+
+    def _names(self, catalog: str, key: str) -> tuple[str, str]:
+        return names.catalog_name(catalog, self._limits), names.document_key(key, self._limits)
+
+
+_PARAMETERS = ReadParameters()
+# What is answered by what was there; other answers would be the same at any time.
+_OF_THE_TIME: Final = (200, 304, 404, 412)
+
+
+def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, part: Part) -> Answer:
+    """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
+
+    Raises DocumentNotFound, DocumentForbidden, PreconditionFailed, and what reading an earlier
+    revision raises.
+    """
+    conditions = read_conditions(environ)
+    reading = _reading(gateway, environ, catalog, key)
+    document = reading.document
+    if document is None or not document.exists:
+        raise DocumentNotFound(catalog, key).at(reading.catalog_revision)
+    _require_seen(gateway, environ, catalog, document)
+    headers = [
+        etag(document.token),
+        last_modified(document.time_us // 1_000_000),
+        ("Catalog-Revision", str(reading.catalog_revision)),
+        ("Cache-Control", "no-cache"),
+    ]
+    if conditions is not NO_CONDITIONS:
+        refuse_composites(conditions)
+        _require(conditions, key, document)
+        if conditions.not_modified(document):
+            return empty_answer(headers, 304)
+    shown = document.content if part == "content" else document.attributes or {}
+    return body_answer(encode(shown), headers)
+
+
+def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
+    if not environ.get("QUERY_STRING"):
+        return gateway.read(catalog, key)
+    revision = asked_revision(gateway, catalog, parameters(environ, _PARAMETERS))
+    if revision is None:
+        return gateway.read(catalog, key)
+    return gateway.read_at_revision(catalog, key, revision)
+
+
+def asked_revision(gateway: Gateway, catalog: str, asked: dict[str, Any]) -> int | None:
+    """The revision asked for by number or time, which are taken out of ``asked``; None: the newest.
+
+    Where a commit may yet be made at or before that time, the answer says so, whatever it is.
+    """
+    revision: int | None = asked.pop("revision", None)
+    time_us: int | None = asked.pop("at", None)
+    if time_us is None:
+        return revision
+    if revision is not None:
+        detail = "parameters 'revision' and 'at' can't be given together"
+        raise RequestRefused("invalid_parameter", detail, parameter="at")
+    found = gateway.revision_at(catalog, time_us)
+    if not found.is_final:
+        flask.after_this_request(_provisional)
+    return found.revision
+
+
+def _provisional(answer: flask.Response) -> flask.Response:
+    if answer.status_code in _OF_THE_TIME:
+        answer.headers["Time-Provisional"] = "true"
+    return answer
+
+
+def _require_seen(gateway: Gateway, environ: Environ, catalog: str, document: Document) -> None:
+    """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
+    another time."""
+    if document.attributes is None and not environ.get("QUERY_STRING"):
+        return
+    sight = gateway.acls.sight(principal_of(environ), catalog)
+    if sight is None:
+        return
+    if environ.get("QUERY_STRING"):
+        sight.require_then(document)
+    else:
+        sight.require(document)
+
+
+def _require(conditions: Conditions, key: str, document: Document) -> None:
+    """Raise PreconditionFailed where a read under these conditions has nothing to answer."""
+    if conditions.if_match is None and conditions.if_unmodified_since is None:
+        return
+    Conditions(
+        if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
+    ).check(key, lambda _: document, document.revision)

@@ -1,0 +1,97 @@
+"""`/v1/catalogs/{catalog}/commits` and `…/outcomes`: what was done, and whether it was."""
+
+from __future__ import annotations
+
+import flask
+from flask import Flask
+
+from gateway.http.door.authorization import principal_of
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import Answer, body_answer, encode
+from gateway.http.wire.conditions import refuse_conditions
+from gateway.http.wire.headers import is_idempotency_key
+from gateway.http.wire.query import NoParameters, PageParameters, parameters, whole_number
+from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.shapes import commit_shape
+from gateway.model import Commit
+from gateway.read.visibility import Sight
+from gateway.service import Gateway
+
+_PAGE_PARAMETERS = PageParameters()
+_NO_PARAMETERS = NoParameters()
+
+
+class HistoryRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        catalog = "/v1/catalogs/<segment:catalog>"
+        app.add_url_rule(f"{catalog}/commits", "list_commits", self.page, methods=["GET"])
+        app.add_url_rule(
+            f"{catalog}/commits/<segment:revision>", "read_commit", self.commit, methods=["GET"]
+        )
+        app.add_url_rule(
+            f"{catalog}/outcomes/<rest:idempotency_key>", "outcome", self.outcome, methods=["GET"]
+        )
+
+    def page(self, catalog: str) -> Answer:
+        """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
+        catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
+        asked = parameters(flask.request.environ, _PAGE_PARAMETERS)
+        sight = self._sight(catalog)
+        if sight is not None and asked["key"] is not None:
+            sight.require_named([asked["key"]])
+        page = self._gateway.commits(catalog, **asked)
+        commits = page.commits if sight is None else sight.commits(page.commits)
+        content = {
+            "commits": [commit_shape(commit) for commit in commits],
+            "next": page.next_after,
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
+
+    def commit(self, catalog: str, revision: str) -> Answer:
+        catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        try:
+            number = whole_number(revision)
+        except ValueError as error:
+            raise RequestRefused("invalid_parameter", f"revision: {error}") from error
+        commit = self._gateway.read_commit(catalog, number)
+        return body_answer(encode(commit_shape(self._seen(catalog, commit))), [])
+
+    def outcome(self, catalog: str, idempotency_key: str) -> Answer:
+        """The commit made under the key. That there is none is true up to now, not for ever."""
+        catalog = names.catalog_name(catalog, self._limits)
+        refuse_conditions(flask.request.environ)
+        name = _idempotency_key(idempotency_key)
+        parameters(flask.request.environ, _NO_PARAMETERS)
+        by = principal_of(flask.request.environ)
+        commit = self._gateway.reply(catalog, by.name, name)
+        if commit is None:
+            detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
+            raise RequestRefused("outcome_not_found", detail)
+        shape = commit_shape(self._seen(catalog, commit)) | {"idempotency_key": name}
+        return body_answer(encode({"applied": True, **shape}), [])
+
+    def _sight(self, catalog: str) -> Sight | None:
+        return self._gateway.acls.sight(principal_of(flask.request.environ), catalog)
+
+    def _seen(self, catalog: str, commit: Commit) -> Commit:
+        """Without the changes of documents that can't be read."""
+        sight = self._sight(catalog)
+        return commit if sight is None else sight.commits([commit])[0]
+
+
+def _idempotency_key(encoded: str) -> str:
+    try:
+        key = names.percent_decoded(encoded)
+    except ValueError as error:
+        raise RequestRefused("invalid_name", f"the key can't be decoded: {error}") from error
+    if not is_idempotency_key(key):
+        raise RequestRefused("invalid_name", "this can't be an Idempotency-Key")
+    return key

@@ -1,0 +1,175 @@
+"""`/v1/catalogs/{catalog}/documents` and `…/export`: several documents at one revision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import flask
+from flask import Flask
+
+from gateway.access.errors import AccessError
+from gateway.decide.conditions import CatalogTag, Composite, Tag
+from gateway.errors import CommitError
+from gateway.http.door.authorization import Recheck, principal_of, recheck_of
+from gateway.http.limits import RequestLimits
+from gateway.http.routes.documents import asked_revision
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import Answer, Stream, body_answer, empty_answer, encode, in_pieces
+from gateway.http.wire.conditions import is_not_modified, tag_header
+from gateway.http.wire.headers import JSON
+from gateway.http.wire.query import DocumentsParameters, ExportParameters, parameters
+from gateway.http.wire.refusals import RequestRefused
+from gateway.model import Document
+from gateway.service import Gateway
+
+_log = logging.getLogger(__name__)
+
+_PAGE_PARAMETERS = DocumentsParameters()
+_EXPORT_PARAMETERS = ExportParameters()
+_KEYS_MAX = 1_000
+_PIECE_BYTES = 64 * 1024
+
+
+class ListingRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        catalog = "/v1/catalogs/<segment:catalog>"
+        app.add_url_rule(f"{catalog}/documents", "list_documents", self.page, methods=["GET"])
+        app.add_url_rule(f"{catalog}/export", "export", self.export, methods=["GET"])
+
+    def page(self, catalog: str) -> Answer:
+        """Documents by key, or those under the ``key`` parameters, all at one revision."""
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        asked = parameters(environ, _PAGE_PARAMETERS)
+        keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
+        if keys is not None:
+            return self._several(environ, catalog, keys, asked, revision)
+        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+        page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
+        more = page.next_after
+        return _answer(
+            environ,
+            CatalogTag(page.revision),
+            page.revision,
+            {
+                "catalog": catalog,
+                "revision": page.revision,
+                "documents": [_shape(document) for document in page.documents],
+                "next": None if more is None else {"after": more, "revision": page.revision},
+            },
+        )
+
+    def _several(
+        self,
+        environ: dict[str, Any],
+        catalog: str,
+        keys: list[str],
+        asked: dict[str, Any],
+        revision: int | None,
+    ) -> Answer:
+        for name in ("prefix", "after"):
+            if asked[name]:
+                _refuse("key", f"it can't be given together with '{name}'")
+        for key in keys:
+            names.require_key(key, self._limits)
+        keys = list(dict.fromkeys(keys))
+        if len(keys) > _KEYS_MAX:
+            _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
+        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+        at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
+        tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
+        documents = [
+            {"key": key, "etag": None} if (document := found[key]) is None else _shape(document)
+            for key in keys
+        ]
+        content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
+        return _answer(environ, Composite(tokens), at, content)
+
+    def export(self, catalog: str) -> flask.Response:
+        """The whole catalog at one revision, streamed."""
+        environ = flask.request.environ
+        catalog = names.catalog_name(catalog, self._limits)
+        asked = parameters(environ, _EXPORT_PARAMETERS)
+        revision = asked_revision(self._gateway, catalog, asked)
+        export = self._gateway.listing.export(
+            catalog,
+            owner=principal_of(environ).name,
+            prefix=asked["prefix"],
+            revision=revision,
+            sight=self._gateway.acls.sight(principal_of(environ), catalog),
+        )
+        tag = CatalogTag(export.revision)
+        headers = [
+            tag_header(tag),
+            ("Catalog-Revision", str(export.revision)),
+            ("Cache-Control", "no-cache"),
+        ]
+        sending = False
+        try:
+            if is_not_modified(environ, tag, "the catalog"):
+                return empty_answer(headers, 304)
+            sending = environ["REQUEST_METHOD"] != "HEAD"
+        finally:
+            if not sending:
+                export.close()
+        lines = _export_lines(export.revision, export.documents) if sending else iter(())
+        body = Stream(_pieces(lines, recheck_of(environ)), export.close)
+        return flask.Response(body, 200, headers, content_type=JSON)
+
+
+def _answer(environ: dict[str, Any], tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
+    headers = [
+        tag_header(tag),
+        ("Catalog-Revision", str(revision)),
+        ("Cache-Control", "no-cache"),
+    ]
+    if is_not_modified(environ, tag, "what is listed"):
+        return empty_answer(headers, 304)
+    return body_answer(encode(content), headers)
+
+
+def _shape(document: Document) -> dict[str, Any]:
+    shape = {
+        "key": document.key,
+        "etag": document.token,
+        "revision": document.revision,
+        "create_revision": document.create_revision,
+        "value": document.content,
+    }
+    if document.attributes:
+        shape["attributes"] = document.attributes
+    return shape
+
+
+def _export_lines(revision: int, documents: Iterator[Document]) -> Iterator[bytes]:
+    yield b'{"resource_version":%d,"metadata":{' % revision
+    between = b"\n"
+    for document in documents:
+        yield between + encode(document.key) + b":" + encode(document.content)
+        between = b",\n"
+    yield b"\n}}\n"
+
+
+def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
+    """Joined to pieces worth a system call each, as long as their reader would be let in.
+
+    What can't be read to its end breaks the connection off: the client sees that it isn't whole.
+    """
+    try:
+        for piece in in_pieces(lines, _PIECE_BYTES):
+            recheck()
+            yield piece
+    except (CommitError, AccessError) as error:
+        _log.warning("an export was broken off: %s", error)
+        raise
+
+
+def _refuse(parameter: str, reason: str) -> None:
+    detail = f"parameter {parameter!r}: {reason}"
+    raise RequestRefused("invalid_parameter", detail, parameter=parameter)

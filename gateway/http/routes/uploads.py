@@ -1,0 +1,262 @@
+"""`/v1/catalogs/{catalog}/uploads`: replacing a document in two phases."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import flask
+from flask import Flask
+
+from gateway.decide.conditions import Tags, written
+from gateway.decide.request import Applied, Unchanged, Written
+from gateway.errors import PreconditionFailed
+from gateway.http.door.audit import decided
+from gateway.http.door.authorization import author_of, header_author, principal_of
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import headers as media_types
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import (
+    Answer,
+    HeaderList,
+    body_answer,
+    empty_answer,
+    encode,
+    etag,
+    last_modified,
+)
+from gateway.http.wire.body import decode_document, decode_value, read_body, weigh
+from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions, refuse_conditions
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.headers import commit_message, preferences
+from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
+from gateway.http.wire.problems import problem_answer
+from gateway.http.wire.query import DryRunParameters, NoParameters, parameters, whole_number
+from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.shapes import rfc3339
+from gateway.http.write.explain import changes_since
+from gateway.model import version_token
+from gateway.service import Gateway
+from gateway.uploads import PART_NUMBER_MAX, OpenUpload
+
+_NO_PARAMETERS = NoParameters()
+_COMMIT_PARAMETERS = DryRunParameters()
+_RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
+_OPEN_MEMBERS: Final = ("key", *CONDITION_MEMBERS, "attributes")
+
+
+class UploadRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._uploads = gateway.uploads
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        one = f"{_RULE}/<segment:upload>"
+        for rule, name, view, method in (
+            (_RULE, "open_upload", self.open, "POST"),
+            (one, "read_upload", self.read, "GET"),
+            (one, "drop_upload", self.drop, "DELETE"),
+            (f"{one}/parts/<segment:number>", "put_part", self.put_part, "PUT"),
+            (f"{one}/commit", "commit_upload", self.commit, "POST"),
+        ):
+            app.add_url_rule(rule, name, view, methods=[method])
+
+    def open(self, catalog: str) -> Answer:
+        """Check the conditions now and remember them; nothing is locked."""
+        environ = flask.request.environ
+        catalog = self._catalog(environ, catalog)
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        asked = require_object(decode_value(raw, self._limits), _OPEN_MEMBERS)
+        key = text(asked, "key")
+        names.require_key(key, self._limits)
+        conditions = body_conditions(asked)
+        attributes = attributes_asked(asked)
+        by = principal_of(environ)
+        try:
+            opened = self._uploads.open(catalog, key, by, conditions, attributes)
+        except PreconditionFailed as failed:
+            return self._refused(environ, catalog, failed)
+        place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
+        return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
+
+    def read(self, catalog: str, upload: str) -> Answer:
+        environ = flask.request.environ
+        opened = self._find(self._catalog(environ, catalog), upload)
+        return body_answer(encode(_upload_shape(opened)), [("Cache-Control", "no-store")])
+
+    def drop(self, catalog: str, upload: str) -> Answer:
+        """Also where there is none any more. What was committed stays so."""
+        catalog = self._catalog(flask.request.environ, catalog)
+        self._uploads.drop(catalog, _upload_id(upload), principal_of(flask.request.environ))
+        return empty_answer([])
+
+    def put_part(self, catalog: str, upload: str, number: str) -> Answer:
+        """Stage or replace a part: bytes, whatever they are."""
+        environ = flask.request.environ
+        catalog = self._catalog(environ, catalog)
+        try:
+            place = whole_number(number, 1, PART_NUMBER_MAX)
+        except ValueError as error:
+            raise RequestRefused("invalid_parameter", f"part number: {error}") from error
+        media_types.require_bytes(environ)
+        opened = self._find(catalog, upload)
+        part = self._uploads.put_part(opened, place, read_body(environ, self._limits, parsed=False))
+        return body_answer(encode(part), [])
+
+    def commit(self, catalog: str, upload: str) -> Answer:
+        """Replace the document by what the parts make up; asked again, the first result.
+
+        What is wrong with the parts, or the catalog, leaves the upload as it is.
+        """
+        environ = flask.request.environ
+        refuse_conditions(environ)
+        _refuse_idempotency_key(environ)
+        dry_run: bool = parameters(environ, _COMMIT_PARAMETERS)["dry_run"]
+        catalog = names.catalog_name(catalog, self._limits)
+        prefer = preferences(environ)
+        message = commit_message(environ)
+        author = author_of(header_author(environ), principal_of(environ), catalog)
+        numbers = self._numbers(environ)
+        opened = self._find(catalog, upload)
+        done = self._uploads.earlier(opened)
+        if done is None:
+            raw = self._uploads.content(opened, numbers)
+            weigh(raw, self._limits)
+            value, size_bytes = decode_document(raw, self._limits)
+            try:
+                done = self._uploads.commit(
+                    opened,
+                    value,
+                    size_bytes,
+                    sent_bytes=len(raw),
+                    author=author,
+                    message=message,
+                    wait_s=prefer.wait_s,
+                    dry_run=dry_run,
+                )
+            except PreconditionFailed as failed:
+                return self._refused(environ, catalog, failed)
+        decided(author, dry_run, done)
+        return _write_answer(opened, done, dry_run=dry_run, wait_s=prefer.wait_s)
+
+    def _numbers(self, environ: Environ) -> list[int] | None:
+        """The parts that the body lists; None where there is no body, or it lists none."""
+        if environ.get("CONTENT_LENGTH") in (None, "", "0") and (
+            "HTTP_TRANSFER_ENCODING" not in environ
+        ):
+            return None
+        media_types.require_json(environ)
+        raw = read_body(environ, self._limits)
+        asked = require_object(decode_value(raw, self._limits), ("parts",))
+        if "parts" not in asked:
+            return None
+        listed = asked["parts"]
+        if not isinstance(listed, list) or not listed:
+            refuse_member("/parts", "it must be a list of part numbers that isn't empty")
+        seen: set[int] = set()
+        for index, each in enumerate(listed):
+            if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX:
+                refuse_member(f"/parts/{index}", f"it must be from 1 to {PART_NUMBER_MAX}")
+            if each in seen:
+                refuse_member(f"/parts/{index}", "it is listed twice")
+            seen.add(each)
+        return listed
+
+    def _refused(self, environ: Environ, catalog: str, failed: PreconditionFailed) -> Answer:
+        changes = changes_since(self._gateway, principal_of(environ), catalog, failed)
+        return problem_answer(
+            failed, environ, {} if changes is None else {"changes_since": changes}
+        )
+
+    def _find(self, catalog: str, upload: str) -> OpenUpload:
+        return self._uploads.find(catalog, _upload_id(upload), principal_of(flask.request.environ))
+
+    def _catalog(self, environ: Environ, encoded: str) -> str:
+        refuse_conditions(environ)
+        if environ["REQUEST_METHOD"] != "GET":
+            _refuse_idempotency_key(environ)
+        parameters(environ, _NO_PARAMETERS)
+        return names.catalog_name(encoded, self._limits)
+
+
+def _refuse_idempotency_key(environ: Environ) -> None:
+    if "HTTP_IDEMPOTENCY_KEY" in environ:
+        raise RequestRefused(
+            "invalid_header",
+            "Idempotency-Key: the upload itself serves as one; its commit is made once",
+            header="Idempotency-Key",
+        )
+
+
+def _upload_id(encoded: str) -> str:
+    try:
+        return names.percent_decoded(encoded)
+    except ValueError as error:
+        raise RequestRefused("invalid_name", f"the upload can't be decoded: {error}") from error
+
+
+def _upload_shape(opened: OpenUpload) -> dict[str, Any]:
+    upload, attributes = opened.upload, opened.attributes
+    shape: dict[str, Any] = {
+        "upload": upload.id,
+        "key": upload.key,
+        "expires": rfc3339(upload.expires_us),
+        "parts": list(opened.parts),
+        "if_match": _written_tags(opened.conditions.if_match),
+        "if_none_match": _written_tags(opened.conditions.if_none_match),
+        "attributes": {"mode": "keep"} if attributes is None else {"mode": "clear"},
+        "committed": opened.committed,
+    }
+    if attributes:
+        shape["attributes"] = {"mode": "replace", "value": attributes}
+    return shape
+
+
+def _written_tags(tags: Tags | None) -> list[str] | None:
+    return None if tags is None else sorted(map(written, tags))
+
+
+def _write_answer(
+    opened: OpenUpload, done: Written, *, dry_run: bool, wait_s: int | None
+) -> Answer:
+    """As a PUT of the document is answered."""
+    upload, outcome = opened.upload, done.outcome
+    headers: HeaderList = []
+    status = 200
+    content: dict[str, Any] = {"catalog": upload.catalog, "key": upload.key}
+    content |= {"etag": None, "revision": None, "create_revision": None}
+    if isinstance(outcome, Applied):
+        commit = outcome.commit
+        created = commit.change_of(upload.key).create_revision
+        token = version_token(commit.revision, commit.id)
+        content |= {"etag": token, "revision": commit.revision, "create_revision": created}
+        changed, attempts = not dry_run, commit.attempts
+        headers += [
+            ("Catalog-Revision", str(commit.revision)),
+            ("Commit-Id", commit.id),
+            etag(token),
+            last_modified(commit.time_us // 1_000_000),
+        ]
+        if created == commit.revision:
+            status = 200 if dry_run else 201
+            headers.append(("Location", names.document_path(upload.catalog, upload.key)))
+        if outcome.replayed:
+            headers.append(("Idempotency-Replayed", "true"))
+    else:
+        assert isinstance(outcome, Unchanged)
+        changed, attempts = outcome.would_change, done.attempts
+        headers.append(("Catalog-Revision", str(outcome.catalog_revision)))
+        kept = None if changed else outcome.document
+        if kept is not None:
+            content |= {"etag": kept.token, "revision": kept.revision}
+            content["create_revision"] = kept.create_revision
+            headers += [etag(kept.token), ("Commit-Id", kept.commit_id)]
+    headers.append(("Attempts", str(attempts)))
+    if wait_s is not None:
+        headers.append(("Preference-Applied", f"wait={wait_s}"))
+    content |= {"changed": changed, "attempts": attempts, "rebased_from": None}
+    if dry_run:
+        content["dry_run"] = True
+    return body_answer(encode(content), headers, status)

@@ -1,0 +1,152 @@
+"""Responses, made in one go: what they hold is known when they are made.
+
+Responses whose body isn't known when they begin.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from flask import Response
+from werkzeug.datastructures import Headers
+
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.headers import JSON
+
+HeaderList = list[tuple[str, str]]
+
+encode: Final = msgspec.json.Encoder().encode
+
+_STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+
+
+class Answer(Response):
+    """A response that is sent with the headers it was given, and no others.
+
+    It differs from werkzeug's in two ways. Last-Modified stays on a 304, as RFC 9110 section
+    15.4.5 wants it. And ``headers`` is only built for who asks for it: building it and taking it
+    apart again took a quarter of the time of a read.
+    """
+
+    def __init__(self, body: bytes, status: int, headers: HeaderList) -> None:
+        self._body = body
+        self._status = _STATUS_LINES[status]
+        self._status_code = status
+        self._header_list = headers
+        self._headers: Headers | None = None
+        self._on_close: list[Callable[[], Any]] = []
+        self.response = (body,)
+
+    @property
+    def headers(self) -> Headers:  # type: ignore[override]
+        if self._headers is None:
+            self._headers = Headers(self._header_list)
+        return self._headers
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        headers = self._header_list if self._headers is None else list(self._headers)
+        start_response(self._status, headers)
+        return () if environ["REQUEST_METHOD"] == "HEAD" else (self._body,)
+
+
+def body_answer(
+    body: bytes, headers: HeaderList, status: int = 200, media_type: str = JSON
+) -> Answer:
+    """With ``headers``, which are added to, and those that describe the body."""
+    headers.append(("Content-Type", media_type))
+    headers.append(("Content-Length", str(len(body))))
+    return Answer(body, status, headers)
+
+
+def empty_answer(headers: HeaderList, status: int = 204) -> Answer:
+    """With ``headers`` alone, and nothing that describes a body: 204 and 304 may have none."""
+    return Answer(b"", status, headers)
+
+
+def etag(token: str) -> tuple[str, str]:
+    return ("ETag", f'"{token}"')
+
+
+@lru_cache(maxsize=1024)
+def last_modified(time_s: int) -> tuple[str, str]:
+    """``time_s`` in whole seconds since the epoch."""
+    return ("Last-Modified", formatdate(time_s, usegmt=True))
+
+
+class Stream:
+    """A WSGI body that is closed in any case, also where nobody ever asked for its first piece.
+
+    A generator alone isn't: closed before it has begun, it runs nothing of itself.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], close: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._close = close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """Called by the server when the response is over, or its client is gone."""
+        self._close()
+
+
+class StreamAnswer(Answer):
+    """A response with a ``body`` that is sent piece by piece, as it is made, without a length."""
+
+    def __init__(self, body: Stream, status: int, headers: HeaderList) -> None:
+        super().__init__(b"", status, headers)
+        self._stream = body
+        self.response = body
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        super().__call__(environ, start_response)
+        return self._stream
+
+
+def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
+    """The same bytes in as few pieces as possible, none larger than ``piece_bytes``.
+
+    What a slow client hasn't taken yet is held as one piece, however large a part is.
+    """
+    gathered: list[bytes] = []
+    size = 0
+    for part in parts:
+        if size + len(part) > piece_bytes and gathered:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+        start = 0
+        while len(part) - start > piece_bytes:
+            yield part[start : start + piece_bytes]
+            start += piece_bytes
+        gathered.append(part[start:] if start else part)
+        size += len(part) - start
+    if gathered:
+        yield b"".join(gathered)
+
+
+def unbound_sending(connection: Any) -> Callable[[], None]:
+    """The kernel no longer gives up on a client that takes nothing; returns what puts that back.
+
+    For a client that may send for long before it reads. Whoever sends to it has to give up.
+    """
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+    before = 0
+    if connection is not None and option is not None:
+        with suppress(OSError):  # closed, or no TCP
+            before = connection.getsockopt(socket.IPPROTO_TCP, option)
+            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
+
+    def bind_again() -> None:
+        if before:
+            with suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, option, before)
+
+    return bind_again

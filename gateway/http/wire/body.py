@@ -1,0 +1,361 @@
+"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
+
+The search (``gateway.http.wire.storable``) walks the whole value. Most bodies show by their bytes
+alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec decoded:
+
+* NaN, infinities, numbers beyond a double, lone surrogates and bytes that aren't UTF-8: msgspec
+  refuses them, so none is in the value.
+* NUL in a member name: JSON text holds no raw control character, so NUL can come only from the
+  escape ``\u0000``. Where these six bytes aren't in ``raw``, there is no NUL.
+* An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so an integer of less than 19
+  digits fits. A JSON integer is written as one run of digits without an exponent; where no run of
+  19 digits is in ``raw``, every integer fits.
+* A member twice: ``patching.repeated_member`` sees it by the count of colons, in ``raw`` and in the
+  value as JSON.
+* Nesting: every container is opened by its own ``[`` or ``{``, so the value is nested no deeper
+  than the number of these bytes in ``raw``. Where there are more, the value's depth is counted.
+
+What these tests hold back needn't be wrong (a text may hold twenty digits): then the value is
+searched, and the search decides.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import IO, Any, NoReturn
+
+import msgspec
+from werkzeug.wsgi import get_input_stream
+
+from gateway.errors import OverLimit, Unstorable
+from gateway.http.door.admission import body_came
+from gateway.http.door.authorization import recheck
+from gateway.http.door.rate_limits import spend_body_bytes
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import storable
+from gateway.http.wire.answers import encode
+from gateway.http.wire.environ import Environ, declared_bytes
+from gateway.http.wire.refusals import RequestRefused
+from patching import Json, join_pointer, repeated_member
+
+_decode = msgspec.json.Decoder().decode
+_TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
+_DIGITS_MAX = 4000
+# Too small to take much, whatever is in it.
+_UNWEIGHED_BYTES = 4096
+# What values take in memory, and how many times its length usual JSON does.
+_ARRAY_BYTES, _OBJECT_BYTES, _ITEM_BYTES, _USUAL_GROWTH = 64, 200, 16, 4
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_POINTER_CHARACTERS_MAX = 1000
+# Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
+_DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
+_LONG_RUN = b"0" * 19
+_strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
+
+
+def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -> bytes:
+    """The body, which isn't empty. Chunked bodies are read until the limit is passed, not further.
+
+    ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
+    RequestRefused, also where it holds too many values, or there is too much under way to take the
+    body on; AccessError where its sender would not be let in any more; StoreUnavailable; and what
+    reading from the connection raises (werkzeug's BadRequest).
+    """
+    maximum = limits.body_bytes_max
+    refuse_encoded(environ)
+    length = declared_bytes(environ)
+    if length is not None and length > maximum:
+        _refuse_large(maximum, length)
+    raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
+    if len(raw) > maximum:
+        _refuse_large(maximum, len(raw))
+    body_came(environ, weigh(raw, limits) if parsed else len(raw))
+    spend_body_bytes(environ, len(raw))
+    recheck(environ)  # it may have come slowly
+    if not raw:
+        raise RequestRefused("malformed_json", "the body is empty")
+    return raw
+
+
+def weigh(raw: bytes, limits: RequestLimits) -> int:
+    """What ``raw`` weighs once it is decoded, in bytes of usual JSON.
+
+    Raises RequestRefused where it holds too many values. Before it is decoded: each value but the
+    first of its container has a comma before it, and each container its bracket.
+    """
+    size = len(raw)
+    if size <= _UNWEIGHED_BYTES:
+        return size
+    arrays, objects, commas = raw.count(b"["), raw.count(b"{"), raw.count(b",")
+    if arrays + objects + commas > limits.body_values_max:
+        marks = _TEXT.sub(b"", raw)  # there are commas in texts too
+        actual = marks.count(b"[") + marks.count(b"{") + marks.count(b",")
+        if actual > limits.body_values_max:
+            raise RequestRefused(
+                "over_limit",
+                f"the JSON holds about {actual} values, {limits.body_values_max} are allowed",
+                limit="body_values_max",
+                maximum=limits.body_values_max,
+                actual=actual,
+            )
+    decoded = _ARRAY_BYTES * arrays + _OBJECT_BYTES * objects + _ITEM_BYTES * commas
+    return max(size, decoded // _USUAL_GROWTH)
+
+
+def refuse_encoded(environ: Environ) -> None:
+    """Refuse a body that is compressed or otherwise encoded."""
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding is not None and encoding.strip().lower() not in ("identity", ""):
+        raise RequestRefused(
+            "unsupported_content_encoding",
+            "bodies are taken as they are: leave out Content-Encoding",
+            headers=[("Accept-Encoding", "identity")],
+        )
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """At most ``size`` bytes; a stream may give less at a time than it is asked for."""
+    raw = stream.read(size)
+    while raw and len(raw) < size:
+        more = stream.read(size - len(raw))
+        if not more:
+            break
+        raw += more
+    return raw
+
+
+# Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
+# in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
+# stands in the body, for the pointer to that member.
+
+
+def decode_value(raw: bytes, limits: RequestLimits, at: str = "") -> Json:
+    """The JSON value in ``raw``, fit to be stored but for its size."""
+    value, suspect = _decoded_shallow(raw, limits)
+    _search(value, raw, suspect)
+    refuse_repeated(value, raw, at)
+    return value
+
+
+def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Json, int]:
+    """The JSON value in ``raw``, fit to be stored, and its bytes as compact JSON."""
+    value, suspect = _decoded_shallow(raw, limits)
+    if isinstance(suspect, ValueError):  # it may be nothing that could be encoded
+        _search(value, raw, suspect)
+    # Before the search, which takes longer. What was sent is no measure: spaces may go away, and
+    # 1e15 is written as 1000000000000000.0.
+    encoded = encode(value)
+    size_bytes = len(encoded)
+    if size_bytes > limits.document_bytes_max:
+        raise OverLimit(
+            f"the document takes {size_bytes} bytes as JSON, "
+            f"{limits.document_bytes_max} are allowed",
+            limit="document_bytes_max",
+            maximum=limits.document_bytes_max,
+            actual=size_bytes,
+        )
+    _search(value, raw, suspect)
+    refuse_repeated(value, raw, at, encoded)
+    return value, size_bytes
+
+
+def decode_patch(raw: bytes, at: str = "") -> Json:
+    """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
+
+    Whether it is a patch, and how deep its values reach, is left to ``patching.parse``.
+    """
+    value, suspect = _decoded(raw)
+    if suspect:
+        check_operations(value, len(raw))
+    _search(value, raw, suspect)
+    refuse_repeated(value, raw, at, operation_at=0)
+    return value
+
+
+def decode_extended_patch(raw: bytes) -> Json:
+    """As ``decode_patch``, of an object whose operations are under ``patch``."""
+    value, suspect = _decoded(raw)
+    if suspect and isinstance(value, dict):
+        check_operations(value.get("patch"), len(raw))
+    _search(value, raw, suspect)
+    refuse_repeated(value, raw, operation_at=1)
+    return value
+
+
+def decode_members(raw: bytes) -> Json:
+    """The JSON value in ``raw``, fit to be stored but for its size and depth.
+
+    For bodies that hold several documents: ``document_bytes`` checks each. Pointers in errors are
+    into the body; what the pointers of patches in it may hold is left to ``check_operations``.
+    """
+    value, suspect = _decoded(raw)
+    _search(value, raw, suspect)
+    refuse_repeated(value, raw)
+    return value
+
+
+def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
+    """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
+
+    Raises RequestRefused where it is nested too deep or too large for a document.
+    """
+    try:
+        _refuse_deep(value, limits)
+    except RequestRefused as error:
+        error.members["pointer"] = pointer
+        raise
+    size_bytes = len(encode(value))
+    if size_bytes > limits.document_bytes_max:
+        raise RequestRefused(
+            "over_limit",
+            f"'{pointer[:100]}': the document takes {size_bytes} bytes as JSON, "
+            f"{limits.document_bytes_max} are allowed",
+            limit="document_bytes_max",
+            maximum=limits.document_bytes_max,
+            actual=size_bytes,
+            pointer=pointer,
+        )
+    return size_bytes
+
+
+def check_operations(operations: Json, depth_max: int) -> None:
+    """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        if isinstance(operation, dict):
+            _check_operation(operation, index, depth_max)
+
+
+def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:
+    """As ``_decoded``, of a value that isn't nested too deep."""
+    value, suspect = _decoded(raw)
+    if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
+        _refuse_deep(value, limits)
+    return value, suspect
+
+
+def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
+    """The value, and whether it must be searched: false, true, or why msgspec refused it."""
+    try:
+        value = _decode(raw)
+    except RecursionError:
+        _refuse_very_deep()
+    except ValueError as error:
+        return _decoded_leniently(raw), error
+    return value, b"\\u0000" in raw or _LONG_RUN in raw.translate(_DIGITS_ALONE)
+
+
+def _decoded_leniently(raw: bytes) -> Json:
+    """What msgspec refused: malformed for the standard library too, or else to be searched."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        detail = f"the body is not UTF-8, from byte {error.start} on"
+        raise RequestRefused("malformed_json", detail) from error
+    try:
+        value: Any = json.loads(
+            text, parse_int=_integer, parse_constant=lambda name: _refuse_constant(name, text)
+        )
+    except json.JSONDecodeError as error:
+        raise RequestRefused("malformed_json", f"the body is not JSON: {error}") from error
+    except RecursionError:
+        _refuse_very_deep()
+    return value  # type: ignore[no-any-return]
+
+
+def _refuse_constant(name: str, text: str) -> NoReturn:
+    place = next(found.start(1) for found in _strings_and_constants(text) if found[1])
+    raise json.JSONDecodeError(f"JSON has no {name}", text, place)
+
+
+def _integer(digits: str) -> int:
+    return int(digits) if len(digits) <= _DIGITS_MAX else _TOO_MANY_DIGITS
+
+
+def _search(value: Json, raw: bytes, suspect: ValueError | bool) -> None:
+    """Raise Unstorable for what can't be stored in a value that is suspected to hold any.
+
+    Where nothing is found, that settles a suspicion, but not a refusal of msgspec's.
+    """
+    if suspect:
+        storable.check(value, depth_max=len(raw))
+    if isinstance(suspect, ValueError):
+        raise RequestRefused("malformed_json", f"the body is not JSON: {suspect}") from suspect
+
+
+def refuse_repeated(
+    value: Any,
+    raw: bytes,
+    at: str = "",
+    encoded: bytes | None = None,
+    *,
+    operation_at: int | None = None,
+) -> None:
+    """Refuse ``raw``, which is ``value``, where an object in it has a member twice.
+
+    ``at``: the pointer to ``raw`` in the body. ``encoded``: the value as JSON, if that is there.
+    ``operation_at``: which step of the way to a member is the index of a patch's operation."""
+    try:
+        way = repeated_member(raw, encode(value) if encoded is None else encoded)
+    except RecursionError:
+        _refuse_very_deep()
+    if way is None:
+        return
+    members: dict[str, Any] = {"pointer": (at + join_pointer(way))[:_POINTER_CHARACTERS_MAX]}
+    if operation_at is not None and len(way) > operation_at and way[operation_at].isdecimal():
+        members["operation"] = int(way[operation_at])
+    detail = f"an object has the member '{way[-1]}' twice"
+    raise RequestRefused("malformed_json", detail, **members)
+
+
+def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> None:
+    path = operation.get("path")
+    pointer = path if isinstance(path, str) else ""
+    for member in ("path", "from"):
+        place = operation.get(member)
+        if isinstance(place, str) and "\0" in place:
+            raise Unstorable("a member name holds NUL", pointer, index)
+    if "value" in operation:
+        try:
+            storable.check(operation["value"], depth_max=depth_max)
+        except Unstorable as error:
+            shown = pointer.encode("utf-8", "backslashreplace").decode()
+            raise Unstorable(error.detail, shown + error.pointer, index) from error
+
+
+def _refuse_deep(value: Json, limits: RequestLimits) -> None:
+    """Refuse a value that is nested too deep; level by level, so that none is too deep for it."""
+    level = [value] if isinstance(value, dict | list) else []
+    depth = 0
+    while level:
+        depth += 1
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, dict | list)
+        ]
+    if depth > limits.depth_max:
+        raise RequestRefused(
+            "nesting_too_deep",
+            f"the value is nested {depth} levels deep, {limits.depth_max} are allowed",
+            limit="depth_max",
+            maximum=limits.depth_max,
+            actual=depth,
+        )
+
+
+def _refuse_very_deep() -> NoReturn:
+    raise RequestRefused(
+        "nesting_too_deep", "the body is nested far deeper than allowed", limit="depth_max"
+    )
+
+
+def _refuse_large(maximum: int, actual: int) -> NoReturn:
+    raise RequestRefused(
+        "body_too_large",
+        f"the body has {actual} bytes or more, {maximum} are allowed",
+        limit="body_bytes_max",
+        maximum=maximum,
+        actual=actual,
+    )

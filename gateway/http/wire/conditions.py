@@ -1,0 +1,317 @@
+"""Condition headers (RFC 9110, section 13), parsed strictly: none is ever ignored.
+
+A header that is empty, malformed, or contradicts another one is refused with 400
+``invalid_condition`` naming it; a write that believed it was guarded must not go through unguarded.
+Empty elements of a list are passed over, as section 5.6.1 demands.
+
+Three kinds of tags are ours: a document's version token; a composite, ``key1=token1;key2=token2``
+with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
+catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
+
+Conditions as members of a JSON object: ``if_match`` and ``if_none_match``.
+
+Each is ``"*"``, a version token (composites and a catalog's tag included, all without the header's
+quotes), or a list of tokens; they are held to what the headers of the same names are held to.
+
+Conditions on what isn't a single document: a catalog, a page, several documents, an export.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from gateway.decide.conditions import (
+    ANY,
+    ANY_TAG,
+    NO_CONDITIONS,
+    CatalogTag,
+    Composite,
+    Conditions,
+    Tag,
+    Tags,
+    written,
+)
+from gateway.errors import PreconditionFailed
+from gateway.http.wire.answers import etag
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.query import percent_decoded
+from gateway.http.wire.refusals import RequestRefused
+
+# An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
+# commas, but neither a space nor a quote.
+_element = re.compile('[ \t]*(?:((W/)?"([\x21\x23-\x7e\x80-\xff]*)")|([*]))?[ \t]*(?:,|\\Z)').match
+
+# The preferred form of a date and the two obsolete ones that must be understood (section 5.6.7).
+_DATE_FORMS: Final = (
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%A, %d-%b-%y %H:%M:%S GMT",
+    "%a %b %d %H:%M:%S %Y",
+)
+
+
+# In the place of a token: there is no such document.
+ABSENT_TOKEN: Final = "absent"
+_CACHED_CHARACTERS_MAX: Final = 1024
+_catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
+
+_HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
+
+
+def refuse_conditions(environ: Environ) -> None:
+    """For routes whose answers have no entity tag and no date: they can't honour any condition."""
+    for header in _HEADERS:
+        if "HTTP_" + header.upper().replace("-", "_") in environ:
+            raise _refusal(header, "this route can't honour it")
+
+
+def refuse_composites(conditions: Conditions) -> None:
+    """For reads of one document, which know of no other."""
+    for header, tags in (
+        ("If-Match", conditions.if_match),
+        ("If-None-Match", conditions.if_none_match),
+    ):
+        if any(not isinstance(tag, str) for tag in tags or ()):
+            raise _refusal(header, "this route can't honour a composite or a catalog's tag")
+
+
+def refuse_all_but_several(conditions: Conditions) -> None:
+    """For writes of several documents: If-Match with composites or a catalog's tag alone."""
+    if conditions.if_none_match is not None:
+        raise _refusal("If-None-Match", "this route can't honour it; use a compare")
+    if conditions.if_unmodified_since is not None:
+        raise _refusal("If-Unmodified-Since", "this route can't honour it; use a compare")
+    if any(isinstance(tag, str) for tag in conditions.if_match or ()):
+        detail = "this route takes composite tokens and catalogs' tags alone; use a compare"
+        raise _refusal("If-Match", detail)
+
+
+def write_conditions(environ: Environ) -> Conditions:
+    """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
+    if "HTTP_IF_MODIFIED_SINCE" in environ:
+        raise _refusal("If-Modified-Since", "a write can't honour it; use If-Unmodified-Since")
+    return read_conditions(environ)
+
+
+def read_conditions(environ: Environ) -> Conditions:
+    """The conditions of a GET or HEAD."""
+    match = environ.get("HTTP_IF_MATCH")
+    none_match = environ.get("HTTP_IF_NONE_MATCH")
+    modified = environ.get("HTTP_IF_MODIFIED_SINCE")
+    unmodified = environ.get("HTTP_IF_UNMODIFIED_SINCE")
+    if match is none_match is modified is unmodified is None:
+        return NO_CONDITIONS
+    conditions = Conditions(
+        if_match=None if match is None else _tags("If-Match", match, strong=True),
+        if_none_match=None
+        if none_match is None
+        else _tags("If-None-Match", none_match, strong=False),
+        if_modified_since=None if modified is None else _date("If-Modified-Since", modified),
+        if_unmodified_since=None
+        if unmodified is None
+        else _date("If-Unmodified-Since", unmodified),
+    )
+    _refuse_contradictions(conditions)
+    return conditions
+
+
+def _tags(header: str, value: str, *, strong: bool) -> Tags:
+    # Conditions in bodies may be long, and a thousand of them would be held.
+    parse = _parsed_tags if len(value) <= _CACHED_CHARACTERS_MAX else _parsed_tags.__wrapped__
+    return parse(header, value, strong=strong)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
+    """The tags of a list of entity tags, or ``ANY_TAG`` for ``*``.
+
+    Where comparison is strong, a weak tag stays in its written form, which no token of ours has:
+    it never matches. The same goes for the tag ``"*"``, which is not ``*``.
+    """
+    tags: set[Tag] = set()
+    any_given = False
+    position = 0
+    while position < len(value):
+        element = _element(value, position)
+        if element is None:
+            shown = value[position : position + 100]
+            advice = ""
+            if '"' not in value:  # copied from a body, say, where tokens stand without them
+                advice = f'; a version token has its quotes here: {header}: "{value.strip()[:100]}"'
+            raise _refusal(
+                header, f"no list of entity tags (text in double quotes): {shown}{advice}"
+            )
+        position = element.end()
+        written, weak, token, star = element.groups()
+        any_given = any_given or star is not None
+        if token is not None:
+            never = (weak and strong) or token == ANY
+            tags.add(written if never else _tag(header, token))
+    if any_given and tags:
+        raise _refusal(header, "'*' stands alone or not at all")
+    if not any_given and not tags:
+        raise _refusal(header, "it is empty")
+    return ANY_TAG if any_given else frozenset(tags)
+
+
+def _tag(header: str, text: str) -> Tag:
+    if "=" in text:
+        tokens = tuple(_pair(header, pair) for pair in text.split(";"))
+        if len(dict(tokens)) < len(set(tokens)):
+            raise _refusal(header, "a composite gives one key two tokens")
+        return Composite(tokens)
+    revision = _catalog_tag(text)
+    return text if revision is None else CatalogTag(int(revision[1], 16))
+
+
+def _pair(header: str, text: str) -> tuple[str, str | None]:
+    name, _, token = text.partition("=")
+    try:
+        key = percent_decoded(name)
+    except ValueError as error:
+        raise _refusal(header, f"the key {name[:100]!r} can't be decoded: {error}") from error
+    if not key or not token or "=" in token:
+        raise _refusal(header, f"no key=token: {text[:100]!r}")
+    return key, None if token == ABSENT_TOKEN else token
+
+
+def _date(header: str, value: str) -> int:
+    """Seconds since the epoch."""
+    for form in _DATE_FORMS:
+        try:
+            return calendar.timegm(time.strptime(value.strip(" \t"), form))
+        except ValueError:
+            continue
+    raise _refusal(header, f"{value[:100]!r} is no HTTP date: Sun, 06 Nov 1994 08:49:37 GMT")
+
+
+def _refuse_contradictions(conditions: Conditions) -> None:
+    match, none_match = conditions.if_match, conditions.if_none_match
+    if match is None or none_match is None:
+        return
+    if none_match == ANY_TAG:
+        raise _refusal("If-None-Match", "'*' wants no document, If-Match wants one")
+    if match & none_match:
+        raise _refusal("If-None-Match", "it names a token that If-Match names too")
+
+
+def _refusal(header: str, reason: str) -> RequestRefused:
+    return RequestRefused("invalid_condition", f"{header}: {reason}", header=header)
+
+
+# As many as a transaction has compares, by default: each is looked up.
+_TOKENS_MAX: Final = 4096
+CONDITION_MEMBERS: Final = {"if_match": "If-Match", "if_none_match": "If-None-Match"}
+
+
+def body_conditions(members: Mapping[str, Any]) -> Conditions:
+    """The conditions among decoded ``members``.
+
+    Raises RequestRefused ``invalid_condition`` or ``over_limit`` with the member's ``pointer``.
+    """
+    environ = {
+        f"HTTP_{name.upper()}": _header(name, members[name])
+        for name in CONDITION_MEMBERS
+        if name in members
+    }
+    if not environ:
+        return NO_CONDITIONS
+    try:
+        return read_conditions(environ)
+    except RequestRefused as error:
+        header = error.members.get("header")
+        name = next(each for each, of in CONDITION_MEMBERS.items() if of == header)
+        raise RequestRefused(
+            error.code, error.detail.replace(f"{header}:", f"{name}:", 1), pointer=f"/{name}"
+        ) from error
+
+
+def _header(name: str, value: Any) -> str:
+    """What the header of the same name would say."""
+    if value == ANY:
+        return ANY
+    tokens = [value] if isinstance(value, str) else value
+    if not isinstance(tokens, list):
+        raise _member_refusal(name, "it must be '*', a version token or a list of them", f"/{name}")
+    if not tokens:
+        raise _member_refusal(name, "it is empty", f"/{name}")
+    for index, token in enumerate(tokens):
+        pointer = f"/{name}" if tokens is not value else f"/{name}/{index}"
+        if not isinstance(token, str) or not token:
+            raise _member_refusal(name, "a version token is a text that isn't empty", pointer)
+        if '"' in token:
+            raise _member_refusal(
+                name, "a version token stands here without the header's quotes", pointer
+            )
+        if token == ANY:
+            raise _member_refusal(name, "'*' stands alone or not at all", pointer)
+    _refuse_many(name, sum(1 + token.count(";") for token in tokens))
+    return ", ".join(f'"{token}"' for token in tokens)
+
+
+def _refuse_many(name: str, count: int) -> None:
+    if count > _TOKENS_MAX:
+        raise RequestRefused(
+            "over_limit",
+            f"{name}: it has {count} version tokens, {_TOKENS_MAX} are allowed",
+            limit="condition_tokens_max",
+            maximum=_TOKENS_MAX,
+            actual=count,
+            pointer=f"/{name}",
+        )
+
+
+def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
+    return RequestRefused("invalid_condition", f"{name}: {reason}", pointer=pointer)
+
+
+def tag_header(tag: Tag) -> tuple[str, str]:
+    return etag(written(tag))
+
+
+def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
+    """Whether a read of what has ``tag`` is answered by 304.
+
+    Raises PreconditionFailed where If-Match is false; dates are refused: these answers have none.
+    """
+    conditions = read_conditions(environ)
+    if conditions is NO_CONDITIONS:
+        return False
+    _refuse_dates(conditions)
+    if conditions.if_match is not None and not _names(conditions.if_match, tag):
+        raise PreconditionFailed(
+            f"If-Match is false for {about}: its tag is {written(tag)}",
+            key=None,
+            expected=", ".join(sorted(map(written, conditions.if_match))),
+            current=None,
+        )
+    return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
+
+
+def _refuse_dates(conditions: Conditions) -> None:
+    for header, date in (
+        ("If-Modified-Since", conditions.if_modified_since),
+        ("If-Unmodified-Since", conditions.if_unmodified_since),
+    ):
+        if date is not None:
+            detail = f"{header}: this route can't honour it"
+            raise RequestRefused("invalid_condition", detail, header=header)
+
+
+def _names(tags: Tags, tag: Tag) -> bool:
+    return ANY in tags or any(_same(each, tag) for each in tags)
+
+
+def _same(named: Tag, tag: Tag) -> bool:
+    """Composites are the same in whatever order their keys come."""
+    if isinstance(named, Composite) and isinstance(tag, Composite):
+        return sorted(named.tokens, key=_by_key) == sorted(tag.tokens, key=_by_key)
+    return named == tag
+
+
+def _by_key(pair: tuple[str, str | None]) -> str:
+    return pair[0]

@@ -1,0 +1,153 @@
+"""The request headers that are neither conditions nor about the body.
+
+Which media types a body may have, and what is said about them in answers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from werkzeug.http import parse_options_header
+
+from gateway.http.wire.environ import Environ
+from gateway.http.wire.query import percent_decoded
+from gateway.http.wire.refusals import RequestRefused
+
+_IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
+MESSAGE_CHARACTERS_MAX = 1000
+_WAIT_DIGITS_MAX = 9
+# A quoted string, in which commas and semicolons are nothing but text; also one without an end.
+_QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
+# A preference's name and value, and its parameters, which nothing here has a use for.
+_PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:,|$)')
+
+
+class Preferences(NamedTuple):
+    """What ``Prefer`` asks for (RFC 7240); what isn't known is left out, as section 2 demands.
+
+    ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
+    ``rebase``: apply a patch all the same where what changed since If-Match doesn't concern it.
+    """
+
+    returns: str | None = None
+    wait_s: int | None = None
+    rebase: bool = False
+
+
+NO_PREFERENCES = Preferences()
+
+
+def preferences(environ: Environ) -> Preferences:
+    """Where a preference is given twice, the first counts. 400 for a ``wait`` that is no number."""
+    text: str | None = environ.get("HTTP_PREFER")
+    if text is None:
+        return NO_PREFERENCES
+    given: dict[str, str] = {}
+    for preference in _PREFERENCES.finditer(text):
+        name, _, value = preference[1].partition("=")
+        given.setdefault(name.strip().lower(), value.strip().strip('"'))
+    returns = given.get("return")
+    if returns not in ("minimal", "representation"):
+        returns = None
+    wait = given.get("wait")
+    return Preferences(returns, None if wait is None else _seconds(wait), "rebase" in given)
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        detail = f"Prefer: wait is a whole number of seconds, not {text[:50]!r}"
+        raise RequestRefused("invalid_header", detail, header="Prefer")
+    return int(text[:_WAIT_DIGITS_MAX]) if len(text) <= _WAIT_DIGITS_MAX else 10**_WAIT_DIGITS_MAX
+
+
+def idempotency_key(environ: Environ) -> str | None:
+    """The client's name for the request: 1 to 255 visible ASCII characters."""
+    key: str | None = environ.get("HTTP_IDEMPOTENCY_KEY")
+    if key is not None and not is_idempotency_key(key):
+        raise RequestRefused(
+            "invalid_header",
+            f"Idempotency-Key: 1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters",
+            header="Idempotency-Key",
+        )
+    return key
+
+
+def is_idempotency_key(text: str) -> bool:
+    visible = text.isascii() and text.isprintable() and " " not in text
+    return visible and 1 <= len(text) <= _IDEMPOTENCY_KEY_CHARACTERS_MAX
+
+
+def commit_message(environ: Environ) -> str | None:
+    """The message for the commit: percent-encoded UTF-8, at most 1000 characters."""
+    encoded: str | None = environ.get("HTTP_COMMIT_MESSAGE")
+    if not encoded:
+        return None
+    try:
+        message = percent_decoded(encoded)
+    except ValueError as error:
+        detail = f"Commit-Message: it is not percent-encoded UTF-8: {error}"
+        raise RequestRefused("invalid_header", detail, header="Commit-Message") from error
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        detail = f"Commit-Message: at most {MESSAGE_CHARACTERS_MAX} characters"
+        raise RequestRefused("invalid_header", detail, header="Commit-Message")
+    return message
+
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+EXTENDED_PATCH: Final = "application/vnd.metadata.patch+json"
+OCTETS: Final = "application/octet-stream"
+LINES: Final = ("application/x-ndjson", "application/jsonl")
+PROBLEM: Final = "application/problem+json"
+
+ACCEPT_PATCH: Final = ("Accept-Patch", f"{JSON_PATCH}, {MERGE_PATCH}, {EXTENDED_PATCH}")
+ACCEPT_JSON: Final = ("Accept", JSON)
+
+
+def require_json(environ: Environ) -> None:
+    """Refuse a body that isn't JSON by its header."""
+    if _media_type(environ) != JSON:
+        raise _unsupported(environ, JSON, ACCEPT_JSON)
+
+
+def require_bytes(environ: Environ) -> None:
+    """Refuse a body that isn't sent as mere bytes."""
+    if _media_type(environ) != OCTETS:
+        raise _unsupported(environ, OCTETS, ("Accept", OCTETS))
+
+
+def require_lines(environ: Environ) -> None:
+    """Refuse a body that isn't newline-delimited JSON by its header."""
+    if _media_type(environ) not in LINES:
+        raise _unsupported(environ, " or ".join(LINES), ("Accept", ", ".join(LINES)))
+
+
+def patch_type(environ: Environ) -> str:
+    """Which of the patch types the body has."""
+    media_type = _media_type(environ)
+    if media_type not in (JSON_PATCH, MERGE_PATCH, EXTENDED_PATCH):
+        wanted = f"{JSON_PATCH}, {MERGE_PATCH} or {EXTENDED_PATCH}"
+        raise _unsupported(environ, wanted, ACCEPT_PATCH)
+    return media_type
+
+
+def _media_type(environ: Environ) -> str:
+    """In lower case, without parameters; "" where the charset is another one than UTF-8."""
+    header: str = environ.get("CONTENT_TYPE", "")
+    if header in (JSON_PATCH, JSON, MERGE_PATCH, EXTENDED_PATCH):
+        return header
+    media_type, options = parse_options_header(header)
+    if options.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
+        return ""
+    return media_type.lower()
+
+
+def _unsupported(environ: Environ, wanted: str, header: tuple[str, str]) -> RequestRefused:
+    given = environ.get("CONTENT_TYPE") or "missing"
+    return RequestRefused(
+        "unsupported_media_type",
+        f"Content-Type must be {wanted} in UTF-8; it is {given[:100]}",
+        headers=[header],
+    )

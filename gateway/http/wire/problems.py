@@ -1,0 +1,325 @@
+"""The one place that turns errors into responses (RFC 9457, ``application/problem+json``)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from werkzeug.exceptions import (
+    HTTPException,
+    MethodNotAllowed,
+    NotFound,
+    RequestTimeout,
+    TooManyRequests,
+)
+
+from gateway import errors
+from gateway.access.errors import AccessError, Forbidden, KeysUnavailable, Unauthenticated
+from gateway.http.wire.answers import Answer, body_answer, encode
+from gateway.http.wire.environ import Environ, request_id
+from gateway.http.wire.headers import PROBLEM
+from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
+from gateway.model import WITHHELD
+from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
+
+_log = logging.getLogger(__name__)
+
+_DETAIL_CHARACTERS_MAX = 600
+_POINTER_CHARACTERS_MAX = 1000
+_VALUE_BYTES_MAX = 1000
+_COMPARED_BYTES_MAX = 1024 * 1024
+_OVERLAP_MAX = 100
+_STALE_MAX = 100
+_READING = ("GET", "HEAD", "OPTIONS")
+
+# What the limits inside are called in the table of settings; others have one name.
+_LIMIT_SETTINGS: Final = {
+    "operations_max": "patch_operations_max",
+    "result_bytes_max": "document_bytes_max",
+}
+
+
+@dataclass(slots=True)
+class Problem:
+    """What becomes a response."""
+
+    code: str
+    detail: str
+    applied: str = "no"
+    retryable: bool = False
+    members: dict[str, Any] = field(default_factory=dict)
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+class _Unreachable:
+    """Why the database can't be reached, for the log alone, where strangers don't read it.
+
+    Once in a second: every request is refused for it.
+    """
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+
+    def tell(self, why: BaseException) -> None:
+        now = time.monotonic()
+        if now >= self._next_at:
+            self._next_at = now + 1.0
+            _log.warning("the database can't be reached: %s", why)
+
+
+_unreachable = _Unreachable()
+
+
+def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) -> Answer:
+    """The response to ``error``, with ``more`` members. An unforeseen one is logged as a defect."""
+    problem = problem_of(error)
+    if isinstance(error, errors.StoreUnavailable) and error.__cause__ is not None:
+        _unreachable.tell(error.__cause__)
+    if problem is None:
+        _log.error("request %s failed", request_id(environ), exc_info=error)
+        # Nobody knows how far a write got before the defect.
+        applied = "no" if environ["REQUEST_METHOD"] in _READING else "unknown"
+        problem = Problem("internal_error", "the gateway has a defect; it was logged", applied)
+    problem.members.update(more)
+    return _answer(problem, environ)
+
+
+def _answer(problem: Problem, environ: Environ) -> Answer:
+    kind = KINDS[problem.code]
+    environ["gateway.problem"] = problem.code  # for whoever watches requests
+    headers = problem.headers
+    if kind.retry_after_s is not None:
+        headers.append(("Retry-After", str(kind.retry_after_s)))
+    content = problem_content(problem, request_id(environ))
+    return body_answer(encode(content), headers, kind.status, PROBLEM)
+
+
+def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
+    """The problem as a JSON object, ``status`` included; ``request_name`` is its request id."""
+    kind = KINDS[problem.code]
+    content = {
+        "type": type_uri(problem.code),
+        "title": kind.title,
+        "status": kind.status,
+        "detail": shortened(problem.detail, _DETAIL_CHARACTERS_MAX),
+        "code": problem.code,
+        "applied": problem.applied,
+        "retryable": problem.retryable,
+        "request_id": request_name,
+    }
+    content |= problem.members
+    return content
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """What ``error`` says to a client; None for an error that no client should see."""
+    if isinstance(error, errors.CommitError):
+        return _of_commit_error(error)
+    if isinstance(error, PatchError):
+        return _of_patch_error(error)
+    if isinstance(error, RequestRefused):
+        return Problem(
+            error.code,
+            error.detail,
+            retryable=error.retryable,
+            members=dict(error.members),
+            headers=list(error.headers),
+        )
+    if isinstance(error, AccessError):
+        return _of_access_error(error)
+    if isinstance(error, HTTPException):
+        return _of_http_exception(error)
+    return None
+
+
+def _of_commit_error(error: errors.CommitError) -> Problem:
+    if isinstance(error, errors.PatchDoesNotFit):
+        problem = _of_patch_error(error.error)
+        problem.members |= _current(error.current) | _action(error)
+        return problem
+    if isinstance(error, errors.OverLimit):
+        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
+        problem.members |= _action(error)
+        return problem
+    problem = Problem(error.code, error.detail, error.applied, error.retryable)
+    problem.members |= _action(error)
+    match error:
+        case errors.PreconditionFailed():
+            problem.members |= _of_precondition(error)
+        case errors.SchemaViolation():
+            problem.members |= {"key": error.key, "errors": list(error.errors)}
+        case errors.SettingsInvalid():
+            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
+        case errors.TargetExists() | errors.DocumentNotFound():
+            problem.members["key"] = error.key
+        case errors.AttributesInvalid():
+            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
+        case errors.DocumentForbidden():
+            problem.members |= {"key": error.key, "right": error.right}
+        case errors.PinHolds():
+            problem.members["pinned_revision"] = error.pinned
+        case errors.SnapshotExists():
+            problem.members["oldest_revision"] = error.floor
+        case errors.Unstorable():
+            problem.members |= _place(error.operation, error.pointer)
+        case errors.RevisionNotFound():
+            problem.members["head_revision"] = error.head_revision
+        case errors.RevisionCompacted():
+            problem.members["oldest_revision"] = error.floor
+        case errors.IdempotencyMismatch():
+            problem.members["revision"] = error.revision
+        case errors.OutcomeUnknown():
+            problem.members["commit_id"] = error.commit_id
+    return problem
+
+
+def _action(error: errors.CommitError) -> dict[str, Any]:
+    if error.action is None:
+        return {}
+    branch = {"branch": "else"} if error.otherwise else {}
+    return {"action": error.action, **branch}
+
+
+def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
+    members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
+    members |= _current(failed.current)
+    if failed.catalog_revision is not None:
+        members["resource_version"] = failed.catalog_revision
+    if failed.overlap:
+        members["overlap"] = [
+            shortened(pointer, _POINTER_CHARACTERS_MAX) for pointer in failed.overlap[:_OVERLAP_MAX]
+        ]
+    if failed.not_rebased is not None:
+        members["not_rebased"] = failed.not_rebased
+    if failed.key:
+        members["key"] = failed.key
+    if failed.stale:
+        members["stale"] = [_stale(each) for each in failed.stale[:_STALE_MAX]]
+    if failed.compares:
+        members["failed_compares"] = _failed_compares(failed.compares)
+    return members
+
+
+def _stale(each: errors.Stale) -> dict[str, Any]:
+    live = each.document
+    current = (live.token, live.revision) if live else None
+    return {"key": each.key, "expected": each.token, "current": None, **_current(current)}
+
+
+def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, Any]]:
+    """With the current values, as long as they aren't too large to be repeated in an error."""
+    shown = []
+    left_bytes = _COMPARED_BYTES_MAX
+    for each in failed:
+        found: dict[str, Any] = {"index": each.index, "key": each.key, "detail": each.reason}
+        found["current"] = None
+        document = each.document
+        if document is not None:
+            found["current"] = {"etag": document.token, "revision": document.revision}
+            left_bytes -= document.size_bytes
+            if left_bytes >= 0 and document.content is not WITHHELD:
+                found["current"]["value"] = document.content
+        shown.append(found)
+    return shown
+
+
+def _of_patch_error(error: PatchError) -> Problem:
+    if isinstance(error, LimitExceeded):
+        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
+    elif error.code == "document_absent":
+        problem = Problem("document_not_found", error.detail)
+    elif error.code in KINDS:
+        problem = Problem(error.code, error.detail)
+    else:
+        problem = Problem("patch_does_not_fit", error.detail)
+    problem.members |= _place(error.operation, error.pointer)
+    if isinstance(error, TestFailed):
+        for name, value in (("expected", error.expected), ("actual", error.actual)):
+            if value is not ABSENT and _is_small(value):
+                problem.members[name] = value
+    return problem
+
+
+def _of_access_error(error: AccessError) -> Problem:
+    problem = Problem(error.code, error.detail, retryable=isinstance(error, KeysUnavailable))
+    if isinstance(error, Unauthenticated):
+        # RFC 6750, section 3.1: no error code where there was no token.
+        reason = ', error="invalid_token"' if error.presented else ""
+        problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
+    elif isinstance(error, Forbidden):
+        problem.members = {"role": error.role, "catalog": error.catalog}
+    return problem
+
+
+def _of_http_exception(error: HTTPException) -> Problem:
+    """What Flask and werkzeug raise: no route, no such method, a body that broke off."""
+    if isinstance(error, NotFound):
+        return Problem("route_not_found", "there is no such route")
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        return Problem(
+            "method_not_allowed", f"this route has {allowed}", headers=[("Allow", allowed)]
+        )
+    detail = error.description or error.name
+    if isinstance(error, RequestTimeout):
+        return Problem("request_timeout", detail, retryable=True)
+    if isinstance(error, TooManyRequests):
+        return Problem("queue_full", detail, retryable=True)
+    return Problem("malformed_request", detail)
+
+
+def _over_limit(detail: str, limit: str, maximum: int, actual: int) -> Problem:
+    code = "nesting_too_deep" if limit == "depth_max" else "over_limit"
+    setting = _LIMIT_SETTINGS.get(limit, limit)
+    return Problem(
+        code,
+        detail.replace(limit, setting),
+        members={"limit": setting, "maximum": maximum, "actual": actual},
+    )
+
+
+def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
+    place: dict[str, Any] = {}
+    if operation is not None:
+        place["operation"] = operation
+    if pointer is not None:
+        place["pointer"] = shortened(pointer, _POINTER_CHARACTERS_MAX)
+    return place
+
+
+def _current(current: tuple[str, int] | None) -> dict[str, Any]:
+    if current is None:
+        return {}
+    return {"current": {"etag": current[0], "revision": current[1]}}
+
+
+def _is_small(value: Json) -> bool:
+    """Whether ``value`` is short as JSON. No more of it is looked at than that takes.
+
+    Documents are nested no deeper than their limit, but a patch that moves values into each other
+    may meet its failing test while they are nested too deep to be encoded.
+    """
+    least_bytes = 0  # what was met so far takes this or more
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        least_bytes += 1
+        if isinstance(item, str | list | dict):
+            least_bytes += len(item)
+        if least_bytes > _VALUE_BYTES_MAX:
+            return False
+        if isinstance(item, list | dict):
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+    try:
+        return len(encode(value)) <= _VALUE_BYTES_MAX
+    except RecursionError:
+        return False
+
+
+def shortened(text: str, characters_max: int) -> str:
+    """``text`` in what UTF-8 can hold, and not longer than that."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"

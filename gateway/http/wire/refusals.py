@@ -1,0 +1,125 @@
+"""Requests that are refused for their form, before ``gateway.commits`` sees them.
+
+Every ``code`` that a problem can have: its status and title. Codes are stable, titles are not.
+
+A row is never removed and its status never changed within version 1 of the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from patching import Json
+
+
+class RequestRefused(Exception):
+    """The request can't be understood or isn't allowed. ``code`` is a row of ``problem_kinds``.
+
+    ``members`` go into the problem as they are, ``headers`` into the answer.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        **members: Json,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+        self.members = members
+
+
+class TryLater(RequestRefused):
+    """There is too much of it at the moment: nothing was done, and later the same may be sent.
+
+    ``after_s``: whole seconds, at least 1.
+    """
+
+    retryable = True
+
+    def __init__(self, code: str, detail: str, after_s: int, **members: Json) -> None:
+        super().__init__(code, detail, headers=[("Retry-After", str(after_s))], **members)
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+    retry_after_s: int | None = None
+
+
+KINDS: Final[dict[str, Kind]] = {
+    # The request itself
+    "malformed_request": Kind(400, "Malformed request"),
+    "malformed_json": Kind(400, "Malformed JSON"),
+    "invalid_body": Kind(400, "The body isn't what this route takes"),
+    "invalid_name": Kind(400, "Invalid catalog name or key"),
+    "invalid_parameter": Kind(400, "Invalid parameter"),
+    "invalid_header": Kind(400, "Invalid header"),
+    "invalid_condition": Kind(400, "Invalid condition header"),
+    "invalid_patch": Kind(400, "Invalid patch"),
+    "invalid_pointer": Kind(400, "Invalid JSON Pointer"),
+    "unknown_operation": Kind(400, "Unknown patch operation"),
+    "too_many_refused": Kind(400, "Too many refused lines in a row"),
+    "request_timeout": Kind(408, "The body stopped coming"),
+    # Who asks
+    "unauthenticated": Kind(401, "No valid token"),
+    "forbidden": Kind(403, "Not allowed"),
+    "foreign_page": Kind(403, "Not served to pages of other sites"),
+    # What it names
+    "route_not_found": Kind(404, "No such route"),
+    "method_not_allowed": Kind(405, "Method not allowed"),
+    "catalog_not_found": Kind(404, "No such catalog"),
+    "document_not_found": Kind(404, "No such document"),
+    "revision_not_found": Kind(404, "No such revision"),
+    "outcome_not_found": Kind(404, "No commit under this idempotency key"),
+    "pin_not_found": Kind(404, "No such pin"),
+    "upload_not_found": Kind(404, "No such upload"),
+    "revision_compacted": Kind(410, "Revision compacted"),
+    # The state it meets
+    "test_failed": Kind(409, "A test operation failed"),
+    "path_missing": Kind(409, "A path doesn't exist"),
+    "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
+    "target_exists": Kind(409, "The key to move to has a document"),
+    "upload_conflict": Kind(409, "The document changed since the upload was opened"),
+    "upload_committed": Kind(409, "The upload was committed already"),
+    "upload_incomplete": Kind(409, "The upload's parts are not all there"),
+    "pin_holds": Kind(409, "A pin holds the history"),
+    "snapshot_exists": Kind(409, "History is compacted that far already"),
+    "precondition_failed": Kind(412, "Precondition failed"),
+    "precondition_required": Kind(428, "Precondition required"),
+    # What it asks to be held
+    "name_too_long": Kind(414, "Name too long"),
+    "body_too_large": Kind(413, "Body too large"),
+    "over_limit": Kind(413, "Over a limit"),
+    "unsupported_media_type": Kind(415, "Unsupported media type"),
+    "unsupported_content_encoding": Kind(415, "Unsupported content encoding"),
+    "nesting_too_deep": Kind(422, "Nested too deep"),
+    "schema_violation": Kind(422, "Schema violation"),
+    "invalid_settings": Kind(422, "Invalid catalog settings"),
+    "invalid_attributes": Kind(422, "Invalid attributes"),
+    "unstorable_value": Kind(422, "Value can't be stored"),
+    "idempotency_key_reused": Kind(422, "Idempotency key reused"),
+    # The service
+    "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
+    # These two say themselves when to try again.
+    "overloaded": Kind(429, "Too much is under way"),
+    "rate_limited": Kind(429, "More than this principal may ask for"),
+    "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
+    "too_many_uploads": Kind(429, "Too many open uploads", retry_after_s=30),
+    "internal_error": Kind(500, "Internal error"),
+    "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
+    "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),
+    "keys_unavailable": Kind(503, "Tokens can't be verified now, not applied", retry_after_s=1),
+    "outcome_unknown": Kind(504, "Outcome unknown"),
+}
+
+
+def type_uri(code: str) -> str:
+    return f"urn:metadata-gateway:problem:{code}"

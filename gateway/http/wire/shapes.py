@@ -1,0 +1,167 @@
+"""A commit as JSON.
+
+What a feed tells, as events: the same bytes for all who see everything that a commit changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gateway.feed.channel import Selection, Told
+from gateway.http.wire.answers import encode
+from gateway.model import SETTINGS_KEY, Change, Commit
+from gateway.read.visibility import Life, Sight
+from patching import ABSENT
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def commit_shape(commit: Commit) -> dict[str, Any]:
+    """With each document's effective patch, whatever kind of write it was.
+
+    The catalog's settings are the document whose key is null, and a change of them is called so.
+    """
+    return {
+        "revision": commit.revision,
+        "time": rfc3339(commit.time_us),
+        "commit_id": commit.id,
+        "author": commit.author,
+        "message": commit.message,
+        "idempotency_key": None if commit.idempotency is None else commit.idempotency.key,
+        "attempts": commit.attempts,
+        "succeeded": commit.succeeded,
+        "rebased_from": commit.rebased_from,
+        "deletes_catalog": commit.deletes_catalog,
+        "changes": [change_shape(change, commit.revision) for change in commit.changes],
+    }
+
+
+def commit_summary(commit: Commit, key: str | None) -> dict[str, Any]:
+    """What a commit did to ``key``, or (None) to which keys it did what; without the values."""
+    if key is None:
+        done: dict[str, Any] = {
+            "changes": [
+                {"key": each.key or None, "action": _action(each)} for each in commit.changes
+            ]
+        }
+    else:
+        actions = [change.action for change in commit.changes if change.key == key]
+        done = {"action": actions[0] if actions else None}
+    return {
+        "revision": commit.revision,
+        "time": rfc3339(commit.time_us),
+        "commit_id": commit.id,
+        "author": commit.author,
+        "message": commit.message,
+        **done,
+    }
+
+
+def rfc3339(time_us: int) -> str:
+    """In UTC with six digits: 2026-11-21T10:00:00.000000Z."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def change_shape(change: Change, revision: int) -> dict[str, Any]:
+    """What a commit at ``revision`` did to one document.
+
+    ``patch`` is null where only the name of the change was kept (its history was compacted);
+    ``attributes`` are those afterwards, null where they are as before or there is no document.
+    """
+    patch: list[dict[str, Any]] | None = change.patch
+    if change.action == "delete":
+        patch = [{"op": "remove", "path": ""}]
+    elif change.action == "attributes":
+        patch = []
+    elif patch is None and change.value is not ABSENT:
+        patch = [{"op": "add", "path": "", "value": change.value}]
+    attributes = change.attributes
+    if attributes is None and patch is not None and change.action != "delete":
+        attributes = {} if change.begins_at(revision) else None
+    return {
+        "key": change.key or None,
+        "action": _action(change),
+        "create_revision": change.create_revision,
+        "patch": patch,
+        "attributes": attributes,
+    }
+
+
+def _action(change: Change) -> str:
+    return "settings" if change.key == SETTINGS_KEY else change.action
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def commit_event(commit: Commit) -> bytes:
+    return _event("commit", commit_shape(commit), commit.revision)
+
+
+def bookmark_event(revision: int) -> bytes:
+    """Everything that was asked for up to here has been told."""
+    return _event("bookmark", {"revision": revision}, revision)
+
+
+def end_event(code: str, detail: str, revision: int) -> bytes:
+    return _event("end", {"code": code, "detail": detail, "revision": revision}, None)
+
+
+def _event(name: str, data: dict[str, Any], revision: int | None) -> bytes:
+    """Three lines: encoded JSON holds no line end."""
+    place = b"" if revision is None else b"id: %d\n" % revision
+    return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), encode(data))
+
+
+def event_data(event: bytes) -> bytes:
+    return event.split(b"\ndata: ", 1)[1][:-2]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one watcher is told of the commits that all of them share.
+
+    A commit with changes beyond ``sight`` (None: nothing is) is told without them, as
+    ``Sight.commits`` does. Where nothing is left that ``selection`` asks for, a watcher of
+    everything is told the commit all the same, as one that changes nothing, so that it finds every
+    revision; a watcher of some documents isn't, as of any other commit on others.
+    """
+
+    sight: Sight | None
+    selection: Selection
+
+    def events(self, told: Sequence[Told]) -> list[bytes]:
+        """Raises StoreUnavailable."""
+        if self.sight is None or not told:
+            return [each.encoded for each in told]
+        hidden = self.sight.hidden(frozenset().union(*(each.lives for each in told)))
+        if not hidden:
+            return [each.encoded for each in told]
+        events = []
+        for each in told:
+            if hidden.isdisjoint(each.lives):
+                events.append(each.encoded)
+                continue
+            gone = {life.key for life in each.lives & hidden}
+            if self.selection.wants(replace(each, keys=each.keys - gone)):
+                events.append(_without(each, hidden, self.sight.principal.name))
+        return events
+
+
+def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
+    """The event for ``name`` that leaves the changes of ``hidden`` out."""
+    shape: dict[str, Any] = _decode(event_data(told.encoded))
+    shape["changes"] = [
+        change
+        for change in shape["changes"]
+        if Life(change["key"], change["create_revision"]) not in hidden
+    ]
+    if shape["author"] != name:
+        shape |= {"message": None, "idempotency_key": None}
+    return _event("commit", shape, told.revision)

@@ -1,0 +1,394 @@
+"""A line of a bulk request as the write that it asks for.
+
+::
+
+    {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
+     "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
+     "attributes"? (put; see ``attributes_mode``),
+     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "message"?, "author"?,
+     "dry_run"?}
+
+A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
+one. Under an idempotency key, put, patch, merge and delete are the same request as one that is sent
+to the document's own route, which knows no attributes beside the document.
+
+The line that answers a line of a bulk request: what a write's own route would say, as one.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+import patching
+from gateway.access import Principal, Role
+from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.request import (
+    Applied,
+    ApplyPatch,
+    Delete,
+    Edit,
+    KeyEdit,
+    Merge,
+    Put,
+    Request,
+    Touch,
+    Unchanged,
+    Unknown,
+    Written,
+)
+from gateway.errors import OutcomeUnknown
+from gateway.http.door.authorization import RULE as AUTHOR_RULE
+from gateway.http.door.authorization import author_of, is_author, require
+from gateway.http.limits import RequestLimits
+from gateway.http.wire import headers as media_types
+from gateway.http.wire import query as names
+from gateway.http.wire.answers import encode
+from gateway.http.wire.body import (
+    decode_document,
+    decode_extended_patch,
+    decode_patch,
+    decode_value,
+    refuse_repeated,
+    weigh,
+)
+from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
+from gateway.http.wire.headers import MESSAGE_CHARACTERS_MAX, Preferences, is_idempotency_key
+from gateway.http.wire.members import (
+    attributes_asked,
+    refuse_member,
+    require_known,
+    required,
+    switch,
+    text,
+)
+from gateway.http.wire.problems import Problem, problem_content, problem_of
+from gateway.http.wire.query import REVISION_MAX
+from gateway.http.wire.refusals import RequestRefused
+from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, fingerprint
+from gateway.http.write.bulk_stream import Line
+from gateway.model import SETTINGS_KEY, Document, Idempotency, version_token
+from gateway.service import Gateway
+from patching import ABSENT, Json, Limits
+
+_OPERATIONS: Final = {
+    "put": ("value", "attributes"),
+    "patch": ("patch", "array_primary_keys", "rebase"),
+    "merge": ("value", "rebase"),
+    "delete": (),
+    "touch": (),
+}
+_METHODS: Final = {"put": "PUT", "patch": "PATCH", "merge": "PATCH", "delete": "DELETE"}
+_COMMON: Final = (
+    "catalog",
+    "key",
+    "op",
+    *CONDITION_MEMBERS,
+    "resource_version",
+    "idempotency_key",
+    "message",
+    "author",
+    "dry_run",
+)
+# Decoded with the document or the patch that they are.
+_LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
+_PLAIN_OPERATIONS: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
+_EXTENSIONS: Final = ("create_parents", "if_exists")
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode = msgspec.json.Decoder().decode
+_Large = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTerms:
+    """What holds for every line."""
+
+    by: Principal
+    limits: RequestLimits
+    dry_run: bool
+    wait_s: int | None
+
+
+def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
+    """Raises RequestRefused, and what decoding a document or a patch raises."""
+    if line.text is None:
+        maximum = terms.limits.bulk_line_bytes_max
+        raise RequestRefused(
+            "body_too_large",
+            f"the line has {line.size_bytes} bytes, {maximum} are allowed",
+            limit="bulk_line_bytes_max",
+            maximum=maximum,
+            actual=line.size_bytes,
+        )
+    weigh(line.text, terms.limits)
+    members, large = _members(line.text, terms.limits)
+    operation = text(members, "op")
+    if operation not in _OPERATIONS:
+        refuse_member("/op", f"it must be one of {', '.join(_OPERATIONS)}")
+    require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
+    catalog = names.catalog_name(quote(text(members, "catalog"), safe=""), terms.limits)
+    require(terms.by, Role.WRITE, catalog, "the line")
+    conditions = body_conditions(members)
+    key = _key(members, operation, conditions, terms.limits)
+    ask = Ask(
+        by=terms.by,
+        method=_METHODS.get(operation, operation),
+        catalog=catalog,
+        key=key,
+        conditions=conditions,
+        prefer=Preferences(None, terms.wait_s, switch(members, "rebase")),
+        dry_run=switch(members, "dry_run") or terms.dry_run,
+        resource_version=_resource_version(members),
+        idempotency_key=_idempotency_key(members),
+        message=_message(members),
+        author=author_of(_author(members), terms.by, catalog),
+    )
+    edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
+    return _request(gateway, ask, edit, sent, line.size_bytes)
+
+
+def _request(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent, size_bytes: int) -> Request:
+    idempotency = None
+    if ask.idempotency_key is not None:
+        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
+    return gateway.request(
+        ask.catalog,
+        (KeyEdit(ask.key, edit),),
+        wait_s=ask.prefer.wait_s,
+        conditions=ask.conditions,
+        resource_version=ask.resource_version,
+        rebase=ask.prefer.rebase,
+        size_bytes=size_bytes,
+        by=ask.by,
+        author=ask.author,
+        message=ask.message,
+        idempotency=idempotency,
+        dry_run=ask.dry_run,
+    )
+
+
+def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
+    """The line's members: decoded, and those that are decoded later."""
+    members = {}
+    large = {}
+    for name, value in _undecoded_members(raw, limits).items():
+        if name in _LARGE:
+            large[name] = bytes(value)
+            continue
+        try:
+            members[name] = _decode(value)
+        except ValueError as error:
+            detail = f"'/{name}': {error}"
+            raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
+        refuse_repeated(members[name], bytes(value), f"/{name}")
+    return members, large
+
+
+def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.Raw]:
+    try:
+        members = _decode_members(raw)
+        refuse_repeated(members, raw)
+        return members
+    except msgspec.ValidationError:
+        refuse_member("", "a line is an object")
+    except (ValueError, RecursionError):
+        # This says what is wrong with it, and where.
+        value = decode_value(raw, limits)
+        if not isinstance(value, dict):
+            refuse_member("", "a line is an object")
+        return {name: msgspec.Raw(encode(each)) for name, each in value.items()}
+
+
+def _edit(
+    operation: str, large: _Large, limits: RequestLimits, patch_limits: Limits
+) -> tuple[Edit, Sent]:
+    """What the line asks for, and what would have been sent for it to the document's own route."""
+    if operation == "put":
+        value, size_bytes = decode_document(required(large, "value"), limits, "/value")
+        attributes = None
+        if "attributes" in large:
+            asked = decode_value(large["attributes"], limits, "/attributes")
+            attributes = attributes_asked({"attributes": asked})
+        return Put(value, size_bytes, attributes), Sent(value, media_types.JSON, 0, attributes)
+    if operation == "merge":
+        value = decode_value(required(large, "value"), limits, "/value")
+        return Merge(value, len(encode(value))), _sent(value, media_types.MERGE_PATCH)
+    if operation == "patch":
+        return _patch(required(large, "patch"), large.get("array_primary_keys"), patch_limits)
+    return (Delete() if operation == "delete" else Touch()), NOTHING_SENT
+
+
+def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, Sent]:
+    operations = decode_patch(raw, "/patch")
+    if keys is None and _is_plain(operations):
+        patch = patching.parse(operations, limits=limits)
+        return ApplyPatch(patch), _sent(operations, media_types.JSON_PATCH)
+    with_keys = b"" if keys is None else b',"array_primary_keys":' + keys
+    whole = decode_extended_patch(b'{"patch":' + raw + with_keys + b"}")
+    extended = patching.parse_extended(whole, limits=limits)
+    return ApplyPatch(extended), _sent(whole, media_types.EXTENDED_PATCH)
+
+
+def _is_plain(operations: Json) -> bool:
+    """Whether RFC 6902 says all there is to say about them."""
+    if not isinstance(operations, list):
+        return True
+    for each in operations:
+        if not isinstance(each, dict):
+            continue
+        name = each.get("op")
+        if isinstance(name, str) and name not in _PLAIN_OPERATIONS:
+            return False
+        if any(extension in each for extension in _EXTENSIONS):
+            return False
+    return True
+
+
+def _sent(body: Json, media_type: str) -> Sent:
+    return Sent(body, media_type, 0)
+
+
+def _key(
+    members: dict[str, Any], operation: str, conditions: Conditions, limits: RequestLimits
+) -> str:
+    if operation == "touch" and "key" not in members:
+        if conditions is not NO_CONDITIONS:
+            refuse_member("/key", "it is missing; the conditions are about it")
+        return SETTINGS_KEY
+    key = text(members, "key")
+    names.require_key(key, limits)
+    return key
+
+
+def _resource_version(members: dict[str, Any]) -> int | None:
+    value = members.get("resource_version", ABSENT)
+    if value is ABSENT:
+        return None
+    if type(value) is not int or not 0 <= value <= REVISION_MAX:
+        refuse_member("/resource_version", f"it must be a whole number from 0 to {REVISION_MAX}")
+    return value
+
+
+def _idempotency_key(members: dict[str, Any]) -> str | None:
+    if "idempotency_key" not in members:
+        return None
+    key = text(members, "idempotency_key")
+    if not is_idempotency_key(key):
+        refuse_member("/idempotency_key", "it must be 1 to 255 visible ASCII characters")
+    return key
+
+
+def _message(members: dict[str, Any]) -> str | None:
+    if "message" not in members:
+        return None
+    message = text(members, "message")
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
+    return message or None
+
+
+def _author(members: dict[str, Any]) -> str | None:
+    if "author" not in members:
+        return None
+    author = text(members, "author")
+    if not is_author(author):
+        refuse_member("/author", f"it must be {AUTHOR_RULE}")
+    return author
+
+
+_log = logging.getLogger(__name__)
+
+
+class LineAnswer(msgspec.Struct, frozen=True):
+    """Of a write that was applied or changes nothing; see ``gateway.http.write.ask.WriteAnswer``.
+
+    ``status`` is 201 where the document was created, else 200.
+    """
+
+    index: int
+    status: int
+    etag: str | None
+    revision: int | None
+    create_revision: int | None
+    catalog_revision: int
+    commit_id: str | None
+    changed: bool
+    attempts: int
+    rebased_from: str | msgspec.UnsetType = msgspec.UNSET
+    replayed: bool | msgspec.UnsetType = msgspec.UNSET
+    dry_run: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+def written_line(index: int, request: Request, written: Written, request_name: str) -> bytes:
+    """The answer to a line that was decided."""
+    outcome = written.outcome
+    if isinstance(outcome, Applied):
+        return _line(_applied(index, request, outcome))
+    if isinstance(outcome, Unchanged):
+        return _line(_unchanged(index, request, outcome, written))
+    if isinstance(outcome, Unknown):
+        more = {}
+        if request.idempotency is not None:
+            more["outcome"] = names.outcome_path(request.catalog, request.idempotency.key)
+        return problem_line(index, OutcomeUnknown(outcome.commit_id), request_name, **more)
+    return problem_line(index, outcome.error, request_name)
+
+
+def problem_line(index: int, error: Exception, request_name: str, **more: Any) -> bytes:
+    """The answer to a line that was refused, with ``more`` members in its problem."""
+    problem = problem_of(error)
+    if problem is None:
+        _log.error("line %s of request %s failed", index, request_name, exc_info=error)
+        problem = Problem("internal_error", "the gateway has a defect; it was logged")
+    problem.members.update(more)
+    content = problem_content(problem, request_name)
+    return _line({"index": index, "status": content["status"], "problem": content})
+
+
+def _line(content: Any) -> bytes:
+    return encode(content) + b"\n"
+
+
+def _applied(index: int, request: Request, outcome: Applied) -> LineAnswer:
+    """Told from the commit alone, so that a replay is answered like the first time."""
+    commit = outcome.commit
+    change = next((each for each in commit.changes if each.key == request.key), None)
+    exists = change is not None and change.action != "delete"
+    return LineAnswer(
+        index=index,
+        status=201 if change and exists and change.create_revision == commit.revision else 200,
+        etag=version_token(commit.revision, commit.id) if exists else None,
+        revision=commit.revision if exists else None,
+        create_revision=change.create_revision if change and exists else None,
+        catalog_revision=commit.revision,
+        commit_id=commit.id,
+        changed=not request.dry_run,
+        attempts=commit.attempts,
+        rebased_from=commit.rebased_from or msgspec.UNSET,
+        replayed=outcome.replayed or msgspec.UNSET,
+        dry_run=request.dry_run or msgspec.UNSET,
+    )
+
+
+def _unchanged(index: int, request: Request, outcome: Unchanged, written: Written) -> LineAnswer:
+    kept: Document | None = None
+    if not outcome.would_change and request.key != SETTINGS_KEY:
+        kept = outcome.documents.get(request.key)
+    return LineAnswer(
+        index=index,
+        status=200,
+        etag=kept.token if kept else None,
+        revision=kept.revision if kept else None,
+        create_revision=kept.create_revision if kept else None,
+        catalog_revision=outcome.catalog_revision,
+        commit_id=kept.commit_id if kept else None,
+        changed=outcome.would_change,
+        attempts=written.attempts,
+        rebased_from=outcome.rebased_from or msgspec.UNSET,
+        dry_run=request.dry_run or msgspec.UNSET,
+    )

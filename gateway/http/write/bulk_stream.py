@@ -1,0 +1,252 @@
+"""The lines of a body that comes piece by piece, and where they wait to be taken up.
+
+What has been produced and not yet been taken: in memory while it is little, else on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from tempfile import SpooledTemporaryFile
+from typing import Final, NamedTuple
+
+from gateway.access.limits import Shares
+
+
+class Line(NamedTuple):
+    """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
+    place in the body."""
+
+    offset: int
+    size_bytes: int
+    text: bytes | None
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines, leaving out blank ones. Holds at most one line."""
+
+    def __init__(self, line_bytes_max: int) -> None:
+        self._line_bytes_max = line_bytes_max
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
+        self._offset = 0
+
+    def feed(self, piece: bytes) -> list[Line]:
+        """The lines that end in ``piece``."""
+        *ends, rest = piece.split(b"\n")
+        lines = []
+        for end in ends:
+            self._begin(end)
+            lines.append(self._end(1))
+        self._begin(rest)
+        return [line for line in lines if line is not None]
+
+    def finish(self) -> list[Line]:
+        """The last line, where it has no end of its own."""
+        line = self._end(0)
+        return [] if line is None else [line]
+
+    def _begin(self, part: bytes) -> None:
+        self._begun_bytes += len(part)
+        if self._begun_bytes > self._line_bytes_max:
+            self._begun.clear()
+        elif part:
+            self._begun.append(part)
+
+    def _end(self, end_bytes: int) -> Line | None:
+        offset, size = self._offset, self._begun_bytes
+        too_long = size > self._line_bytes_max
+        text = None if too_long else b"".join(self._begun)
+        self._begun.clear()
+        self._begun_bytes = 0
+        self._offset += size + end_bytes
+        return Line(offset, size, text) if text is None or text.strip() else None
+
+
+class LineQueue:
+    """Lines on their way from one thread to another; whoever puts them waits while it is full."""
+
+    def __init__(self, lines_max: int, bytes_max: int) -> None:
+        """Full: as many lines as ``lines_max``, or as many bytes as ``bytes_max``."""
+        self._lines_max = lines_max
+        self._bytes_max = bytes_max
+        self._lines: deque[Line] = deque()
+        self._bytes = 0
+        self._ended = False
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def put(self, lines: Sequence[Line]) -> bool:
+        """False where nobody will take them any more."""
+        with self._changed:
+            while self._is_full() and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return False
+            self._lines.extend(lines)
+            self._bytes += sum(_held_bytes(line) for line in lines)
+            self._changed.notify_all()
+            return True
+
+    def end(self) -> None:
+        """There will be no more lines."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def take(self) -> list[Line]:
+        """All that wait, as many as make it full; waits for the first. [] at the end."""
+        with self._changed:
+            while not self._lines and not self._ended and not self._closed:
+                self._changed.wait()
+            taken: list[Line] = []
+            size = 0
+            while self._lines and len(taken) < self._lines_max and size < self._bytes_max:
+                taken.append(self._lines.popleft())
+                size += _held_bytes(taken[-1])
+            self._bytes -= size
+            self._changed.notify_all()
+            return taken
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Nobody will take any more."""
+        with self._changed:
+            self._closed = True
+            self._lines.clear()
+            self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return len(self._lines) >= self._lines_max or self._bytes >= self._bytes_max
+
+
+def _held_bytes(line: Line) -> int:
+    return 0 if line.text is None else len(line.text)
+
+
+MIB: Final = 1024 * 1024
+_MEMORY_BYTES_MAX: Final = MIB
+# Room is given back file by file.
+_FILE_BYTES: Final = 4 * MIB
+
+
+class SpoolBudget:
+    """The room that the spools of a process have together. Thread-safe."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._shares = Shares(bytes_max)
+        self._freed = threading.Condition()
+
+    def take(self, principal: str | None, size: int, may_wait: Callable[[], bool]) -> None:
+        """Wait until there is room, unless one may not wait, or not any longer.
+
+        ``principal`` None: nobody's share counts, as where everybody is the same one.
+        """
+        with self._freed:
+            while may_wait() and not self._has_room_for(principal, size):
+                self._freed.wait()
+            self._shares.take(principal, size)
+
+    def give_back(self, principal: str | None, size: int) -> None:
+        with self._freed:
+            self._shares.give_back(principal, size)
+            self._freed.notify_all()
+
+    def wake(self) -> None:
+        """Whoever waits looks whether it may still do so."""
+        with self._freed:
+            self._freed.notify_all()
+
+    def _has_room_for(self, principal: str | None, size: int) -> bool:
+        if principal is None:
+            return self._shares.held + size <= self._shares.maximum
+        return self._shares.has_room_for(principal, size)
+
+
+class Spool:
+    """Bytes from one thread to another, in order.
+
+    The writer waits while ``budget`` has no room, unless nothing of this spool is left to be read:
+    so each reader gets on, whatever others leave unread.
+    """
+
+    def __init__(self, budget: SpoolBudget, principal: str | None = None) -> None:
+        self._budget = budget
+        self._principal = principal
+        self._waiting = 0
+        self._files: deque[_File] = deque()
+        self._ended = False
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def write(self, data: bytes) -> bool:
+        """False where nobody will read it any more."""
+        self._budget.take(self._principal, len(data), lambda: bool(self._waiting))
+        with self._changed:
+            if self._closed:
+                self._budget.give_back(self._principal, len(data))
+                return False
+            if not self._files or self._files[-1].written >= _FILE_BYTES:
+                self._files.append(_File())
+            self._files[-1].append(data)
+            self._waiting += len(data)
+            self._changed.notify_all()
+            return True
+
+    def end(self) -> None:
+        """Nothing more will be written."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; waits for the first of them. b"" at the end."""
+        with self._changed:
+            while not self._waiting and not self._ended and not self._closed:
+                self._changed.wait()
+            if not self._waiting:
+                return b""
+            first = self._files[0]
+            data = first.take(size)
+            self._waiting -= len(data)
+            if first.taken == first.written:
+                self._drop(self._files.popleft())
+            return data
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        with self._changed:
+            self._closed = True
+            self._waiting = 0
+            while self._files:
+                self._drop(self._files.popleft())
+            self._changed.notify_all()
+        self._budget.wake()
+
+    def _drop(self, file: _File) -> None:
+        file.close()
+        self._budget.give_back(self._principal, file.written)
+
+
+class _File:
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_MEMORY_BYTES_MAX)  # noqa: SIM115 - closed by its spool
+        self.written = 0
+        self.taken = 0
+
+    def append(self, data: bytes) -> None:
+        self._file.seek(self.written)
+        self._file.write(data)
+        self.written += len(data)
+
+    def take(self, size: int) -> bytes:
+        self._file.seek(self.taken)
+        data = self._file.read(size)
+        self.taken += len(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,88 @@
+"""What a problem tells beyond its error: what happened since, and where to ask about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.access import Principal
+from gateway.errors import CommitError, OutcomeUnknown, PreconditionFailed
+from gateway.http.wire import query as names
+from gateway.http.wire.query import REVISION_MAX
+from gateway.http.wire.shapes import commit_summary
+from gateway.model import Commit, token_revision
+from gateway.read.visibility import Sight
+from gateway.service import Gateway
+
+_COMMITS_MAX = 20
+# Of more documents than these, a composite's changes aren't looked for: each is a query.
+_DOCUMENTS_MAX = 10
+
+
+def what_helps(
+    gateway: Gateway, by: Principal, catalog: str, error: CommitError, idempotency_key: str | None
+) -> dict[str, Any]:
+    """Members for the problem that the error itself doesn't know, as far as ``by`` may know."""
+    if isinstance(error, PreconditionFailed):
+        changes = changes_since(gateway, by, catalog, error)
+        return {} if changes is None else {"changes_since": changes}
+    if isinstance(error, OutcomeUnknown) and idempotency_key is not None:
+        return {"outcome": names.outcome_path(catalog, idempotency_key)}
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A catalog's commits, as far as they are within ``sight``."""
+
+    gateway: Gateway
+    catalog: str
+    sight: Sight | None
+
+    def after(self, key: str | None, since: int | None) -> Iterable[Commit] | None:
+        if since is None or not 0 <= since < REVISION_MAX:
+            return None
+        try:
+            page = self.gateway.commits(self.catalog, after=since, limit=_COMMITS_MAX, key=key)
+            if self.sight is None:
+                return page.commits
+            commits = self.sight.commits(page.commits)
+        except CommitError:
+            return None
+        return [c for c in commits if key is None or any(key == each.key for each in c.changes)]
+
+
+def changes_since(
+    gateway: Gateway, by: Principal, catalog: str, failed: PreconditionFailed
+) -> list[dict[str, Any]] | None:
+    """The first 20 commits after the client's token; None where that can't be told.
+
+    Those on the key that the condition was about, or on any where it was about the catalog; of a
+    composite, those on the documents that aren't as it says, each after its own token.
+
+    The token may be one of another catalog or none of ours at all: then this is of no use, and
+    does no harm. What ``by`` may not see of them is left out.
+    """
+    log = _Log(gateway, catalog, gateway.acls.sight(by, catalog))
+    if len(failed.stale) > 1:
+        return _of_several(log, failed)
+    # The settings' key is none that a client could be told: they count as the catalog here.
+    key = failed.key or None
+    commits = log.after(key, failed.since_revision)
+    return None if commits is None else [commit_summary(each, key) for each in commits]
+
+
+def _of_several(log: _Log, failed: PreconditionFailed) -> list[dict[str, Any]] | None:
+    found: dict[int, Commit] = {}
+    told = False
+    for stale in failed.stale[:_DOCUMENTS_MAX]:
+        since = token_revision(stale.token) if stale.token else None
+        if stale.token is None and stale.document is not None:
+            since = stale.document.create_revision - 1
+        commits = log.after(stale.key, since)
+        told = told or commits is not None
+        found |= {commit.revision: commit for commit in commits or ()}
+    if not told:
+        return None
+    return [commit_summary(found[revision], None) for revision in sorted(found)[:_COMMITS_MAX]]

@@ -1,0 +1,246 @@
+"""The answer to a transaction that was committed, or that changes nothing.
+
+A replay is answered like the first time, whatever was written since: the tokens of what was
+changed follow from the commit, all else is read as the commit's revision had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gateway.access import Principal
+from gateway.decide.conditions import Composite, written
+from gateway.decide.drafts import named_keys
+from gateway.decide.request import (
+    Applied,
+    ApplyPatch,
+    Delete,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Put,
+    Touch,
+    Unchanged,
+    Written,
+)
+from gateway.errors import CommitError, RevisionCompacted
+from gateway.http.wire.answers import Answer, HeaderList, body_answer, encode, etag
+from gateway.http.wire.headers import Preferences
+from gateway.http.wire.shapes import change_shape
+from gateway.http.write.transactions import Transaction
+from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
+from gateway.read.visibility import Life, life_of
+from gateway.service import Gateway
+
+# A header's length that servers and clients take; and what an answer's values may take in all.
+_ETAG_BYTES_MAX: Final = 8 * 1024
+_VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_ACTIONS: Final = {
+    Put: "put",
+    ApplyPatch: "patch",
+    Merge: "merge",
+    Delete: "delete",
+    Move: "move",
+    EditAttributes: "attributes",
+    Touch: "touch",
+    Get: "get",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    by: Principal
+    catalog: str
+    transaction: Transaction
+    prefer: Preferences
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A key as the transaction left it. ``untold`` says why ``document`` can't be shown.
+
+    ``etag`` and ``revision`` None: there is no document, or (a dry run) none to keep a token of.
+    """
+
+    etag: str | None
+    revision: int | None
+    exists: bool | None
+    document: Document | None = None
+    untold: str | None = None
+
+
+def transaction_answer(gateway: Gateway, asked: Asked, done: Written) -> Answer:
+    """The answer to ``done``, whose outcome is Applied or Unchanged."""
+    outcome = done.outcome
+    assert isinstance(outcome, Applied | Unchanged)
+    content: dict[str, Any] = {"catalog": asked.catalog}
+    headers: HeaderList = []
+    if isinstance(outcome, Applied):
+        commit = outcome.commit
+        succeeded, attempts, revision = commit.succeeded, commit.attempts, commit.revision
+        changed, commit_id = not asked.dry_run, commit.id
+        headers.append(("Commit-Id", commit.id))
+        if outcome.replayed:
+            headers.append(("Idempotency-Replayed", "true"))
+    else:
+        succeeded, attempts, revision = outcome.succeeded, done.attempts, outcome.catalog_revision
+        changed, commit_id = outcome.would_change, None
+    edits = asked.transaction.then if succeeded else asked.transaction.otherwise or ()
+    states = _states(gateway, asked, outcome, edits)
+    content |= {
+        "succeeded": succeeded,
+        "changed": changed,
+        "revision": revision,
+        "commit_id": commit_id,
+        "attempts": attempts,
+    }
+    minimal = asked.prefer.returns == "minimal" and not asked.dry_run
+    if not minimal:
+        content["results"] = _results(edits, states, asked.prefer.returns == "representation")
+    if asked.dry_run:
+        content["dry_run"] = True
+        if isinstance(outcome, Unchanged):
+            content["changes"] = [
+                change_shape(each, revision + 1)
+                for each in outcome.changes
+                if each.key not in states or states[each.key].untold is None
+            ]
+    headers += [("Catalog-Revision", str(revision)), ("Attempts", str(attempts))]
+    tag = _composite(edits, states)
+    if tag and len(tag) <= _ETAG_BYTES_MAX:
+        headers.append(etag(tag))
+    applied = _preferences_applied(asked.prefer, minimal)
+    if applied:
+        headers.append(("Preference-Applied", applied))
+    return body_answer(encode(content), headers)
+
+
+def _preferences_applied(prefer: Preferences, minimal: bool) -> str:
+    applied = ["return=minimal"] if minimal else []
+    if prefer.returns == "representation":
+        applied.append("return=representation")
+    if prefer.wait_s is not None:
+        applied.append(f"wait={prefer.wait_s}")
+    return ", ".join(applied)
+
+
+def _states(
+    gateway: Gateway, asked: Asked, outcome: Applied | Unchanged, edits: Sequence[KeyEdit]
+) -> dict[str, _State]:
+    keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
+    if isinstance(outcome, Applied) and outcome.replayed:
+        return _replayed(gateway, asked, outcome.commit, edits, keys)
+    sight = gateway.acls.sight(asked.by, asked.catalog)
+    states = {}
+    for key in keys:
+        document = outcome.documents.get(key)
+        seen = sight is None or document is None or sight.sees(document)
+        states[key] = _state(document, seen=seen)
+    if isinstance(outcome, Unchanged):
+        for change in outcome.changes:  # of a dry run
+            states[change.key] = replace(states[change.key], etag=None, revision=None)
+    return states
+
+
+def _state(document: Document | None, *, seen: bool) -> _State:
+    """``seen``: whether who asks may read it."""
+    if document is None or not document.exists:
+        return _State(None, None, False)
+    if not seen:
+        return _State(document.token, document.revision, True, untold="forbidden")
+    return _State(document.token, document.revision, True, document)
+
+
+def _replayed(
+    gateway: Gateway, asked: Asked, commit: Commit, edits: Sequence[KeyEdit], keys: Sequence[str]
+) -> dict[str, _State]:
+    changes = {change.key: change for change in commit.changes}
+    shown = asked.prefer.returns == "representation"
+    got = {each.key for each in edits if isinstance(each.edit, Get)}
+    to_read = [key for key in keys if shown or key in got or key not in changes]
+    documents: Mapping[str, Document | None] = {}
+    hidden: Collection[Life] = ()
+    untold = None
+    try:
+        if to_read:
+            _, documents = gateway.listing.several(asked.catalog, to_read, revision=commit.revision)
+            sight = gateway.acls.sight(asked.by, asked.catalog)
+            if sight is not None:
+                hidden = sight.hidden({life_of(each) for each in documents.values() if each})
+    except RevisionCompacted:
+        untold = "compacted"
+    except CommitError:  # what was committed stays so, whatever can be read of it
+        documents, untold = {}, "unavailable"
+    states = {}
+    for key in keys:
+        if key in documents:
+            document = documents[key]
+            seen = document is None or life_of(document) not in hidden
+            states[key] = _state(document, seen=seen)
+        elif key in changes:
+            states[key] = _told_by(changes[key], commit, untold)
+        else:
+            states[key] = _State(None, None, None, untold=untold)
+    return states
+
+
+def _told_by(change: Change, commit: Commit, untold: str | None) -> _State:
+    if change.action == "delete":
+        return _State(None, None, False)
+    return _State(version_token(commit.revision, commit.id), commit.revision, True, None, untold)
+
+
+def _results(
+    edits: Iterable[KeyEdit], states: Mapping[str, _State], represented: bool
+) -> list[dict[str, Any]]:
+    results = []
+    left_bytes = _VALUES_BYTES_MAX
+    for each in edits:
+        result: dict[str, Any] = {"action": _ACTIONS[type(each.edit)]}
+        results.append(result)
+        if isinstance(each.edit, Touch):
+            result |= {"key": None, "etag": None, "revision": None, "exists": None}
+            continue
+        key = each.key
+        if isinstance(each.edit, Move):
+            result["from"] = key
+            key = each.edit.to
+        state = states[key]
+        result |= {
+            "key": key,
+            "etag": state.etag,
+            "revision": state.revision,
+            "exists": state.exists,
+        }
+        if represented or isinstance(each.edit, Get):
+            left_bytes -= _add_value(result, state, left_bytes)
+    return results
+
+
+def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
+    """Show the document, or say why not; the bytes it takes at most."""
+    document = state.document
+    if state.untold is not None:
+        result[state.untold] = True
+    if document is None:
+        return 0
+    if document.size_bytes > left_bytes:
+        result["too_large"] = True
+        return 0
+    result["value"] = document.content
+    if document.attributes:
+        result["attributes"] = document.attributes
+    return document.size_bytes
+
+
+def _composite(edits: Iterable[KeyEdit], states: Mapping[str, _State]) -> str | None:
+    """The tag of all documents written that exist, as far as they have tokens to keep."""
+    keys = named_keys([each for each in edits if not isinstance(each.edit, Get | Touch)])
+    tokens = [(key, states[key].etag) for key in keys if states[key].etag is not None]
+    return written(Composite(tuple(tokens))) if tokens else None

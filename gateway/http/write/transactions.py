@@ -1,0 +1,315 @@
+"""A transaction as it is sent, checked by hand: each refusal names the place in the body.
+
+::
+
+    {"compare": [{"key", "etag"} | {"key", "absent": true} | {"key", "equals": value}
+                 | {"key", "test": [operations]} | {"resource_version": N}],
+     "then": [action…], "else": [action…], "message", "author", "dry_run"}
+
+An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
+"replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
+``merge`` (``key``, ``value``), ``delete`` (``key``), ``move`` (``from``, ``to``), ``attributes``
+(``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``). Patches are extended ones.
+
+One compare or one action of a transaction, from what was sent to what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeVar, cast
+
+import patching
+from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
+from gateway.decide.request import (
+    ApplyPatch,
+    Delete,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    Move,
+    Put,
+    Touch,
+)
+from gateway.errors import Unstorable
+from gateway.http.door.authorization import RULE as AUTHOR_RULE
+from gateway.http.door.authorization import is_author
+from gateway.http.limits import RequestLimits
+from gateway.http.wire.body import check_operations, decode_members, document_bytes
+from gateway.http.wire.headers import MESSAGE_CHARACTERS_MAX
+from gateway.http.wire.members import attributes_asked, refuse_member, require_known, require_object
+from gateway.http.wire.problems import problem_of
+from gateway.http.wire.query import REVISION_MAX, require_key
+from gateway.http.wire.refusals import RequestRefused
+from gateway.model import SETTINGS_KEY, Attributes
+from patching import Json, Limits, PatchError, join_pointer
+
+_MEMBERS: Final = ("compare", "then", "else", "message", "author", "dry_run")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """``body`` is what was sent, but for what changes only how it is told (message, dry_run)."""
+
+    compare: tuple[Compare, ...]
+    then: tuple[KeyEdit, ...]
+    otherwise: tuple[KeyEdit, ...] | None
+    message: str | None
+    author: str | None
+    dry_run: bool
+    body: dict[str, Json]
+
+
+def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) -> Transaction:
+    """Raises RequestRefused, Unstorable, and OverLimit."""
+    members = require_object(decode_members(raw), _MEMBERS)
+    lists = {name: _list(members, name) for name in ("compare", "then", "else")}
+    count = sum(map(len, lists.values()))
+    if count > limits.transaction_actions_max:
+        raise RequestRefused(
+            "over_limit",
+            f"the transaction has {count} compares and actions,"
+            f" {limits.transaction_actions_max} are allowed",
+            limit="transaction_actions_max",
+            maximum=limits.transaction_actions_max,
+            actual=count,
+        )
+    reader = Reader(limits, patch_limits)
+    return Transaction(
+        compare=_each(lists["compare"], "/compare", reader, read_compare),
+        then=_each(lists["then"], "/then", reader, read_action),
+        otherwise=_each(lists["else"], "/else", reader, read_action) if "else" in members else None,
+        message=_message(members),
+        author=_author(members),
+        dry_run=_dry_run(members),
+        body={name: value for name, value in members.items() if name in lists},
+    )
+
+
+def _each(
+    items: list[Any], at: str, reader: Reader, read: Callable[[Any, str, Reader], _Item]
+) -> tuple[_Item, ...]:
+    return tuple(read(item, f"{at}/{index}", reader) for index, item in enumerate(items))
+
+
+def _list(members: dict[str, Any], name: str) -> list[Any]:
+    value = members.get(name, [])
+    if not isinstance(value, list):
+        refuse_member(f"/{name}", "it must be an array")
+    return value
+
+
+def _message(members: dict[str, Any]) -> str | None:
+    value = members.get("message", "")
+    if not isinstance(value, str) or len(value) > MESSAGE_CHARACTERS_MAX:
+        refuse_member(
+            "/message", f"it must be a text of at most {MESSAGE_CHARACTERS_MAX} characters"
+        )
+    return value or None
+
+
+def _author(members: dict[str, Any]) -> str | None:
+    if "author" not in members:
+        return None
+    value = members["author"]
+    if not isinstance(value, str) or not is_author(value):
+        refuse_member("/author", f"it must be {AUTHOR_RULE}")
+    return value
+
+
+def _dry_run(members: dict[str, Any]) -> bool:
+    value = members.get("dry_run", False)
+    if not isinstance(value, bool):
+        refuse_member("/dry_run", "it must be true or false")
+    return value
+
+
+_COMPARES: Final = ("etag", "absent", "equals", "test")
+_PLAIN: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
+_OPTIONS: Final = ("create_parents", "if_exists")
+_Parsed = TypeVar("_Parsed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What the items of a body are held to."""
+
+    limits: RequestLimits
+    patch_limits: Limits
+
+
+def read_compare(item: Any, at: str, reader: Reader) -> Compare:
+    """The compare at ``at`` of the body. Raises RequestRefused, Unstorable."""
+    members = require_object(item, ("key", *_COMPARES, "resource_version"), at)
+    if "resource_version" in members:
+        require_known(members, ("resource_version",), at)
+        return RevisionIs(_revision(members["resource_version"], f"{at}/resource_version"))
+    key = _key(members, "key", at, reader)
+    given = [name for name in _COMPARES if name in members]
+    if len(given) != 1:
+        refuse_member(at, f"it must have exactly one of: {', '.join(_COMPARES)}")
+    (name,) = given
+    value, place = members[name], f"{at}/{name}"
+    if name == "etag":
+        if not isinstance(value, str) or not value or '"' in value:
+            refuse_member(place, "it must be a version token, without a header's quotes")
+        return TokenIs(key, value)
+    if name == "absent":
+        if value is not True:
+            refuse_member(place, "it must be true; what exists is told by a 'test' of \"\"")
+        return IsAbsent(key)
+    if name == "equals":
+        document_bytes(value, reader.limits, place)
+        return Equals(key, value)
+    return Satisfies(
+        key,
+        _patch(
+            value, place, reader, lambda: patching.parse_tests(value, limits=reader.patch_limits)
+        ),
+    )
+
+
+def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
+    """The action at ``at`` of the body. Raises RequestRefused, Unstorable."""
+    if not isinstance(item, dict):
+        refuse_member(at, "it must be an object")
+    name = item.get("action")
+    if not isinstance(name, str) or name not in _ACTIONS:
+        place = f"{at}/action" if "action" in item else at
+        refuse_member(place, f"an action is one of: {', '.join(_ACTIONS)}")
+    known, read = _ACTIONS[name]
+    require_known(item, ("action", *known), at)
+    if name == "move":
+        return KeyEdit(_key(item, "from", at, reader), Move(_key(item, "to", at, reader)))
+    if name == "touch":
+        return KeyEdit(SETTINGS_KEY, Touch())
+    return KeyEdit(_key(item, "key", at, reader), read(item, at, reader))
+
+
+def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    value, size_bytes = _value(item, at, reader)
+    return Put(value, size_bytes, _put_attributes(item, at, reader))
+
+
+def _merge(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    return Merge(*_value(item, at, reader))
+
+
+def _patched(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    return ApplyPatch(_any_patch(item, at, reader))
+
+
+def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    if ("value" in item) == ("patch" in item):
+        refuse_member(at, "it must have exactly one of: value, patch")
+    if "patch" in item:
+        return EditAttributes(_patched(item, at, reader))  # type: ignore[arg-type]  # an ApplyPatch
+    if "array_primary_keys" in item:
+        refuse_member(f"{at}/array_primary_keys", "it goes with a patch")
+    value, size_bytes = _value(item, at, reader)
+    return EditAttributes(Put(value, size_bytes))
+
+
+def _put_attributes(item: dict[str, Any], at: str, reader: Reader) -> Attributes | None:
+    attributes = attributes_asked(item, at)
+    if attributes:
+        document_bytes(attributes, reader.limits, f"{at}/attributes/value")
+    return attributes
+
+
+def _any_patch(
+    item: dict[str, Any], at: str, reader: Reader
+) -> patching.Patch | patching.ExtendedPatch:
+    if "patch" not in item:
+        refuse_member(at, "'patch' is missing")
+    operations, place, limits = item["patch"], f"{at}/patch", reader.patch_limits
+    if "array_primary_keys" not in item and _is_plain(operations):
+        return _patch(operations, place, reader, lambda: patching.parse(operations, limits=limits))
+    whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
+    return _patch(operations, place, reader, lambda: patching.parse_extended(whole, limits=limits))
+
+
+def _is_plain(operations: Any) -> bool:
+    """Whether the patch means the same in RFC 6902: that one is recorded as it is sent."""
+    return isinstance(operations, list) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("op"), str)
+        and each["op"] in _PLAIN
+        and not any(option in each for option in _OPTIONS)
+        for each in operations
+    )
+
+
+def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
+    """What ``parse`` makes of ``operations`` at ``place``; its errors tell of the body."""
+    try:
+        check_operations(operations, reader.limits.depth_max)
+        return parse()
+    except Unstorable as error:
+        error.pointer = f"{place}/{error.operation}"
+        raise
+    except PatchError as error:
+        _refuse_patch(error, place)
+
+
+def _refuse_patch(error: PatchError, place: str) -> NoReturn:
+    problem = problem_of(error)
+    assert problem is not None
+    member = getattr(error, "member", None)
+    if member == "array_primary_keys":
+        place = place.rpartition("/")[0] + "/array_primary_keys"
+    elif error.operation is not None:
+        inside = [str(error.operation), *([member] if member else [])]
+        place += join_pointer(inside)
+    members = {**problem.members, "pointer": place}
+    raise RequestRefused(problem.code, problem.detail, **cast(Any, members)) from error
+
+
+def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
+    if "value" not in item:
+        refuse_member(at, "'value' is missing")
+    value = item["value"]
+    return value, document_bytes(value, reader.limits, f"{at}/value")
+
+
+def _key(members: dict[str, Any], name: str, at: str, reader: Reader) -> str:
+    key = members.get(name)
+    if not isinstance(key, str):
+        place = f"{at}/{name}" if name in members else at
+        refuse_member(place, f"'{name}' must be a document's key")
+    try:
+        require_key(key, reader.limits)
+    except RequestRefused as error:
+        error.members["pointer"] = f"{at}/{name}"
+        raise
+    return key
+
+
+def _revision(value: Any, place: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= REVISION_MAX:
+        refuse_member(place, f"it must be a whole number from 0 to {REVISION_MAX}")
+    return value
+
+
+def _nothing(*_: Any) -> Edit:
+    raise AssertionError("it has no key of its own")
+
+
+_PATCH_MEMBERS: Final = ("key", "patch", "array_primary_keys")
+# By action: the members it may have beside its name, and what makes an edit of them.
+_ACTIONS: Final[
+    dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any], str, Reader], Edit]]]
+] = {
+    "put": (("key", "value", "attributes"), _put),
+    "patch": (_PATCH_MEMBERS, _patched),
+    "merge": (("key", "value"), _merge),
+    "delete": (("key",), lambda *_: Delete()),
+    "move": (("from", "to"), _nothing),
+    "attributes": ((*_PATCH_MEMBERS, "value"), _attributes),
+    "touch": ((), _nothing),
+    "get": (("key",), lambda *_: Get()),
+}

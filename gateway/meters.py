@@ -1,0 +1,155 @@
+"""What the commit loop, the cache, the feed and compaction tell of their work as it is done.
+
+Whoever measures implements ``Meters``; the loop itself knows of no metrics system, and by default
+nobody listens. A call must be cheap and must not wait or raise: it is made where writes are made.
+What has a level instead of events (how long the queue is) is asked for: ``Readings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gateway.decide.request import Applied, Outcome, Refused, Unknown
+from gateway.errors import CommitError, PatchDoesNotFit
+from patching import LimitExceeded
+
+RoundOutcome = Literal["finished", "failed"]
+
+
+@dataclass(slots=True)
+class RoundTimes:
+    """When a round came to its steps, in monotonic seconds; 0.0: it didn't come to that.
+
+    ``taken`` from the queue, ``decided``, heads ``moved``, batches ``written`` out.
+    """
+
+    taken: float
+    decided: float = 0.0
+    moved: float = 0.0
+    written: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEnded:
+    """One request of the commit loop has its outcome.
+
+    ``outcome`` is ``applied``, ``replayed``, ``unchanged``, ``dry_run``, or the code of the
+    problem. ``queued`` is when it joined the queue, ``taken`` when the first round took it, None
+    where none did; ``times`` are those of the last round that had it.
+    """
+
+    outcome: str
+    attempts: int
+    queued: float
+    taken: float | None
+    times: RoundTimes | None
+
+
+class Meters(Protocol):
+    """Called by many threads. Times are in seconds."""
+
+    def write_ended(self, ended: WriteEnded) -> None: ...
+
+    def heads_moved(self, batches: Collection[int], seconds: float) -> None:
+        """A round has moved as many heads as there are ``batches``, each by so many commits.
+
+        ``seconds`` since the round took them from the queue.
+        """
+
+    def races_lost(self, heads: int) -> None:
+        """So many heads of a round were moved by somebody else meanwhile."""
+
+    def written_out(self, seconds: float) -> None:
+        """What a round put into heads is written out, ``seconds`` after they had moved."""
+
+    def delivered(self, seconds: float) -> None:
+        """A watcher took commits, the oldest of which was made ``seconds`` ago."""
+
+    def compaction_round(self, outcome: RoundOutcome) -> None:
+        """This process has gone over all catalogs, or was kept from it by an error."""
+
+    def compaction_failed(self) -> None:
+        """One catalog could not be compacted."""
+
+    def commits_swept(self, commits: int) -> None:
+        """So many commits were changed or deleted by compaction."""
+
+
+class NoMeters:
+    """Nobody listens."""
+
+    def write_ended(self, ended: WriteEnded) -> None: ...
+
+    def heads_moved(self, batches: Collection[int], seconds: float) -> None: ...
+
+    def races_lost(self, heads: int) -> None: ...
+
+    def written_out(self, seconds: float) -> None: ...
+
+    def delivered(self, seconds: float) -> None: ...
+
+    def compaction_round(self, outcome: RoundOutcome) -> None: ...
+
+    def compaction_failed(self) -> None: ...
+
+    def commits_swept(self, commits: int) -> None: ...
+
+
+NO_METERS: Meters = NoMeters()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReadings:
+    """``hits`` and ``misses`` count the documents looked for since the process began."""
+
+    bytes: int
+    hits: int
+    misses: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReadings:
+    """``lag_commits``: how far the watcher that is furthest behind is from its catalog's head."""
+
+    watchers: int
+    lag_commits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """How things stand in this process."""
+
+    queue_requests: int
+    queue_bytes: int
+    cache: CacheReadings
+    feed: FeedReadings
+
+
+def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
+    """What ``WriteEnded.outcome`` says of an outcome."""
+    if isinstance(outcome, Refused):
+        return _error_code(outcome.error)
+    if isinstance(outcome, Unknown):
+        return "outcome_unknown"
+    if isinstance(outcome, Applied):
+        return "replayed" if outcome.replayed else "applied"
+    return "dry_run" if dry_run else "unchanged"
+
+
+def _error_code(error: CommitError) -> str:
+    """The one that its problem has."""
+    if not isinstance(error, PatchDoesNotFit):
+        return error.code
+    if isinstance(error.error, LimitExceeded):
+        return "over_limit"
+    code = error.error.code
+    return _PATCH_CODES.get(code, PatchDoesNotFit.code)
+
+
+_PATCH_CODES = {
+    "test_failed": "test_failed",
+    "path_missing": "path_missing",
+    "document_absent": "document_not_found",
+}

@@ -1,0 +1,324 @@
+"""Several documents at one revision: pages of a catalog, named documents, and a whole export.
+
+Worked example. A page of catalog c is asked for at its head, 7; while it is read, somebody
+commits 8, which changes key b. The records of a, b and c are read in one go: a was last changed
+at 3 and c at 7, so they are what 7 had; b is at 8 already and is rebuilt from history as 7 had
+it. The next page is asked for at revision 7 too, however far the head has moved.
+
+Where history was compacted beyond the revision meanwhile, what was read may lack tombstones that
+were purged; so the floor is looked at last, and the answer given up if it has passed. Who asked
+for the head is answered at a newer one then: the present is never compacted away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from gateway.commit.views import read_large
+from gateway.errors import (
+    CatalogNotFound,
+    OverLimit,
+    RevisionCompacted,
+    RevisionNotFound,
+    StoreUnavailable,
+)
+from gateway.model import WITHHELD, Document, Head, Pin
+from gateway.read.visibility import Sight
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, reaching
+from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.store.contract import Store, Unreachable
+
+_Answer = TypeVar("_Answer")
+
+_PAGE_BYTES_MAX = 4 * 1024 * 1024
+# What several documents asked for by name may take, and what of it is read at once.
+SEVERAL_BYTES_MAX = 16 * 1024 * 1024
+_SMALL_BYTES = 1024 * 1024
+_OVERTAKEN_MAX = 20
+_EXPORT_PAGE = 500
+# An export holds its revision while it runs; renewed well before it would end.
+_EXPORT_PIN_S = 120
+_EXPORT_RENEW_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Live documents by key, as ``revision`` had them; ``next_after`` None: that was the last."""
+
+    revision: int
+    documents: Sequence[Document]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A whole catalog as ``revision`` had it; ``documents`` can be gone through once.
+
+    ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
+    """
+
+    revision: int
+    documents: Iterator[Document]
+    close: Callable[[], None]
+
+
+class _Scan(NamedTuple):
+    """Which documents are gone through: see ``Listing``."""
+
+    catalog: str
+    prefix: str
+    sight: Sight | None
+
+
+class Listing:
+    """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
+    (above the head) and RevisionCompacted (below the floor).
+
+    ``sight`` is what somebody sees of the catalog; None: everything. Documents beyond it are left
+    out where they weren't asked for by their keys.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        refuse_more_pins: Callable[[str, str], None],
+    ) -> None:
+        """``refuse_more_pins``: see ``HistoryRetention``."""
+        self._store = store
+        self._settler = settler
+        self._runtime = runtime
+        self._refuse_more_pins = refuse_more_pins
+        self._large_reads = runtime.lock()
+
+    def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
+        """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
+        with reaching():
+            return self._store.list_heads(after, prefix, limit)
+
+    def head(self, catalog: str) -> Head:
+        """The catalog's head, read now. CatalogNotFound also for a deleted one."""
+        with reaching():
+            head = self._store.heads([catalog]).get(catalog)
+        if head is None or head.deleted:
+            raise CatalogNotFound(catalog, 0 if head is None else head.revision)
+        return head
+
+    def page(
+        self,
+        catalog: str,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+        revision: int | None,
+        sight: Sight | None = None,
+    ) -> DocumentPage:
+        """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
+
+        At most ``limit``; fewer where they are large, but one at least if any is left.
+        """
+
+        def page() -> DocumentPage:
+            at = self._readable(catalog, revision)
+            return self._page(_Scan(catalog, prefix, sight), after, limit, at)
+
+        with reaching():
+            return not_overtaken(revision, page)
+
+    def several(
+        self,
+        catalog: str,
+        keys: Collection[str],
+        *,
+        revision: int | None,
+        sight: Sight | None = None,
+    ) -> tuple[int, dict[str, Document | None]]:
+        """The documents under ``keys`` (None: no live one) at one revision, which comes first.
+
+        Raises DocumentForbidden where one of them is beyond ``sight``, and OverLimit where several
+        take more than an answer may hold. Who asks for large ones waits for others who do: parsed,
+        they take many times their size.
+        """
+        with reaching():
+            return not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
+
+    def _several(
+        self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
+    ) -> tuple[int, dict[str, Document | None]]:
+        at = self._readable(catalog, revision)
+        few_bytes = _SMALL_BYTES // max(len(keys), 1)
+        stored = dict(self._store.documents({catalog: keys}, content_bytes_max=few_bytes))
+        large = [each for each in stored.values() if each.content is WITHHELD]
+        with self._large_reads if large else nullcontext():
+            if large:
+                _refuse_heavy(stored.values())
+                stored |= read_large(self._store, [(catalog, each) for each in large])
+            return at, self._several_as_of(catalog, keys, stored, at, sight)
+
+    def _several_as_of(
+        self,
+        catalog: str,
+        keys: Collection[str],
+        stored: Mapping[tuple[str, str], Document],
+        at: int,
+        sight: Sight | None,
+    ) -> dict[str, Document | None]:
+        found: dict[str, Document | None] = {}
+        for key in keys:
+            record = stored.get((catalog, key))
+            found[key] = self._as_of(catalog, key, record, at)
+            if record is not None and record.revision > at:  # it may have been larger then
+                _refuse_heavy(each for each in found.values() if each is not None)
+        if sight is not None:
+            for key, document in found.items():
+                if document is not None and not sight.sees_then(document, stored[catalog, key]):
+                    sight.refuse(key)
+        self._require_above_floor(catalog, at)
+        return found
+
+    def export(
+        self,
+        catalog: str,
+        *,
+        owner: str,
+        prefix: str = "",
+        revision: int | None = None,
+        sight: Sight | None = None,
+    ) -> Export:
+        """All live documents by key ascending, read page by page while they are gone through.
+
+        Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
+        pinned meanwhile, as one of the pins of the principal ``owner``: OverLimit where it has too
+        many. The iterator raises what ``page`` raises.
+        """
+        pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
+        scan = _Scan(catalog, prefix, sight)
+
+        def begin() -> DocumentPage:
+            at = self._readable(catalog, revision)
+            page = self._page(scan, "", _EXPORT_PAGE, at)
+            if page.next_after is not None:
+                self._refuse_more_pins(catalog, owner)
+                # Now: who is told of the revision finds it there, or is told that it is not.
+                self._pin(catalog, pin, at)
+            return page
+
+        with reaching():
+            first = not_overtaken(revision, begin)
+        if first.next_after is None:
+            return Export(first.revision, iter(first.documents), lambda: None)
+        documents = self._pages(scan, first, pin)
+
+        def close() -> None:
+            documents.close()
+            self._unpin(catalog, pin.id)  # which one that never began doesn't
+
+        return Export(first.revision, documents, close)
+
+    def _pages(self, scan: _Scan, page: DocumentPage, pin: Pin) -> Generator[Document]:
+        """Of a revision that was just pinned."""
+        pinned_at = self._runtime.monotonic()
+        try:
+            while True:
+                now = self._runtime.monotonic()
+                if now - pinned_at > _EXPORT_RENEW_S:
+                    self._pin(scan.catalog, pin, page.revision)
+                    pinned_at = now
+                yield from page.documents
+                if page.next_after is None:
+                    return
+                with reaching():
+                    page = self._page(scan, page.next_after, _EXPORT_PAGE, page.revision)
+        finally:
+            self._unpin(scan.catalog, pin.id)
+
+    def _unpin(self, catalog: str, pin_id: str) -> None:
+        with suppress(Unreachable):  # it expires by itself
+            self._store.drop_pin(catalog, pin_id)
+
+    def _pin(self, catalog: str, pin: Pin, revision: int) -> None:
+        expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
+        with reaching():
+            pin = replace(pin, revision=revision, expires_us=expires_us)
+            if not self._store.set_pin(catalog, pin):
+                self._require_above_floor(catalog, revision)
+
+    def _page(self, scan: _Scan, after: str, limit: int, revision: int) -> DocumentPage:
+        catalog, prefix, sight = scan
+        live: list[Document] = []
+        while True:
+            records = self._store.scan_documents(catalog, after, prefix, limit, _PAGE_BYTES_MAX)
+            for record in records:
+                document = self._as_of(catalog, record.key, record, revision)
+                if document is not None and (sight is None or sight.sees_then(document, record)):
+                    live.append(document)
+            if not records:
+                break
+            after = records[-1].key
+            if live:
+                break
+        self._require_above_floor(catalog, revision)
+        more = live and self._store.scan_documents(catalog, after, prefix, 1, 1)
+        return DocumentPage(revision, live, after if more else None)
+
+    def _as_of(
+        self, catalog: str, key: str, record: Document | None, revision: int
+    ) -> Document | None:
+        """The live document at ``revision``, given its record, which may be newer."""
+        if record is not None and record.revision > revision:
+            try:
+                record = rebuild(self._store, catalog, key, revision)
+            except HistoryIncomplete:
+                self._require_above_floor(catalog, revision)
+                raise
+        return record if record is not None and record.exists else None
+
+    def _readable(self, catalog: str, revision: int | None) -> int:
+        """The revision to read at, up to which everything is written out."""
+        standing = self._settler.settle(catalog)
+        if standing.revision == 0:
+            raise CatalogNotFound(catalog, 0)
+        if revision is None:
+            return standing.revision
+        if revision > standing.revision:
+            raise RevisionNotFound(
+                f"revision {revision} doesn't exist; the head is {standing.revision}",
+                standing.revision,
+            )
+        if revision < standing.floor:
+            raise RevisionCompacted(revision, standing.floor)
+        return revision
+
+    def _require_above_floor(self, catalog: str, revision: int) -> None:
+        head = self._store.heads([catalog]).get(catalog)
+        if head is not None and revision < head.floor:
+            raise RevisionCompacted(revision, head.floor)
+
+
+def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
+    """``read``, once more where compaction passes a head (``revision`` None) while it is read."""
+    for _ in range(_OVERTAKEN_MAX):
+        try:
+            return read()
+        except RevisionCompacted:
+            if revision is not None:
+                raise
+    raise StoreUnavailable("the catalog is compacted faster than it can be read")
+
+
+def _refuse_heavy(documents: Iterable[Document]) -> None:
+    sizes = [document.size_bytes for document in documents]
+    if sum(sizes) > SEVERAL_BYTES_MAX and len(sizes) > 1:
+        raise OverLimit(
+            f"the documents take {sum(sizes)} bytes, more than the {SEVERAL_BYTES_MAX} that are"
+            " answered at once: ask for fewer",
+            limit="several_bytes_max",
+            maximum=SEVERAL_BYTES_MAX,
+            actual=sum(sizes),
+        )

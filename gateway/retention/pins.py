@@ -1,0 +1,210 @@
+"""What keeps history and what ends it, as clients ask for it: pins, and compaction on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gateway.errors import (
+    CatalogNotFound,
+    OverLimit,
+    PinNotFound,
+    PinOfAnother,
+    RevisionCompacted,
+    RevisionNotFound,
+    StoreUnavailable,
+)
+from gateway.meters import NO_METERS, Meters
+from gateway.model import Pin, Retention
+from gateway.retention.compaction import Compacted, Compaction, CompactionLimits
+from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, reaching
+from gateway.state.sweep import Sweeper
+from gateway.store.contract import Store
+
+_TRIES = 20
+# Kept for a while after they ended: a renewal may be under way, by a clock that is a bit behind.
+_EXPIRED_KEPT_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """What is kept for how long; defaults and meaning: the table in ``gateway.settings``.
+
+    ``pins_max`` bounds the pins of a catalog, ``pins_per_principal_max`` those of one principal in
+    it; nearly: requests side by side may go beyond them.
+    ``age_s`` and ``commits`` None: history is kept for ever.
+    """
+
+    age_s: int | None = None
+    commits: int | None = None
+    pin_seconds_max: int = 86_400
+    pins_max: int = 400
+    pins_per_principal_max: int = 100
+    idempotency_s: int = 86_400
+    tombstone_grace_s: int = 86_400
+    interval_s: int = 300
+    pause_ms: int = 10
+
+
+class HistoryRetention:
+    """Every method raises StoreUnavailable, and CatalogNotFound where there was never a commit.
+
+    The history of a catalog that was deleted can be pinned and compacted like any other.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        limits: RetentionLimits,
+        meters: Meters = NO_METERS,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._limits = limits
+        self._pause_s = limits.pause_ms / 1000
+        self._compaction = Compaction(
+            store,
+            settler,
+            runtime,
+            CompactionLimits(limits.tombstone_grace_s, limits.idempotency_s),
+            Sweeper(store),
+            meters,
+        )
+        self.compactor = Compactor(
+            store,
+            runtime,
+            self._compaction,
+            RetentionRules(limits.age_s, limits.commits),
+            CompactorPace(limits.interval_s, self._pause_s),
+            meters,
+        )
+
+    def pin(
+        self, catalog: str, revision: int | None, seconds: int, owner: str, note: str = ""
+    ) -> Pin:
+        """Hold ``revision`` (None: the head as it is now) for ``seconds``; ``owner``'s from now on.
+
+        Raises RevisionNotFound above the head, RevisionCompacted below the floor, and OverLimit.
+        """
+        self._refuse_long(seconds)
+        with reaching():
+            bounds = self._bounds(catalog)
+            self._refuse_more(catalog, owner, bounds)
+            pin_id = self._runtime.new_id()
+            for _ in range(_TRIES):
+                at = bounds.revision if revision is None else revision
+                pin = Pin(pin_id, at, self._expires_us(seconds), owner, note)
+                if self._store.set_pin(catalog, pin):
+                    return pin
+                bounds = self._bounds(catalog)
+                if revision is not None:
+                    _refuse_revision(revision, bounds)
+        raise StoreUnavailable("the catalog's history moves on too fast to be pinned")
+
+    def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> Pin:
+        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit, and
+        PinOfAnother unless it is the principal ``by``'s."""
+        self._refuse_long(seconds)
+        with reaching():
+            for _ in range(_TRIES):
+                held = self._live(catalog, pin_id)
+                if held.owner != by:
+                    raise PinOfAnother(pin_id, held.owner, by)
+                pin = replace(held, expires_us=self._expires_us(seconds))
+                if self._store.set_pin(catalog, pin, held):
+                    return pin
+        raise StoreUnavailable("others renew the pin at the same time")
+
+    def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
+        """Raises PinNotFound, and PinOfAnother unless it is the principal ``by``'s, or ``anyones``
+        may go."""
+        with reaching():
+            held = self._live(catalog, pin_id)
+            if held.owner != by and not anyones:
+                raise PinOfAnother(pin_id, held.owner, by)
+            if not self._store.drop_pin(catalog, pin_id):
+                raise PinNotFound(pin_id)
+
+    def pins(self, catalog: str) -> Sequence[Pin]:
+        """Those that haven't expired, by revision, those of exports that run among them."""
+        with reaching():
+            bounds = self._bounds(catalog)
+        now_us = self._runtime.now_us()
+        live = [pin for pin in bounds.pins if pin.expires_us > now_us]
+        return sorted(live, key=lambda pin: (pin.revision, pin.id))
+
+    def read_pin(self, catalog: str, pin_id: str) -> Pin:
+        """Raises PinNotFound."""
+        with reaching():
+            return self._live(catalog, pin_id)
+
+    def compact(self, catalog: str, revision: int) -> Compacted:
+        """Make ``revision`` the oldest one that can be read; errors: ``Compaction.compact``."""
+        with reaching():
+            return self._compaction.compact(
+                catalog, revision, lambda: self._runtime.sleep(self._pause_s)
+            )
+
+    def refuse_more_pins(self, catalog: str, owner: str) -> None:
+        """Raises OverLimit where ``owner`` may not have one more pin in the catalog."""
+        with reaching():
+            self._refuse_more(catalog, owner, self._bounds(catalog))
+
+    def _bounds(self, catalog: str) -> Retention:
+        bounds = self._store.retention(catalog)
+        if bounds is None:
+            raise CatalogNotFound(catalog, 0)
+        return bounds
+
+    def _live(self, catalog: str, pin_id: str) -> Pin:
+        now_us = self._runtime.now_us()
+        for pin in self._bounds(catalog).pins:
+            if pin.id == pin_id and pin.expires_us > now_us:
+                return pin
+        raise PinNotFound(pin_id)
+
+    def _expires_us(self, seconds: int) -> int:
+        return self._runtime.now_us() + seconds * 1_000_000
+
+    def _refuse_long(self, seconds: int) -> None:
+        if seconds > self._limits.pin_seconds_max:
+            raise OverLimit(
+                f"a pin may hold for {self._limits.pin_seconds_max} seconds, not {seconds}",
+                limit="pin_seconds_max",
+                maximum=self._limits.pin_seconds_max,
+                actual=seconds,
+            )
+
+    def _refuse_more(self, catalog: str, owner: str, bounds: Retention) -> None:
+        """Refuse one more pin than there may be; those that ended long ago are cleared away."""
+        over_us = self._runtime.now_us() - _EXPIRED_KEPT_US
+        kept = [pin for pin in bounds.pins if pin.expires_us > over_us]
+        for pin in bounds.pins:
+            if pin.expires_us <= over_us:
+                self._store.drop_pin(catalog, pin.id)
+        owned = sum(pin.owner == owner for pin in kept)
+        limits = self._limits
+        for whose, count, limit, maximum in (
+            (repr(owner), owned, "pins_per_principal_max", limits.pins_per_principal_max),
+            ("the catalog", len(kept), "pins_max", limits.pins_max),
+        ):
+            if count >= maximum:
+                raise OverLimit(
+                    f"{whose} has {count} pins in {catalog!r}; {maximum} are allowed",
+                    limit=limit,
+                    maximum=maximum,
+                    actual=count + 1,
+                )
+
+
+def _refuse_revision(revision: int, bounds: Retention) -> None:
+    if revision > bounds.revision:
+        raise RevisionNotFound(
+            f"revision {revision} doesn't exist; the head is {bounds.revision}", bounds.revision
+        )
+    if revision < bounds.floor:
+        raise RevisionCompacted(revision, bounds.floor)

@@ -1,0 +1,274 @@
+"""Does a catalog's log give what its documents say? Read only, key by key, in bounded memory.
+
+The log is followed from the oldest retained state to the head as it was when the verification
+began; what is written meanwhile isn't looked at. Findings, each of which must not be:
+
+* revisions from the floor on to the head that are missing, times that don't increase;
+* a change in the log whose document isn't there, or is at an older revision;
+* a document that the log doesn't lead to: replayed from the state at the floor through each
+  change, something differs (content, attributes, revision, create_revision, commit_id, time), or a
+  value that a change records isn't what its patch makes of the state before.
+
+A pin keeps compaction away meanwhile; a compaction that is under way is waited for by nobody, and
+may show as changes whose documents were deleted: such a catalog is to be verified again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import patching
+from gateway.errors import CatalogNotFound
+from gateway.model import SETTINGS_KEY, Change, Commit, Document, Head, Pin
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, reaching
+from gateway.state.replay import HistoryIncomplete, advance, rebuild
+from gateway.state.sweep import is_reduced
+from gateway.store.contract import Store
+from patching import ABSENT, Absent, Json, PatchError
+
+_COMMITS_AT_ONCE = 1_000
+_DOCUMENTS_AT_ONCE = 500
+_PAGE_BYTES_MAX = 8 * 1024 * 1024
+_PIN_S = 600
+_PIN_RENEW_S = 60
+
+
+Looked = Callable[[int], None]
+
+
+def _nobody(count: int) -> None:
+    del count
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was looked at."""
+
+    catalogs: int = 0
+    commits: int = 0
+    documents: int = 0
+    findings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``key`` None: it is about the log as a whole."""
+
+    catalog: str
+    key: str | None
+    detail: str
+
+
+class Verification:
+    """Every method raises StoreUnavailable. ``tally`` counts over all calls."""
+
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+        self._store = store
+        self._settler = settler
+        self._runtime = runtime
+        self.tally = Tally()
+
+    def catalogs(self) -> Iterator[str]:
+        """The names of all there are, deleted ones among them."""
+        after = ""
+        while True:
+            with reaching():
+                heads = self._store.list_heads(after, "", _DOCUMENTS_AT_ONCE)
+            if not heads:
+                return
+            yield from (head.catalog for head in heads)
+            after = heads[-1].catalog
+
+    def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
+        """What is wrong with the catalog, as it is found. Raises CatalogNotFound.
+
+        ``looked`` is called with how many more commits and documents were looked at."""
+        with reaching():
+            hold = _Hold(self._store, self._runtime, catalog)
+            self.tally.catalogs += 1
+            try:
+                # After the head was read: so whatever it stands for is written out.
+                self._settler.settle(catalog)
+                for key, detail in _Verifying(self._store, hold, self.tally, looked).findings():
+                    self.tally.findings += 1
+                    yield Finding(catalog, key, detail)
+            finally:
+                hold.end()
+
+
+class _Hold:
+    """The head as it was, and a pin on its floor."""
+
+    def __init__(self, store: Store, runtime: Runtime, catalog: str) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._pin_id = runtime.new_id()
+        while True:
+            head = store.heads([catalog]).get(catalog)
+            if head is None:
+                raise CatalogNotFound(catalog, 0)
+            self.head = head
+            if self._pin():
+                break
+
+    def renew(self) -> None:
+        """To be called now and then."""
+        if self._runtime.monotonic() - self._pinned_at > _PIN_RENEW_S:
+            self._pin()
+
+    def end(self) -> None:
+        self._store.drop_pin(self.head.catalog, self._pin_id)
+
+    def _pin(self) -> bool:
+        self._pinned_at = self._runtime.monotonic()
+        expires_us = self._runtime.now_us() + _PIN_S * 1_000_000
+        pin = Pin(self._pin_id, self.head.floor, expires_us, "", "verify")
+        return self._store.set_pin(self.head.catalog, pin)
+
+
+_Found = Iterator[tuple[str | None, str]]
+
+
+class _Verifying:
+    """One catalog, up to the revision that its head was at and had written out."""
+
+    def __init__(self, store: Store, hold: _Hold, tally: Tally, looked: Looked) -> None:
+        self._store = store
+        self._hold = hold
+        self._tally = tally
+        self._looked = looked
+        self._head: Head = hold.head
+        self._catalog = hold.head.catalog
+
+    def findings(self) -> _Found:
+        yield from self._log()
+        yield from self._documents()
+
+    def _log(self) -> _Found:
+        floor, head = self._head.floor, self._head.revision
+        expected, time_us = max(floor, 1), 0
+        commits: Sequence[Commit] = ()
+        for commits in self._pages(0, head, None):
+            for commit in commits:
+                self._tally.commits += 1
+                self._looked(1)
+                if commit.revision >= max(floor, 1):
+                    if commit.revision != expected:
+                        missing = _span(expected, commit.revision - 1)
+                        yield None, f"the log has no commit {missing}"
+                    expected = commit.revision + 1
+                if commit.time_us <= time_us:
+                    yield None, f"commit {commit.revision} isn't later than the one before it"
+                time_us = commit.time_us
+            yield from self._changed(commits)
+        if expected <= head:
+            yield None, f"the log has no commit {_span(expected, head)}"
+        elif time_us != self._head.time_us:
+            yield None, f"the head's time isn't that of commit {head}"
+
+    def _changed(self, commits: Sequence[Commit]) -> _Found:
+        """Whether what the log says was changed is there."""
+        last: dict[str, int] = {}
+        for commit in commits:
+            for change in commit.changes:
+                swept = commit.revision <= self._head.floor and change.action == "delete"
+                if not swept and not is_reduced(change):
+                    last[change.key] = commit.revision
+        if not last:
+            return
+        documents = self._store.documents({self._catalog: list(last)})
+        for key, revision in last.items():
+            document = documents.get((self._catalog, key))
+            if document is None:
+                yield key, f"changed at {revision}, but there is no document"
+            elif document.revision < revision:
+                yield key, f"changed at {revision}, but the document is at {document.revision}"
+
+    def _documents(self) -> _Found:
+        settings = self._store.documents({self._catalog: [SETTINGS_KEY]})
+        for document in settings.values():
+            yield from self._document(document)
+        after = ""
+        while documents := self._store.scan_documents(
+            self._catalog, after, "", _DOCUMENTS_AT_ONCE, _PAGE_BYTES_MAX
+        ):
+            for document in documents:
+                yield from self._document(document)
+            after = documents[-1].key
+
+    def _document(self, document: Document) -> _Found:
+        self._tally.documents += 1
+        self._looked(1)
+        self._hold.renew()
+        key, through = document.key, min(document.revision, self._head.revision)
+        try:
+            state = rebuild(self._store, self._catalog, key, min(self._head.floor, through))
+        except HistoryIncomplete:
+            yield key, f"the log doesn't give the state at {self._head.floor}"
+            return
+        for commits in self._pages(self._head.floor, through, key):
+            for commit in commits:
+                change = commit.change_of(key)
+                differing = _recorded_wrongly(state, commit, change)
+                if differing:
+                    yield key, f"at {commit.revision}: {differing}"
+                try:
+                    state = advance(state, commit, change)
+                except PatchError as error:
+                    yield key, f"the patch of {commit.revision} doesn't fit: {error}"
+                    return
+        if document.revision <= self._head.revision:
+            yield from self._compare(document, state)
+
+    def _compare(self, document: Document, state: Document | None) -> _Found:
+        key = document.key
+        if state is None or not state.exists:
+            # What the history knows of a deletion at or below the floor, compaction has dropped.
+            if document.exists:
+                yield key, f"the document is at {document.revision}, but the log has none"
+            elif document.revision > self._head.floor and state is None:
+                yield key, f"the log knows nothing of the deletion at {document.revision}"
+        if state is None:
+            return
+        for member in ("revision", "create_revision", "commit_id", "time_us"):
+            stored, replayed = getattr(document, member), getattr(state, member)
+            if stored != replayed:
+                yield key, f"{member} is {stored!r}, by the log {replayed!r}"
+        if not _same(document.content, state.content):
+            yield key, f"the content at {document.revision} isn't what the log gives"
+        if not _same(document.attributes or {}, state.attributes or {}):
+            yield key, f"the attributes at {document.revision} aren't what the log gives"
+
+    def _pages(self, after: int, through: int, key: str | None) -> Iterator[Sequence[Commit]]:
+        while after < through:
+            self._hold.renew()
+            commits = self._store.list_commits(
+                self._catalog, after, through, _COMMITS_AT_ONCE, key, _PAGE_BYTES_MAX
+            )
+            if not commits:
+                return
+            yield commits
+            after = commits[-1].revision
+
+
+def _recorded_wrongly(before: Document | None, commit: Commit, change: Change) -> str | None:
+    """How the full value that a change records beside its patch differs from what that gives."""
+    if change.patch is None or change.value is ABSENT:
+        return None
+    try:
+        after = advance(before, commit, replace(change, value=ABSENT))
+    except PatchError as error:
+        return f"the patch doesn't fit: {error}"
+    return None if _same(after.content, change.value) else "the value isn't what the patch gives"
+
+
+def _same(one: Json | Absent, other: Json | Absent) -> bool:
+    if one is ABSENT or other is ABSENT:
+        return one is other
+    return patching.equal(one, other)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"

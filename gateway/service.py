@@ -1,0 +1,257 @@
+"""The gateway without HTTP: what ``gateway.http`` calls, and all it knows of the layers below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import patching
+from gateway.catalogs import Catalogs
+from gateway.commit.loop import CommitLoop
+from gateway.commit.queue import Queue, QueueBounds
+from gateway.commit.round import RoundParts
+from gateway.commit.turns import Turns
+from gateway.decide.request import Bounds, Edit, KeyEdit, Request, Written
+from gateway.feed.channel import Encode, WatchBounds
+from gateway.feed.watcher import Feed
+from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
+from gateway.model import Commit, Document
+from gateway.read.history import CommitPage, History, RevisionAt
+from gateway.read.listing import Listing
+from gateway.read.visibility import Acls
+from gateway.retention.pins import HistoryRetention, RetentionLimits
+from gateway.runtime import Runtime
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer, Settler, reaching
+from gateway.state.replay import advance_all
+from gateway.state.sharing import SharedLooks
+from gateway.store.contract import Store
+from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.uploads import UploadStore
+from gateway.uploads import UploadLimits, Uploads
+
+_Answer = TypeVar("_Answer")
+
+_PATIENCE_S = 1.0  # of who asks whether the database can be used
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The bounds of one process; defaults and meaning: the table in ``gateway.settings``.
+
+    ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
+    written out for it.
+    """
+
+    patch: patching.Limits = patching.DEFAULT_LIMITS
+    attributes_bytes_max: int = 64 * 1024
+    catalog_deletion_keys_max: int = 20_000
+    full_value_every: int = 64
+    stored_bytes_max: int = 15 * 1024 * 1024
+    batch_requests_max: int = 512
+    batch_bytes_max: int = 8 * 1024 * 1024
+    queue_requests_max: int = 4096
+    queue_bytes_max: int = 64 * 1024 * 1024
+    cache_bytes_max: int = 128 * 1024 * 1024
+    upload_bytes_max: int = 16 * 1024 * 1024
+    upload_expiry_s: int = 3600
+    uploads_max: int = 1000
+    uploads_bytes_max: int = 1024 * 1024 * 1024
+    deadline_ms: int = 10_000
+    write_out_grace_ms: int = 100
+    leaders: int = 2
+    watch: WatchBounds = field(default_factory=WatchBounds)
+    retention: RetentionLimits = field(default_factory=RetentionLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document (live, tombstone or None) and the head revision it was read at."""
+
+    document: Document | None
+    catalog_revision: int
+
+
+class Gateway:
+    """One process's gateway. Thread-safe; starts its own background threads when first used.
+
+    ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
+    ``acls`` tells what a principal sees of either.
+    ``uploads`` replaces documents in two phases. ``retention`` pins and compacts history; its
+    ``compactor`` does so in the background, once it is started.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime,
+        limits: ServiceLimits,
+        turns: Turns | None = None,
+        uploads: UploadStore | None = None,
+        meters: Meters = NO_METERS,
+    ) -> None:
+        """``turns``: how the workers of this machine make room for each other, if they can.
+
+        ``uploads``: where parts are staged; None: in this process's memory, for tests. ``meters``
+        are told of the work as it is done.
+        """
+        self.limits = limits
+        self._store = store
+        self._runtime = runtime
+        self._meters = meters
+        self._feeds: list[Feed] = []
+        self._cache = Cache(runtime, limits.cache_bytes_max)
+        observer = Observer(store, self._cache)
+        settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
+        self._shared = SharedLooks(observer.observe, runtime, parallel=2)
+        self._settler = settler
+        self.acls = Acls(store, settler, runtime)
+        self._history = History(store, settler, runtime)
+        # The commit of an upload has the upload for its key: asked for again, it is looked up.
+        kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
+        kept = replace(limits.retention, idempotency_s=kept_s)
+        self.retention = HistoryRetention(store, settler, runtime, kept, meters)
+        self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
+        self._queue = queue = Queue(
+            runtime,
+            QueueBounds(
+                requests_max=limits.queue_requests_max,
+                bytes_max=limits.queue_bytes_max,
+                batch_requests_max=limits.batch_requests_max,
+                batch_bytes_max=limits.batch_bytes_max,
+            ),
+            turns,
+        )
+        bounds = Bounds(
+            limits=limits.patch,
+            attributes_bytes_max=limits.attributes_bytes_max,
+            full_value_every=limits.full_value_every,
+            batch_bytes_max=limits.batch_bytes_max,
+            stored_bytes_max=limits.stored_bytes_max,
+            stored_bytes=store.stored_bytes,
+        )
+        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds, meters)
+        self._loop = CommitLoop(parts, limits.leaders)
+        self.uploads = Uploads(
+            uploads or MemoryUploads(),
+            self,
+            runtime,
+            UploadLimits(
+                bytes_max=limits.upload_bytes_max,
+                expiry_s=limits.upload_expiry_s,
+                open_max=limits.uploads_max,
+                open_bytes_max=limits.uploads_bytes_max,
+                attributes_bytes_max=limits.attributes_bytes_max,
+            ),
+        )
+        self.catalogs = Catalogs(
+            settler, self.listing, self.commit, runtime, limits.catalog_deletion_keys_max
+        )
+
+    def request(
+        self, catalog: str, edits: Sequence[KeyEdit], *, wait_s: float | None = None, **asked: Any
+    ) -> Request:
+        """A request to be committed, with an id and a deadline; ``asked``: the fields of Request.
+
+        ``wait_s`` shortens the time that the commit loop may take, never lengthens it.
+        """
+        longest_s = self.limits.deadline_ms / 1000
+        budget_s = longest_s if wait_s is None else min(wait_s, longest_s)
+        return Request(
+            catalog=catalog,
+            edits=tuple(edits),
+            commit_id=self._runtime.new_id(),
+            deadline=self._runtime.monotonic() + budget_s,
+            **asked,
+        )
+
+    def commit(self, request: Request) -> Written:
+        """Commit the request, or find out why not. Raises QueueFull."""
+        outcome, attempts = self._loop.commit(request)
+        return Written(outcome, request.commit_id, attempts)
+
+    def commit_each(self, requests: Sequence[Request]) -> list[Written]:
+        """Commit independent requests side by side; those of one catalog in the order given.
+
+        Waits where the queue is full, and then refuses at a request's deadline.
+        """
+        outcomes = self._loop.commit_each(requests)
+        return [
+            Written(outcome, request.commit_id, attempts)
+            for request, (outcome, attempts) in zip(requests, outcomes, strict=True)
+        ]
+
+    def write(
+        self, catalog: str, key: str, edit: Edit, *, wait_s: float | None = None, **asked: Any
+    ) -> Written:
+        """``commit`` of one edit of one document."""
+        return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **asked))
+
+    def read(self, catalog: str, key: str) -> Reading:
+        """The document as it is at a moment within this call. Raises StoreUnavailable."""
+        return _reaching(lambda: self._read(catalog, key))
+
+    def _read(self, catalog: str, key: str) -> Reading:
+        standing = self._shared.look((catalog,))[catalog]
+        if standing.finished:
+            seen = self._cache.view(catalog, (key,))
+            # An entry that was dropped meanwhile may have been begun at an older revision.
+            if seen is not None and seen[0] >= standing.revision and key in seen[2]:
+                return Reading(seen[2][key], seen[0])
+        document = self._store.documents({catalog: [key]}).get((catalog, key))
+        if not standing.finished:
+            document = advance_all(document, key, standing.unfinished)
+        elif document is None or document.revision <= standing.revision:
+            self._cache.learn(catalog, standing.revision, {key: document})
+        newest = 0 if document is None else document.revision
+        return Reading(document, max(standing.revision, newest))
+
+    def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
+        """The live document as ``revision`` had it; errors: ``History.document_at_revision``."""
+        return _reaching(
+            lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
+        )
+
+    def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
+        """Which revision it was at that time; errors: ``History.revision_at``."""
+        return _reaching(lambda: self._history.revision_at(catalog, time_us))
+
+    def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
+        """History, ascending; errors: ``History.commits``."""
+        return _reaching(lambda: self._history.commits(catalog, after=after, limit=limit, key=key))
+
+    def read_commit(self, catalog: str, revision: int) -> Commit:
+        """The commit at ``revision``; errors: ``History.commit``."""
+        return _reaching(lambda: self._history.commit(catalog, revision))
+
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
+        """The commit made under an idempotency key; None proves that there is none so far."""
+        return _reaching(lambda: self._history.reply(catalog, principal, idempotency_key))
+
+    def feed(self, encode: Encode) -> Feed:
+        """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
+        feed = Feed(
+            self._store, self._settler, self._runtime, self.limits.watch, encode, self._meters
+        )
+        self._feeds.append(feed)
+        return feed
+
+    def readings(self) -> Readings:
+        """How things stand in this process; no I/O."""
+        requests, size = self._queue.load()
+        feeds = [feed.readings() for feed in self._feeds]
+        watchers = sum(each.watchers for each in feeds)
+        lag = max((each.lag_commits for each in feeds), default=0)
+        return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
+
+    def check_ready(self) -> None:
+        """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""
+        with reaching():
+            self._store.await_reachable(_PATIENCE_S)
+            self._store.ping()
+
+
+def _reaching(call: Callable[[], _Answer]) -> _Answer:
+    with reaching():
+        return call()

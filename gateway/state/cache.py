@@ -1,0 +1,193 @@
+"""What this process remembers: per catalog the state at one written-out revision.
+
+The cache is never a source of truth. An entry says "at revision h, which is written out, these
+documents were so"; whoever uses it compares h with a head read after the question came, or lets
+a won write prove that h was the head.
+
+Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
+
+Which catalogs a worker may take to be where it left them, without looking at the head.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.meters import CacheReadings
+from gateway.model import Commit, Document
+from gateway.runtime import Runtime
+from gateway.state.replay import advance
+from patching import PatchError
+
+# Parsed JSON takes several times the room of its text; entries have a fixed cost besides.
+_MEMORY_PER_JSON_BYTE = 6
+_MEMORY_PER_ENTRY = 1_000
+_CATALOGS_MAX = 200_000
+
+
+@dataclass(slots=True)
+class _Entry:
+    revision: int
+    time_us: int
+    documents: dict[str, Document | None]
+
+
+class Cache:
+    """Thread-safe; every method is short and does no I/O."""
+
+    def __init__(self, runtime: Runtime, bytes_max: int) -> None:
+        self._lock = runtime.lock()
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._hits = 0
+        self._misses = 0
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def revision(self, catalog: str) -> int | None:
+        """The written-out revision that the catalog's entry stands at, None without an entry."""
+        entry = self._entries.get(catalog)
+        return None if entry is None else entry.revision
+
+    def begin(self, catalog: str, revision: int, time_us: int) -> None:
+        """Start an entry at a written-out revision, unless there is one as new or newer."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is not None and entry.revision >= revision:
+                return
+            self._drop(catalog)
+            self._entries[catalog] = _Entry(revision, time_us, {})
+            if len(self._entries) > _CATALOGS_MAX:
+                self._drop(next(iter(self._entries)))
+
+    def view(
+        self, catalog: str, keys: Collection[str]
+    ) -> tuple[int, int, dict[str, Document | None]] | None:
+        """(revision, time_us, those of ``keys`` that are known), all at one moment."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None:
+                self._misses += len(keys)
+                return None
+            self._entries.move_to_end(catalog)
+            documents = entry.documents
+            found = {key: documents[key] for key in keys if key in documents}
+            self._hits += len(found)
+            self._misses += len(keys) - len(found)
+            for key in found:
+                self._recent.move_to_end((catalog, key))
+            return entry.revision, entry.time_us, found
+
+    def readings(self) -> CacheReadings:
+        return CacheReadings(self._bytes, self._hits, self._misses)
+
+    def advance(self, catalog: str, commits: Sequence[Commit]) -> None:
+        """Move the entry on by written-out commits; those it has already are passed over.
+
+        ``commits`` are ascending without a gap; where they don't join on, nothing is changed.
+        """
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None:
+                return
+            try:
+                for commit in commits:
+                    if commit.revision == entry.revision + 1:
+                        self._advance_by(entry, commit)
+            except PatchError:
+                # Somebody edited the database by hand. What was remembered is worth nothing.
+                self._drop(catalog)
+            self._evict()
+
+    def replace(
+        self,
+        catalog: str,
+        base_revision: int,
+        revision: int,
+        time_us: int,
+        documents: Mapping[str, Document],
+    ) -> None:
+        """Move the entry from ``base_revision`` on to a batch's states, just written out."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or entry.revision != base_revision:
+                return
+            for key, document in documents.items():
+                self._put(catalog, entry, key, document)
+            entry.revision, entry.time_us = revision, time_us
+            self._evict()
+
+    def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
+        """Add documents read from the store, each current at ``revision``; kept if still there."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or entry.revision != revision:
+                return
+            for key, document in documents.items():
+                self._put(catalog, entry, key, document)
+            self._evict()
+
+    def forget(self, catalog: str) -> None:
+        with self._lock:
+            self._drop(catalog)
+
+    def _advance_by(self, entry: _Entry, commit: Commit) -> None:
+        for change in commit.changes:
+            if change.key in entry.documents:
+                after = advance(entry.documents[change.key], commit, change)
+                self._put(commit.catalog, entry, change.key, after)
+        entry.revision, entry.time_us = commit.revision, commit.time_us
+
+    def _put(self, catalog: str, entry: _Entry, key: str, document: Document | None) -> None:
+        if key in entry.documents:
+            self._bytes -= _memory(entry.documents[key])
+        entry.documents[key] = document
+        self._bytes += _memory(document)
+        self._recent[catalog, key] = None
+        self._recent.move_to_end((catalog, key))
+
+    def _evict(self) -> None:
+        while self._bytes > self._bytes_max and self._recent:
+            (catalog, key), _ = self._recent.popitem(last=False)
+            self._bytes -= _memory(self._entries[catalog].documents.pop(key))
+
+    def _drop(self, catalog: str) -> None:
+        entry = self._entries.pop(catalog, None)
+        if entry is None:
+            return
+        for key, document in entry.documents.items():
+            self._bytes -= _memory(document)
+            del self._recent[catalog, key]
+
+
+def _memory(document: Document | None) -> int:
+    size = 0 if document is None else document.size_bytes
+    return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
+
+
+# Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
+_TRUST_S = 0.1
+_TRUSTED_MAX = 100_000
+
+
+class Trust:
+    """A guess, never a proof: only a move that is won shows that it was right."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._until: dict[str, float] = {}
+
+    def holds(self, catalog: str) -> bool:
+        until = self._until.get(catalog)
+        return until is not None and self._runtime.monotonic() < until
+
+    def gained(self, catalog: str) -> None:
+        """This worker has just moved the head, and nobody else seems to write the catalog."""
+        if len(self._until) >= _TRUSTED_MAX:
+            self._until.clear()
+        self._until[catalog] = self._runtime.monotonic() + _TRUST_S
+
+    def lost(self, catalog: str) -> None:
+        self._until.pop(catalog, None)

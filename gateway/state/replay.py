@@ -1,0 +1,98 @@
+"""How a recorded change moves a document: the one definition that all replaying shares.
+
+Writing out a batch, catching up a cache, time travel and verification all come through here, so
+that what was decided once and what is rebuilt later can't drift apart.
+
+A document as it was: back to the nearest change that says everything, and forward from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import patching
+from gateway.model import Attributes, Change, Commit, Document
+from gateway.store.contract import Store
+
+# Replayed changes were within the limits when they were decided; settings may have shrunk since.
+_UNLIMITED = patching.Limits(
+    operations_max=2**62,
+    copy_growth_bytes_max=2**62,
+    depth_max=200,  # more than the database can hold
+    result_bytes_max=2**62,
+)
+
+
+def advance(document: Document | None, commit: Commit, change: Change) -> Document:
+    """The state that ``change`` of ``commit`` leaves, given the state right before it.
+
+    A document that is at the commit's revision or later is returned as it is: replaying is
+    idempotent. Raises patching.PatchError where ``document`` isn't the state right before.
+    """
+    if document is not None and document.revision >= commit.revision:
+        return document
+    return Document(
+        key=change.key,
+        content=_content_after(document, change),
+        revision=commit.revision,
+        create_revision=change.create_revision,
+        commit_id=commit.id,
+        time_us=commit.time_us,
+        patches=_patches_after(document, commit, change),
+        size_bytes=change.size_bytes,
+        attributes=_attributes_after(document, commit, change),
+    )
+
+
+def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) -> Document | None:
+    """The state of ``key`` after ``commits`` (ascending, with none left out that touches it)."""
+    for commit in commits:
+        for change in commit.changes:
+            if change.key == key:
+                document = advance(document, commit, change)
+    return document
+
+
+def _patches_after(document: Document | None, commit: Commit, change: Change) -> int:
+    if change.begins_at(commit.revision) or document is None:
+        return 0
+    return document.patches + 1
+
+
+def _attributes_after(
+    document: Document | None, commit: Commit, change: Change
+) -> Attributes | None:
+    if change.attributes is None and not change.begins_at(commit.revision):
+        return None if document is None else document.attributes
+    return change.attributes or None
+
+
+def _content_after(document: Document | None, change: Change) -> patching.Json | patching.Absent:
+    if change.action == "delete":
+        return patching.ABSENT
+    if change.value is not patching.ABSENT:
+        return change.value
+    base = patching.ABSENT if document is None else document.content
+    if change.action == "attributes":
+        return base
+    patch = patching.parse(change.patch, limits=_UNLIMITED)
+    content, _ = patching.apply_within(base, patch, limits=_UNLIMITED, document_bytes=0)
+    return content
+
+
+class HistoryIncomplete(Exception):
+    """The changes that the state was made by aren't all there: it was compacted away."""
+
+
+def rebuild(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+    """The state of ``key`` at ``revision``, tombstones included; None where it never existed.
+
+    Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
+    out, and afterwards that it wasn't compacted meanwhile. Raises HistoryIncomplete, Unreachable.
+    """
+    newest_first = store.changes_of(catalog, key, revision)
+    if newest_first:
+        oldest = newest_first[-1]
+        if not oldest.change_of(key).begins_at(oldest.revision):
+            raise HistoryIncomplete
+    return advance_all(None, key, reversed(newest_first))

@@ -1,0 +1,221 @@
+"""What compaction leaves of the commits at or below the floor: pure functions, no I/O.
+
+The rule, for each key, among its changes at or below the floor, newest first: a delete leaves
+nothing; otherwise the changes are needed back to the first one that needs no state before it
+(``Change.begins_at``). Everything older can't be read at any revision from the floor on. A commit
+is left under the keys that need it. One that no key needs goes, unless it is the one at the floor
+(times are looked up by it) or has an idempotency key young enough to be asked for.
+
+History is swept in windows: the commits above what was swept before, up to some revision that
+isn't above the floor. A key's changes in the window settle what becomes of its older ones: where
+one of them begins anew or deletes, the key needs nothing from before the window; otherwise it
+needs whatever the sweeps before have left. So the older commits are looked at of *superseded*
+keys alone, and no more than the window is ever held at once.
+
+Why it may be broken off anywhere. Worked example, floor 6; a was put at 1, patched at 3, put at 5
+and patched at 6; b was put at 2 and deleted at 4::
+
+    revision    1      2      3        4         5      6
+    change      put a  put b  patch a  delete b  put a  patch a
+
+Left are 5 and 6. They are swept in ascending order: 1, 2, 3, 4. A reader at 6 or later looks for
+a newest first: 6, then 5, which says everything; whatever of 1 and 3 is still there is never
+reached. For b he finds 4, the delete, as long as any older change of b is there, and nothing when
+all of them are gone. The other way round, with 4 gone before 2, he would find b alive.
+
+The same argument lets two compactions work on one window at a time: a change is dropped only
+where a newer one at or below the floor was seen that makes it needless, which stays true
+whatever else is dropped; and a commit that is gone is never written again.
+
+Sweeping what a raised floor leaves to be swept, a window at a time; ``sweep`` has the rules.
+
+Memory doesn't grow with the history: a window is at most ``_WINDOW_COMMITS`` commits or
+``_WINDOW_BYTES`` of changes, and the older commits are looked up for a few keys at a time.
+
+Every step may be broken off and repeated, by this process or another. What a window superseded is
+taken from the older commits first, and only then from the window itself: while any of it is left,
+the window still says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.model import Change, Commit
+from gateway.store.contract import Store, Swept
+from patching import ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What is kept although no key needs it: ``floor``'s own commit, and replies since then."""
+
+    floor: int
+    replies_since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What becomes of a window: its own commits (``swept``), and which keys it ``superseded``."""
+
+    superseded: frozenset[str]
+    swept: Sequence[Swept]
+
+
+def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> Window:
+    """``commits`` are all of a window, ascending; part of them may have been swept already."""
+    superseded: set[str] = set()
+    needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
+    for commit in reversed(commits):
+        for change in commit.changes:
+            if change.key in superseded or is_reduced(change):
+                continue
+            if change.action != "delete":
+                needed[commit.revision].add(change.key)
+            if change.begins_at(commit.revision):
+                superseded.add(change.key)
+    swept = [
+        left_of(commit, needed[commit.revision], keeping)
+        for commit in commits
+        if not commit.changes or len(needed[commit.revision]) < len(commit.changes)
+    ]
+    return Window(frozenset(superseded), swept)
+
+
+def sweep_older(
+    commits: Sequence[Commit], superseded: Collection[str], keeping: Keeping
+) -> list[Swept]:
+    """``commits``, of before the window, without the keys that it superseded."""
+    swept = []
+    for commit in commits:
+        found = found_under(commit)
+        keys = found.difference(superseded)
+        if not keys or keys != found:
+            swept.append(left_of(commit, keys, keeping))
+    return swept
+
+
+def left_of(commit: Commit, keys: Collection[str], keeping: Keeping) -> Swept:
+    """``commit`` as it is left where only ``keys`` need it."""
+    is_reply = commit.idempotency is not None and commit.time_us >= keeping.replies_since_us
+    if not keys and not is_reply and commit.revision != keeping.floor:
+        return Swept(commit.revision, None)
+    changes = tuple(
+        change if change.key in keys else Change(change.key, change.action, change.create_revision)
+        for change in commit.changes
+    )
+    return Swept(commit.revision, replace(commit, changes=changes), frozenset(keys))
+
+
+def found_under(commit: Commit) -> set[str]:
+    """The keys that a commit which was swept is still found under: no delete is needed by any."""
+    return {
+        change.key
+        for change in commit.changes
+        if change.action != "delete" and not is_reduced(change)
+    }
+
+
+def is_reduced(change: Change) -> bool:
+    """Whether a sweep has left of the change only what a reply needs.
+
+    That of a delete can't be told, and needn't be: it says all the same that the key was deleted.
+    """
+    return (
+        change.action != "delete"
+        and change.patch is None
+        and change.value is ABSENT
+        and change.attributes is None
+    )
+
+
+def chain(key: str, commits: Sequence[Commit]) -> list[int]:
+    """The revisions that the newest state of ``key`` is rebuilt from, newest first.
+
+    ``commits`` (ascending) are found under ``key``. [] where it was deleted last, or where the
+    changes that its state began with aren't there.
+    """
+    revisions = []
+    for commit in reversed(commits):
+        change = commit.change_of(key)
+        if change.action == "delete":
+            break
+        revisions.append(commit.revision)
+        if change.begins_at(commit.revision):
+            return revisions
+    return []
+
+
+_WINDOW_COMMITS = 1_000
+_WINDOW_BYTES = 8 * 1024 * 1024
+_KEYS_AT_ONCE = 50
+_SWEPT_AT_ONCE = 100
+
+
+def _nothing(_: str) -> None:
+    """Where nobody wants to know how far a sweep is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeper:
+    """``step`` is called with the name of what has just been done; what it raises ends the sweep.
+
+    Tests choose smaller windows, and break off at a step.
+    """
+
+    store: Store
+    step: Callable[[str], None] = _nothing
+    window_commits: int = _WINDOW_COMMITS
+    keys_at_once: int = _KEYS_AT_ONCE
+    swept_at_once: int = _SWEPT_AT_ONCE
+
+    def finish(self, catalog: str, replies_since_us: int, rest: Callable[[], None]) -> int:
+        """Sweep all that the floor has passed; how many commits were changed or deleted.
+
+        Replies made since ``replies_since_us`` are kept. ``rest`` is called between two windows.
+        Raises Unreachable, and what ``rest`` and ``step`` raise.
+        """
+        bounds = self.store.retention(catalog)
+        if bounds is None:
+            return 0
+        swept, changed = bounds.swept, 0
+        keeping = Keeping(bounds.floor, replies_since_us)
+        while swept < keeping.floor:
+            through, count = self._sweep(catalog, swept, keeping)
+            self.store.end_sweep(catalog, through)
+            self.step("end_sweep")
+            swept, changed = through, changed + count
+            rest()
+        return changed
+
+    def _sweep(self, catalog: str, swept: int, keeping: Keeping) -> tuple[int, int]:
+        """Sweep the next window; the revision that it reaches to, and what was changed."""
+        commits = self.store.list_commits(
+            catalog, swept, keeping.floor, self.window_commits, None, _WINDOW_BYTES
+        )
+        through = commits[-1].revision if commits else keeping.floor
+        window = sweep_window(commits, keeping)
+        count = self._sweep_older(catalog, swept, window, keeping)
+        self._apply(catalog, window.swept, "sweep_window")
+        return through, count + len(window.swept)
+
+    def _sweep_older(self, catalog: str, swept: int, window: Window, keeping: Keeping) -> int:
+        count = 0
+        # The commit at the last floor was kept for its time, whatever its keys.
+        marker = self.store.list_commits(catalog, swept - 1, swept, 1, None, 1) if swept else ()
+        count += self._apply(
+            catalog, sweep_older(marker, window.superseded, keeping), "sweep_marker"
+        )
+        keys = sorted(window.superseded)
+        for first in range(0, len(keys), self.keys_at_once):
+            group = keys[first : first + self.keys_at_once]
+            older = self.store.commits_of_keys(catalog, group, swept)
+            count += self._apply(catalog, sweep_older(older, group, keeping), "sweep_older")
+        return count
+
+    def _apply(self, catalog: str, swept: Sequence[Swept], step: str) -> int:
+        for first in range(0, len(swept), self.swept_at_once):
+            self.store.sweep(catalog, swept[first : first + self.swept_at_once])
+            self.step(step)
+        return len(swept)

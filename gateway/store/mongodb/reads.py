@@ -1,0 +1,124 @@
+"""Reads of the commits that were written out, by key, by time and in pages.
+
+Catalogs and documents in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING
+
+from gateway.model import Commit, Document, Head
+from gateway.store.mongodb import records
+from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
+from gateway.store.mongodb.records import Record
+
+_FEW = 4
+_MANY = 64
+
+
+class HistoryPart(Part):
+    """See ``gateway.store.contract.Store``."""
+
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+        found: list[Commit] = []
+        # Few at first: often the newest says everything, and it may be large. Where it doesn't, the
+        # rest of the chain is patches up to one full value, and one look fetches it.
+        for limit in (_FEW, 0):
+            through = found[-1].revision - 1 if found else through
+            newest_first = self._newest_first(catalog, key, through, limit)
+            for commit in newest_first:
+                found.append(commit)
+                if commit.change_of(key).begins_at(commit.revision):
+                    newest_first.close()
+                    return found
+            if len(found) < _FEW:
+                break
+        return found
+
+    def _newest_first(
+        self, catalog: str, key: str, through: int, limit: int
+    ) -> Generator[Commit, None, None]:
+        """The commits on ``key`` up to ``through``; all of them where ``limit`` is 0."""
+        query = _of_keys(catalog, key, 0, through)
+        with self._on.reading() as session:
+            cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
+            with cursor.hint(BY_KEY).limit(limit).batch_size(limit or _MANY) as records_found:
+                for record in records_found:
+                    yield records.commit_from(record)
+
+    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+        query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
+        with self._on.reading() as session:
+            latest = [("time_us", DESCENDING)]
+            record = self._on.commits.find_one(query, sort=latest, hint=BY_TIME, session=session)
+        return None if record is None else records.commit_from(record)
+
+    def list_commits(
+        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
+    ) -> Sequence[Commit]:
+        if key is None:
+            query, order, index = span(catalog, after, through), "_id", "_id_"
+        else:
+            query, order, index = _of_keys(catalog, key, after, through), "revision", BY_KEY
+        commits: list[Commit] = []
+        with self._on.reading() as session:
+            cursor = self._on.commits.find(query, session=session).sort(order, ASCENDING)
+            for record in cursor.hint(index).limit(limit):
+                commits.append(records.commit_from(record))
+                bytes_max -= len(record["changes"])
+                if bytes_max <= 0:
+                    break
+        return commits
+
+    def commits_of_keys(
+        self, catalog: str, keys: Collection[str], through: int
+    ) -> Sequence[Commit]:
+        if not keys:
+            return []
+        query = _of_keys(catalog, one_of(keys), 0, through)
+        with self._on.reading() as session:
+            cursor = self._on.commits.find(query, session=session).hint(BY_KEY)
+            found = [records.commit_from(record) for record in cursor]
+        # Sorted here: of many keys the server would sort whole records, and has less room for it.
+        return sorted(found, key=lambda commit: commit.revision)
+
+
+def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
+    """``keys``: one, or a filter on them."""
+    revisions = {"$gt": after, "$lte": through}
+    return {
+        **span(catalog, after, through),
+        "catalog": catalog,
+        "keys": keys,
+        "revision": revisions,
+    }
+
+
+class ListingsPart(Part):
+    """See ``gateway.store.contract.Store``."""
+
+    def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
+        query = {"_id": names_after(after, prefix)}
+        with self._on.reading() as session:
+            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+            return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
+
+    def scan_documents(
+        self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
+    ) -> Sequence[Document]:
+        first, beginning = (records.document_id(catalog, name) for name in (after, prefix))
+        query = {"_id": names_after(first, beginning)}
+        documents: list[Document] = []
+        with self._on.reading() as session:
+            cursor = self._on.raw_documents.find(query, session=session).sort("_id").limit(limit)
+            with cursor:
+                for raw in cursor:
+                    documents.append(records.document_from(raw)[1])
+                    bytes_max -= len(raw.raw)
+                    if bytes_max <= 0:
+                        break
+        return documents

@@ -1,0 +1,329 @@
+"""Replacing a document in two phases: a condition is checked and remembered, parts are staged, and
+one write replaces the document if what was remembered still holds.
+
+Nothing is locked in between. An upload that was opened under any condition is *pinned* to the
+document as it was then: where the document has changed, was deleted, or was deleted and made again,
+the commit is refused, whatever the condition said. One that was opened under none stays so.
+
+A worked example. If-Match ``*`` meets document k with token 7-aa, and the upload remembers 7-aa.
+Somebody deletes k (8) and makes it again (9-bb). Now ``*`` would hold, 7-aa doesn't: the commit is
+refused as a conflict, and k is left as 9 made it.
+
+A commit has the upload for its idempotency key, written so that no client can name it. So it is
+made once, however often it is asked for, and asking again gives the first result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gateway.access import Principal
+from gateway.access.limits import holder_of, may_hold
+from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.edits import checked_attributes
+from gateway.decide.request import (
+    Applied,
+    Delete,
+    Edit,
+    Get,
+    Put,
+    Refused,
+    Unchanged,
+    Unknown,
+    Written,
+)
+from gateway.decide.upload_terms import from_terms, pinned, terms_of
+from gateway.errors import (
+    CommitError,
+    OutcomeUnknown,
+    OverLimit,
+    PreconditionFailed,
+    TooManyUploads,
+    UploadCommitted,
+    UploadConflict,
+    UploadIncomplete,
+    UploadNotFound,
+)
+from gateway.model import Attributes, Commit, Document, Idempotency
+from gateway.runtime import Runtime
+from gateway.state.heads import reaching
+from gateway.store.uploads import Part, Upload, UploadStore
+from patching import Json
+
+_log = logging.getLogger(__name__)
+
+PART_NUMBER_MAX = 10_000
+_COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """``bytes_max`` bounds the parts of an upload together, ``open_max`` and ``open_bytes_max`` all
+    open uploads in the database."""
+
+    bytes_max: int
+    expiry_s: int
+    attributes_bytes_max: int
+    open_max: int
+    open_bytes_max: int
+
+
+class Writes(Protocol):
+    """What uploads need of the gateway: see ``gateway.service.Gateway``."""
+
+    def write(self, catalog: str, key: str, edit: Edit, **asked: Any) -> Written: ...
+
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload and the parts that are staged. ``attributes``: those to be set, None keeps them.
+
+    ``conditions`` are what its commit requires. ``committed`` is the revision it was committed at,
+    as far as is known; ``by``: who asks now.
+    """
+
+    upload: Upload
+    parts: tuple[Part, ...]
+    conditions: Conditions
+    attributes: Attributes | None
+    committed: int | None
+    by: Principal
+
+
+class Uploads:
+    """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
+
+    def __init__(
+        self, store: UploadStore, writes: Writes, runtime: Runtime, limits: UploadLimits
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._runtime = runtime
+        self._limits = limits
+
+    def open(
+        self,
+        catalog: str,
+        key: str,
+        by: Principal,
+        conditions: Conditions,
+        attributes: Attributes | None,
+    ) -> OpenUpload:
+        """Check that a write under ``conditions`` would be let through now, and remember them.
+
+        Raises what such a write would be refused with, OverLimit for the attributes included, and
+        TooManyUploads.
+        """
+        self._require_one_more(by, counted=0)
+        if attributes is not None:
+            checked_attributes(attributes, key, self._limits.attributes_bytes_max)
+        document = self._checked(catalog, key, by, conditions)
+        conditions = pinned(conditions, key, document)
+        now_us = self._runtime.now_us()
+        upload = Upload(
+            id=self._runtime.new_id(),
+            catalog=catalog,
+            key=key,
+            principal=by.name,
+            terms=terms_of(conditions, attributes),
+            created_us=now_us,
+            expires_us=now_us + self._limits.expiry_s * 1_000_000,
+        )
+        with reaching():
+            self._store.create_upload(upload)
+        try:
+            self._require_one_more(by, counted=1)  # others may have been opened meanwhile
+        except TooManyUploads:
+            with reaching():
+                self._store.drop_upload(upload)
+            raise
+        return OpenUpload(upload, (), conditions, attributes, None, by)
+
+    def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
+        """Only whoever opened it finds it."""
+        with reaching():
+            upload = self._store.upload(catalog, upload_id)
+            if (
+                upload is None
+                or upload.principal != by.name
+                or upload.expires_us <= self._runtime.now_us()
+            ):
+                raise UploadNotFound(upload_id)
+            parts = tuple(self._store.parts(upload))
+        conditions, attributes = from_terms(upload.terms)
+        committed = upload.terms.get(_COMMITTED)
+        return OpenUpload(upload, parts, conditions, attributes, committed, by)
+
+    def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
+        """Stage a part, or replace it. Raises OverLimit, TooManyUploads and UploadCommitted.
+
+        Parts that are being put at the same moment may take all uploads beyond their bound.
+        """
+        if opened.committed is not None:
+            raise UploadCommitted(opened.upload.id)
+        others = sum(part.size_bytes for part in opened.parts if part.number != number)
+        self._require_size(others + len(content))
+        before = next((part.size_bytes for part in opened.parts if part.number == number), 0)
+        if len(content) > before:
+            self._require_bytes(opened.by, len(content) - before)
+        with reaching():
+            upload, maximum = opened.upload, self._limits.bytes_max
+            if not self._store.make_room(upload, number, len(content), maximum):
+                # Something came in between: parts of it, or its end.
+                if self._store.upload(upload.catalog, upload.id) is None:
+                    raise UploadNotFound(upload.id)
+                self._require_size(max(others + len(content), maximum + 1))
+            return self._store.put_part(upload, number, content)
+
+    def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
+        """The parts with these numbers (None: all of them), in ascending order, as one.
+
+        Raises UploadIncomplete and OverLimit.
+        """
+        sizes = {part.number: part.size_bytes for part in opened.parts}
+        wanted = sorted(sizes if numbers is None else set(numbers))
+        if not wanted:
+            raise UploadIncomplete(None)
+        for number in wanted:
+            if number not in sizes:
+                raise UploadIncomplete(number)
+        self._require_size(sum(sizes[number] for number in wanted))
+        contents = []
+        for number in wanted:
+            with reaching():
+                content = self._store.part_content(opened.upload, number)
+            if content is None:
+                raise UploadIncomplete(number)
+            contents.append(content)
+        return b"".join(contents)
+
+    def earlier(self, opened: OpenUpload) -> Written | None:
+        """The result of an earlier commit of the upload, None where there is none so far."""
+        name = _idempotency(opened.upload)
+        commit = self._writes.reply(opened.upload.catalog, name.principal, name.key)
+        if commit is None:
+            return None
+        return Written(Applied(commit, {}, replayed=True), commit.id, commit.attempts)
+
+    def commit(
+        self,
+        opened: OpenUpload,
+        value: Json,
+        size_bytes: int,
+        *,
+        sent_bytes: int,
+        author: str | None = None,
+        message: str | None = None,
+        wait_s: float | None = None,
+        dry_run: bool = False,
+    ) -> Written:
+        """Replace the document by ``value``; the outcome is Applied or Unchanged. ``author`` None:
+        who opened it.
+
+        Raises UploadConflict where what was remembered is no longer so, and what else the write was
+        refused with. The parts are dropped once the document is replaced, and not before.
+        """
+        upload = opened.upload
+        done = self._writes.write(
+            upload.catalog,
+            upload.key,
+            Put(value, size_bytes, opened.attributes),
+            conditions=opened.conditions,
+            size_bytes=sent_bytes,
+            by=opened.by,
+            author=author or upload.principal,
+            message=message,
+            idempotency=_idempotency(upload),
+            wait_s=wait_s,
+            dry_run=dry_run,
+        )
+        outcome = done.outcome
+        if isinstance(outcome, Unknown):
+            raise OutcomeUnknown(outcome.commit_id)
+        if isinstance(outcome, Refused):
+            if isinstance(outcome.error, PreconditionFailed):
+                raise UploadConflict.of(outcome.error) from outcome.error
+            raise outcome.error
+        if isinstance(outcome, Applied):
+            self._end(upload, outcome.commit.revision)
+        return done
+
+    def drop(self, catalog: str, upload_id: str, by: Principal) -> None:
+        """Nothing to do where there is no such upload."""
+        try:
+            opened = self.find(catalog, upload_id, by)
+        except UploadNotFound:
+            return
+        with reaching():
+            self._store.drop_upload(opened.upload)
+
+    def _checked(
+        self, catalog: str, key: str, by: Principal, conditions: Conditions
+    ) -> Document | None:
+        """The live document that the conditions were true of; no write, and nothing is written."""
+        conditional = conditions is not NO_CONDITIONS
+        # A read is let through also where the catalog takes no write without a condition.
+        edit: Edit = Get(to_write=True) if conditional else Delete()
+        done = self._writes.write(catalog, key, edit, conditions=conditions, by=by, dry_run=True)
+        outcome = done.outcome
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        if not isinstance(outcome, Unchanged):
+            raise OutcomeUnknown(done.commit_id)
+        document = outcome.documents.get(key)
+        return document if document is not None and document.exists else None
+
+    def _require_one_more(self, by: Principal, *, counted: int) -> None:
+        """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""
+        with reaching():
+            held, own = self._store.held(by.name, self._runtime.now_us())
+        maximum = self._limits.open_max
+        _require_room(by, own.uploads - counted, 1, held.uploads - counted, maximum, "uploads_max")
+
+    def _require_bytes(self, by: Principal, size_bytes: int) -> None:
+        """Raises TooManyUploads."""
+        with reaching():
+            held, own = self._store.held(by.name, self._runtime.now_us())
+        maximum = self._limits.open_bytes_max
+        _require_room(by, own.bytes, size_bytes, held.bytes, maximum, "uploads_bytes_max")
+
+    def _require_size(self, size_bytes: int) -> None:
+        maximum = self._limits.bytes_max
+        if size_bytes > maximum:
+            raise OverLimit(
+                f"the upload's parts take {size_bytes} bytes, {maximum} are allowed",
+                limit="upload_bytes_max",
+                maximum=maximum,
+                actual=size_bytes,
+            )
+
+    def _end(self, upload: Upload, revision: int) -> None:
+        """Only to make room: the commit is made, and the parts expire in any case."""
+        try:
+            with reaching():
+                terms = {**upload.terms, _COMMITTED: revision}
+                ended = replace(upload, terms=terms, is_open=False)
+                self._store.create_upload(ended)
+                self._store.drop_parts(upload)
+        except CommitError as error:
+            _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)
+
+
+def _require_room(
+    by: Principal, own: int, more: int, held: int, maximum: int, setting: str
+) -> None:
+    if held + more > maximum:
+        raise TooManyUploads(setting, maximum)
+    holder = holder_of(by)
+    if holder is not None and not may_hold(own, more, held, maximum):
+        raise TooManyUploads(setting, maximum, holder)
+
+
+def _idempotency(upload: Upload) -> Idempotency:
+    # With a space, which no Idempotency-Key has.
+    return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
