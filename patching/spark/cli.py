@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 
 from patching.command_group import OneLineGroup
-from patching.spark.reports import show_contention, show_plan, show_sync, show_table
 from patching.spark.session import JavaMissing, require_java
+from patching.spark.summaries import show_contention, show_plan, show_sync, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,23 +1,14 @@
-"""What a sync, a plan or a replay did, counted from the rows that its tasks gave back.
-
-What the commands print in the end.
-"""
+"""What a sync, a plan or a replay did, counted from the rows that its tasks gave back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from patching.spark import delivery
+from . import delivery
 
 _SHOWN_MAX: Final = 20
 
@@ -121,68 +112,3 @@ def with_lost(report: SyncReport, outcomes: DataFrame) -> SyncReport:
 def _left(outcomes: DataFrame, outcome: str) -> list[Left]:
     rows = outcomes.where(F.col("outcome") == outcome).limit(_SHOWN_MAX).collect()
     return [Left(row["key"], row["code"], row["detail"]) for row in rows]
-
-
-# Exit code: it is done, but some documents are not as wanted.
-LEFT_OVER: Final = 3
-_ROWS_SHOWN: Final = 20
-_OUT: Final = Console()
-
-
-def show_sync(report: SyncReport) -> int:
-    """The exit code that it comes to."""
-    rows: list[tuple[str, Any]] = [
-        ("unchanged", report.unchanged),
-        ("created", report.created),
-        ("patched", report.patched),
-        ("deleted", report.deleted),
-        ("others were first", report.lost),
-        ("refused", report.refused),
-        ("guards lost", report.guards_lost),
-        ("rounds", report.rounds),
-        ("seconds", round(report.seconds, 1)),
-    ]
-    compared = f", compared with revision {report.revision}" if report.revision else ""
-    show_table(f"{report.catalog or 'plan'}{compared}", rows)
-    for left in report.examples:
-        click.echo(f"patching-spark: key {left.key!r}: {left.code}: {left.detail}", err=True)
-    return 0 if report.in_step else LEFT_OVER
-
-
-def show_plan(report: PlanReport) -> None:
-    show_table(
-        f"{report.catalog} at revision {report.revision}, planned in {report.path}",
-        [
-            ("unchanged", report.unchanged),
-            ("create", report.create),
-            ("patch", report.patch),
-            ("delete", report.delete),
-            ("seconds", round(report.seconds, 1)),
-        ],
-    )
-
-
-def show_contention(rows: Sequence[dict[str, Any]], catalog: str, plot: Path | None) -> None:
-    table = Table(title=escape(f"Who races with whom in {catalog}"))
-    for name in ("document", "pointer", "one", "other"):
-        table.add_column(name, overflow="fold")
-    for name in ("races", "retried", "attempts"):
-        table.add_column(name, justify="right")
-    for row in rows[:_ROWS_SHOWN]:
-        names = [row["key"], row["pointer"] or "(whole)", row["one"], row["other"] or "-"]
-        counts = [row["races"], row["retried"], row["attempts_max"]]
-        table.add_row(*(escape(name) for name in names), *(f"{each:,}" for each in counts))
-    _OUT.print(table)
-    if len(rows) > _ROWS_SHOWN:
-        click.echo(f"and {len(rows) - _ROWS_SHOWN} more")
-    if plot is not None:
-        click.echo(f"plot: {plot}")
-
-
-def show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:
-    table = Table(title=escape(title), show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in rows:
-        table.add_row(name, f"{value:,}")
-    _OUT.print(table)

@@ -162,7 +162,7 @@ def test_completion_knows_commands_options_catalogs_and_keys(
     assert completed("get", "--url", "http://127.0.0.1:1", "x") == []
     asked = {**environment, "_GATEWAY_COMPLETE": "bash_complete"}
     asked |= {"COMP_WORDS": f"gateway get '{catalog}' ta", "COMP_CWORD": "3"}
-    installed = "from gateway.cli import main; main(prog_name='gateway')"
+    installed = "from gateway.cli.main import main; main(prog_name='gateway')"
     told = subprocess.run(
         (sys.executable, "-c", installed), env=asked, capture_output=True, text=True, check=False
     )
