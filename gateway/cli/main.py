@@ -146,8 +146,9 @@ def demo(**flags: Any) -> int:
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
+@click.option("--independent", is_flag=True, help="Apply each patch by the package jsonpatch too.")
 @_settings_flags
-def verify(catalog: str | None, every: bool, **flags: Any) -> int:
+def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
     """Replay the log of CATALOG and compare it with its documents; nothing of them is changed.
 
     Prints a line for each finding. The exit code is 0 where nothing was found, 1 where anything
@@ -159,7 +160,9 @@ def verify(catalog: str | None, every: bool, **flags: Any) -> int:
     settings = _resolve(flags).settings
     _require_mongodb(settings)
     # By name: what it imports is of no use to the other commands.
-    return int(import_module("gateway.cli.verify").run_verify(settings, catalog))
+    return int(
+        import_module("gateway.cli.verify").run_verify(settings, catalog, independent=independent)
+    )
 
 
 @main.command("settings")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from copy import deepcopy
+from typing import Any, Final
 
 import click
 
@@ -18,12 +19,16 @@ from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import connect
+from patching import ABSENT, Absent, Json
 
 _OUTPUT: Final = Output(pretty=False, quiet=False)
 
 
-def run_verify(settings: Settings, catalog: str | None) -> int:
-    """Verify one catalog, or (None) all; the exit code. click's errors say what can't be done."""
+def run_verify(settings: Settings, catalog: str | None, *, independent: bool = False) -> int:
+    """Verify one catalog, or (None) all; the exit code. click's errors say what can't be done.
+
+    ``independent``: the package jsonpatch applies each recorded patch as well.
+    """
     with mongodb_of(settings) as uri:
         try:
             store = connect(uri, settings.database, settings.store_timeout_ms)
@@ -33,9 +38,10 @@ def run_verify(settings: Settings, catalog: str | None) -> int:
         # Another worker's batch is left to it for as long as the service itself would.
         grace_s = ServiceLimits().write_out_grace_ms / 1000
         settler = Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s)
-        verification = Verification(store, settler, runtime)
+        second = applied_by_jsonpatch if independent else None
+        verification = Verification(store, settler, runtime, second)
         try:
-            return _report(verification, catalog)
+            return _report(verification, catalog, independent=independent)
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
         except StoreUnavailable as error:
@@ -44,7 +50,28 @@ def run_verify(settings: Settings, catalog: str | None) -> int:
             store.close()
 
 
-def _report(verification: Verification, catalog: str | None) -> int:
+def applied_by_jsonpatch(content: Json | Absent, patch: Any) -> Json | Absent:
+    """The state that jsonpatch makes of ``content``. Raises ValueError where it refuses.
+
+    An operation that removes a whole document is done here: RFC 6902 allows it, jsonpatch doesn't.
+    """
+    from jsonpatch import JsonPatch, JsonPatchException
+    from jsonpointer import JsonPointerException
+
+    state = deepcopy(content)
+    try:
+        for operation in deepcopy(patch):
+            if operation["op"] == "remove" and operation["path"] == "":
+                state = ABSENT
+            else:
+                whole = None if state is ABSENT else state
+                state = JsonPatch([operation]).apply(whole, in_place=True)
+    except (JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
+        raise ValueError(str(error)) from error
+    return state
+
+
+def _report(verification: Verification, catalog: str | None, *, independent: bool) -> int:
     for name in verification.catalogs() if catalog is None else [catalog]:
         # How many there are isn't known before they were read.
         with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
@@ -53,9 +80,10 @@ def _report(verification: Verification, catalog: str | None) -> int:
                 click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
     tally = verification.tally
     found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
+    twice = f" patches applied twice: {tally.patches}," if independent else ""
     click.echo(
         f"catalogs: {tally.catalogs}, documents: {tally.documents}, commits: {tally.commits},"
-        f" {found}"
+        f"{twice} {found}"
     )
     return 1 if tally.findings else 0
 

@@ -7,7 +7,8 @@ began; what is written meanwhile isn't looked at. Findings, each of which must n
 * a change in the log whose document isn't there, or is at an older revision;
 * a document that the log doesn't lead to: replayed from the state at the floor through each
   change, something differs (content, attributes, revision, create_revision, commit_id, time), or a
-  value that a change records isn't what its patch makes of the state before.
+  value that a change records isn't what its patch makes of the state before;
+* where a second implementation of JSON Patch is given: a patch of which it makes something else.
 
 A pin keeps compaction away meanwhile; a compaction that is under way is waited for by nobody, and
 may show as changes whose documents were deleted: such a catalog is to be verified again.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import patching
 from gateway.errors import CatalogNotFound
@@ -36,6 +38,8 @@ _PIN_RENEW_S = 60
 
 
 Looked = Callable[[int], None]
+# What another implementation of RFC 6902 makes of a state. Raises ValueError where it refuses.
+Second: TypeAlias = "Callable[[Json | Absent, Json], Json | Absent]"
 
 
 def _nobody(count: int) -> None:
@@ -49,6 +53,7 @@ class Tally:
     catalogs: int = 0
     commits: int = 0
     documents: int = 0
+    patches: int = 0  # applied by the second implementation too
     findings: int = 0
 
 
@@ -64,10 +69,13 @@ class Finding:
 class Verification:
     """Every method raises StoreUnavailable. ``tally`` counts over all calls."""
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store, settler: Settler, runtime: Runtime, second: Second | None = None
+    ) -> None:
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._second = second
         self.tally = Tally()
 
     def catalogs(self) -> Iterator[str]:
@@ -91,7 +99,8 @@ class Verification:
             try:
                 # After the head was read: so whatever it stands for is written out.
                 self._settler.settle(catalog)
-                for key, detail in _Verifying(self._store, hold, self.tally, looked).findings():
+                verifying = _Verifying(self._store, hold, self.tally, looked, self._second)
+                for key, detail in verifying.findings():
                     self.tally.findings += 1
                     yield Finding(catalog, key, detail)
             finally:
@@ -134,8 +143,11 @@ _Found = Iterator[tuple[str | None, str]]
 class _Verifying:
     """One catalog, up to the revision that its head was at and had written out."""
 
-    def __init__(self, store: Store, hold: _Hold, tally: Tally, looked: Looked) -> None:
+    def __init__(
+        self, store: Store, hold: _Hold, tally: Tally, looked: Looked, second: Second | None
+    ) -> None:
         self._store = store
+        self._second = second
         self._hold = hold
         self._tally = tally
         self._looked = looked
@@ -214,11 +226,17 @@ class _Verifying:
                 differing = _recorded_wrongly(state, commit, change)
                 if differing:
                     yield key, f"at {commit.revision}: {differing}"
+                before = ABSENT if state is None else state.content
                 try:
                     state = advance(state, commit, change)
                 except PatchError as error:
                     yield key, f"the patch of {commit.revision} doesn't fit: {error}"
                     return
+                if self._second is not None and change.patch is not None:
+                    self._tally.patches += 1
+                    differing = _otherwise(self._second, before, change.patch, state.content)
+                    if differing:
+                        yield key, f"at {commit.revision}: {differing}"
         if document.revision <= self._head.revision:
             yield from self._compare(document, state)
 
@@ -262,6 +280,17 @@ def _recorded_wrongly(before: Document | None, commit: Commit, change: Change) -
     except PatchError as error:
         return f"the patch doesn't fit: {error}"
     return None if _same(after.content, change.value) else "the value isn't what the patch gives"
+
+
+def _otherwise(
+    second: Second, before: Json | Absent, patch: Json, after: Json | Absent
+) -> str | None:
+    """How what ``second`` makes of a patch differs from the state that replaying came to."""
+    try:
+        other = second(before, patch)
+    except ValueError as error:
+        return f"the second implementation refuses the patch: {error}"
+    return None if _same(other, after) else "the second implementation makes something else of it"
 
 
 def _same(one: Json | Absent, other: Json | Absent) -> bool:

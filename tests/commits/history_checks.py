@@ -12,7 +12,7 @@ from gateway.model import Document
 from gateway.read.history import History
 from gateway.read.listing import Listing
 from gateway.retention.compaction import Compaction, CompactionLimits
-from gateway.retention.verification import Verification
+from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
@@ -132,7 +132,7 @@ def _told(document: Document | None) -> object:
     )
 
 
-def findings(store: Store, catalog: str) -> list[str]:
+def findings(store: Store, catalog: str, second: Second | None = None) -> list[str]:
     runtime = ThreadRuntime()
-    verification = Verification(store, settler_of(store, runtime), runtime)
+    verification = Verification(store, settler_of(store, runtime), runtime, second)
     return [f"{found.key}: {found.detail}" for found in verification.verify(catalog)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,12 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
+from gateway.cli.verify import applied_by_jsonpatch
 from gateway.decide.request import Delete
 from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
+from patching import ABSENT, Absent, Json
 from tests.commits.conftest import put
 from tests.commits.history_checks import compaction_of, findings
 from tests.commits.test_compaction import gateway_on, nothing, write_history
@@ -128,6 +131,46 @@ def test_writes_meanwhile_are_no_findings(store: MemoryStore) -> None:
     assert findings(store, "c") == []
 
 
+def test_a_second_implementation_sees_every_patch_and_what_it_makes_of_them(
+    store: MemoryStore,
+) -> None:
+    recorded = [
+        change.patch
+        for commit in store._commits["c"].values()
+        for change in commit.changes
+        if change.patch is not None
+    ]
+    seen = []
+
+    def jsonpatch(content: Json | Absent, patch: Json) -> Json | Absent:
+        seen.append(patch)
+        return applied_by_jsonpatch(content, patch)
+
+    assert findings(store, "c", jsonpatch) == []
+    assert recorded
+    assert all(patch in seen for patch in recorded)
+
+    def other(content: Json | Absent, patch: Json) -> Json | Absent:  # noqa: ARG001
+        return "other"
+
+    def refusing(content: Json | Absent, patch: Json) -> Json | Absent:  # noqa: ARG001
+        raise ValueError("no such thing")
+
+    assert any("makes something else of it" in each for each in findings(store, "c", other))
+    found = findings(store, "c", refusing)
+    assert any("refuses the patch: no such thing" in each for each in found)
+
+
+def test_jsonpatch_is_asked_for_what_rfc_6902_allows() -> None:
+    document = {"a": [1]}
+    assert applied_by_jsonpatch(document, [{"op": "remove", "path": ""}]) is ABSENT
+    added = [{"op": "add", "path": "", "value": document}, {"op": "add", "path": "/b", "value": 2}]
+    assert applied_by_jsonpatch(ABSENT, added) == {"a": [1], "b": 2}
+    assert document == {"a": [1]}
+    with pytest.raises(ValueError, match="remove"):
+        applied_by_jsonpatch(document, [{"op": "remove", "path": "/b"}])
+
+
 @pytest.mark.mongod
 class TestTheCommand:
     @pytest.fixture
@@ -151,6 +194,9 @@ class TestTheCommand:
         code, output = self.run(mongodb_uri, database_name, "c")
         assert (code, output) == (0, "catalogs: 1, documents: 4, commits: 12, clean\n")
         assert self.run(mongodb_uri, database_name, "--all")[0] == 0
+        code, output = self.run(mongodb_uri, database_name, "--independent", "--all")
+        assert code == 0
+        assert re.search(r"patches applied twice: [1-9]\d*, clean", output), output
         document = real.documents({"d": ["a"]})["d", "a"]
         real.drop_document("d", "a", document.revision)
         code, output = self.run(mongodb_uri, database_name, "--all")
