@@ -252,7 +252,11 @@ def _write_answer(
         if kept is not None:
             content |= {"etag": kept.token, "revision": kept.revision}
             content["create_revision"] = kept.create_revision
-            headers += [etag(kept.token), ("Commit-Id", kept.commit_id)]
+            headers += [
+                etag(kept.token),
+                last_modified(kept.time_us // 1_000_000),
+                ("Commit-Id", kept.commit_id),
+            ]
     headers.append(("Attempts", str(attempts)))
     if wait_s is not None:
         headers.append(("Preference-Applied", f"wait={wait_s}"))
