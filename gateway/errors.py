@@ -1,68 +1,118 @@
-"""Why a request was not applied, as exceptions with fields.
+"""Why a request was not applied, or not let in: one tree of exceptions with fields.
 
 ::
 
-    CommitError
-    +-- CatalogNotFound        the catalog was never written, or was deleted
-    +-- DocumentNotFound       the key has no document
-    +-- RevisionNotFound       above the head, or before the first commit
-    +-- RevisionCompacted      below the history floor
-    +-- PatchDoesNotFit        the patch is well formed but not for this state
-    +-- PreconditionFailed     a condition of the request is false
-    |   +-- UploadConflict     it was true when the upload was opened
-    +-- PreconditionRequired   the catalog takes no write without one
-    +-- TargetExists           the new key of a move has a document
-    +-- SchemaViolation        the document doesn't satisfy a schema of its catalog
-    +-- SettingsInvalid        these can't be the settings of a catalog
-    +-- AttributesInvalid      attributes are an object, and an acl among them is an acl
-    +-- DocumentForbidden      the document's acl doesn't let the principal do this
-    +-- UploadNotFound         no such upload
-    +-- UploadIncomplete       parts of the upload are missing
-    +-- UploadCommitted        the upload takes no more parts
-    +-- PinNotFound            no such pin
-    +-- PinOfAnother           another principal made the pin
-    +-- PinHolds               a pin keeps compaction below a revision
-    +-- SnapshotExists         history is compacted up to that revision already
-    +-- Unstorable             the value can't be held by the store
-    +-- OverLimit              larger than a setting allows
-    +-- IdempotencyMismatch    the key was used before with another payload
-    +-- QueueFull              admission refused, nothing was tried
-    +-- TooManyWatchers        the process has as many watchers as it may
-    +-- TooManyUploads         there are as many open uploads as there may be, or too large ones
-    +-- DeadlineExceeded       the retry budget is spent, certainly not applied
-    +-- StoreUnavailable       MongoDB is out of reach, certainly not applied
-    +-- OutcomeUnknown         the connection broke around the commit
+    GatewayError
+    +-- AccessError              who asks isn't let in
+    |   +-- Unauthenticated      nobody can tell whom the request is from
+    |   +-- Forbidden            it is known, and may not do this
+    |   +-- KeysUnavailable      its token can't be verified now
+    +-- CommitError              what is asked for can't be done
+        +-- CatalogNotFound      the catalog was never written, or was deleted
+        +-- DocumentNotFound     the key has no document
+        +-- RevisionNotFound     above the head, or before the first commit
+        +-- RevisionCompacted    below the history floor
+        +-- PatchDoesNotFit      the patch is well formed but not for this state
+        +-- PreconditionFailed   a condition of the request is false
+        |   +-- UploadConflict   it was true when the upload was opened
+        +-- PreconditionRequired the catalog takes no write without one
+        +-- TargetExists         the new key of a move has a document
+        +-- SchemaViolation      the document doesn't satisfy a schema of its catalog
+        +-- SettingsInvalid      these can't be the settings of a catalog
+        +-- AttributesInvalid    attributes are an object, and an acl among them is an acl
+        +-- DocumentForbidden    the document's acl doesn't let the principal do this
+        +-- UploadNotFound       no such upload
+        +-- UploadIncomplete     parts of the upload are missing
+        +-- UploadCommitted      the upload takes no more parts
+        +-- PinNotFound          no such pin
+        +-- PinOfAnother         another principal made the pin
+        +-- PinHolds             a pin keeps compaction below a revision
+        +-- SnapshotExists       history is compacted up to that revision already
+        +-- Unstorable           the value can't be held by the store
+        +-- OverLimit            larger than a setting allows
+        +-- IdempotencyMismatch  the key was used before with another payload
+        +-- QueueFull            admission refused, nothing was tried
+        +-- TooManyWatchers      the process has as many watchers as it may
+        +-- TooManyUploads       open uploads are as many, or as large, as they may be
+        +-- DeadlineExceeded     the retry budget is spent, certainly not applied
+        +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
+        +-- OutcomeUnknown       the connection broke around the commit
 
-Each class fixes ``code`` (stable, part of the wire contract), ``applied`` (``"no"`` or
-``"unknown"``) and ``retryable`` (sending the same request again may succeed). How a code becomes
-an HTTP status is the business of ``gateway.http.wire.problems``.
+Each class fixes ``code`` (stable, part of the wire contract; ``code_of`` tells that of a problem),
+``applied`` (``"no"`` or ``"unknown"``) and ``retryable`` (sending the same request again may
+succeed). How a code becomes an HTTP status is the business of ``gateway.http.wire.problems``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
-from gateway.access.acl import Right
-from gateway.model import Document
-from patching import PatchError
+from gateway.model import Document, Right
+from patching import LimitExceeded, PatchError
+
+_GRANTS_SHOWN: Final = 5
 
 
-class CommitError(Exception):
-    """Base of the tree. ``detail`` is for people, the other fields are for programs.
+class GatewayError(Exception):
+    """Base of the tree. ``detail`` is for people, the other fields are for programs."""
 
-    ``action`` is the index of the transaction's action that can't be done, None elsewhere; of its
-    ``else`` where ``otherwise`` is true.
-    """
-
-    code: ClassVar[str] = "commit_error"
+    code: ClassVar[str]
     applied: ClassVar[str] = "no"
     retryable: ClassVar[bool] = False
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+
+class AccessError(GatewayError):
+    """``detail`` holds nothing of a token."""
+
+
+class Unauthenticated(AccessError):
+    """``presented``: whether there was a token at all."""
+
+    code = "unauthenticated"
+
+    def __init__(self, detail: str, *, presented: bool) -> None:
+        super().__init__(detail)
+        self.presented = presented
+
+
+class Forbidden(AccessError):
+    """The principal ``name`` has no grant of ``role`` in ``catalog``, which ``to`` needs.
+
+    ``detail`` tells its ``grants``, as many as are soon read.
+    """
+
+    code = "forbidden"
+
+    def __init__(self, name: str, role: str, catalog: str, to: str, grants: Sequence[str]) -> None:
+        more = len(grants) - _GRANTS_SHOWN
+        shown = [*grants[:_GRANTS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+        super().__init__(
+            f"{name!r} doesn't have the role {role!r} in catalog {catalog!r}, which {to}"
+            f" needs; it has {', '.join(shown) or 'no grants'}"
+        )
+        self.role = role
+        self.catalog = catalog
+
+
+class KeysUnavailable(AccessError):
+    """The keys that tokens are signed with can't be fetched."""
+
+    code = "keys_unavailable"
+    retryable = True
+
+
+class CommitError(GatewayError):
+    """``action`` is the index of the transaction's action that can't be done, None elsewhere; of
+    its ``else`` where ``otherwise`` is true."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
         self.action: int | None = None
         self.otherwise = False
 
@@ -435,3 +485,18 @@ class OutcomeUnknown(CommitError):
             detail or f"the database did not say whether commit {commit_id} was applied"
         )
         self.commit_id = commit_id
+
+
+_PATCH_CODES: Final = {
+    "document_absent": DocumentNotFound.code,
+    "patch_conflict": PatchDoesNotFit.code,
+}
+
+
+def code_of(error: GatewayError | PatchError) -> str:
+    """The code of the problem that ``error`` is: on the wire, in the audit log and in metrics."""
+    if isinstance(error, PatchDoesNotFit):
+        error = error.error
+    if isinstance(error, OverLimit | LimitExceeded):
+        return "nesting_too_deep" if error.limit == "depth_max" else OverLimit.code
+    return _PATCH_CODES.get(error.code, error.code) if isinstance(error, PatchError) else error.code

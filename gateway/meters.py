@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.decide.request import Applied, Outcome, Refused, Unknown
-from gateway.errors import CommitError, PatchDoesNotFit
-from patching import LimitExceeded
+from gateway.errors import OutcomeUnknown, code_of
 
 RoundOutcome = Literal["finished", "failed"]
 
@@ -130,26 +129,9 @@ class Readings:
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
     """What ``WriteEnded.outcome`` says of an outcome."""
     if isinstance(outcome, Refused):
-        return _error_code(outcome.error)
+        return code_of(outcome.error)
     if isinstance(outcome, Unknown):
-        return "outcome_unknown"
+        return OutcomeUnknown.code
     if isinstance(outcome, Applied):
         return "replayed" if outcome.replayed else "applied"
     return "dry_run" if dry_run else "unchanged"
-
-
-def _error_code(error: CommitError) -> str:
-    """The one that its problem has."""
-    if not isinstance(error, PatchDoesNotFit):
-        return error.code
-    if isinstance(error.error, LimitExceeded):
-        return "over_limit"
-    code = error.error.code
-    return _PATCH_CODES.get(code, PatchDoesNotFit.code)
-
-
-_PATCH_CODES = {
-    "test_failed": "test_failed",
-    "path_missing": "path_missing",
-    "document_absent": "document_not_found",
-}

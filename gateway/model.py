@@ -13,6 +13,8 @@ from typing import Final, Literal, cast
 from patching import ABSENT, Absent, Json
 
 Action = Literal["put", "patch", "delete", "attributes"]
+# What an acl narrows.
+Right = Literal["read", "write"]
 Attributes = dict[str, Json]
 
 

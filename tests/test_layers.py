@@ -14,9 +14,9 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "model": "",
     "runtime": "",
+    "errors": "model",
     "store": "model",
-    "access": "store",
-    "errors": "access model",
+    "access": "errors model store",
     "decide": "access errors model",
     "meters": "decide errors",
     "state": "errors meters model runtime store",

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from gateway.access.principal import Principal, Role, matches
+from gateway.model import Right
 from patching import Json, join_pointer
 
 ACL: Final = "acl"
-Right = Literal["read", "write"]
 _RIGHTS: Final = ("read", "write")
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.access.errors import Unauthenticated
 from gateway.access.principal import ANONYMOUS, Principal
+from gateway.errors import Unauthenticated
 
 # Of the value of a header Authorization, None where there is none. Raises AccessError, and what
 # reading stored tokens raises.

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from gateway.errors import Forbidden
+
 
 class Role(IntEnum):
     """Each includes the ones before it."""
@@ -48,6 +50,12 @@ NOBODY = Principal("", ())
 ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 
 
+def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forbidden:
+    """What who lacks ``role`` in ``catalog``, which ``to`` needs, is refused with."""
+    grants = [written(each)[:_GRANT_SHOWN_MAX] for each in by.grants]
+    return Forbidden(by.name, role.name.lower(), catalog, to, grants)
+
+
 def matches(pattern: str, name: str) -> bool:
     """Whether ``pattern`` stands for ``name``, as a whole. Takes linear time in both, about.
 
@@ -69,6 +77,7 @@ def matches(pattern: str, name: str) -> bool:
     return len(name) - place >= len(last) and name.endswith(last)
 
 
+_GRANT_SHOWN_MAX: Final = 106
 NAME_CHARACTERS_MAX: Final = 255
 _PATTERN_CHARACTERS_MAX: Final = 1000
 GRANTS_MAX: Final = 1000

@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.access.errors import Unauthenticated
 from gateway.access.principal import Grant, Principal, principal, written
+from gateway.errors import Unauthenticated
 from gateway.store.contract import Unreachable
 from gateway.store.tokens import StoredToken, TokenStore
 

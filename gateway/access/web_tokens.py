@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import jwt
 
-from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.access.principal import Principal, checked_name, principal
+from gateway.errors import KeysUnavailable, Unauthenticated
 
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
 # How far the clocks of two machines may be apart.

@@ -17,8 +17,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.errors import Unauthenticated
 from gateway.decide.request import Put
+from gateway.errors import Unauthenticated
 from gateway.http import create_app
 from gateway.http.door import authorization
 from gateway.runtime import ThreadRuntime

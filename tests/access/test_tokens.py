@@ -15,8 +15,8 @@ import pytest
 
 from gateway.access import Grant, Principal, Role, tokens
 from gateway.access.authenticate import BearerTokens
-from gateway.access.errors import Unauthenticated
 from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
+from gateway.errors import Unauthenticated
 from gateway.http.door import authorization
 from gateway.store.contract import Unreachable
 from gateway.store.memory_uploads import MemoryTokens

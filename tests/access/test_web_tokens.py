@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.access.tokens import Tokens
 from gateway.access.web_tokens import (
     FRESH_S,
@@ -30,6 +29,7 @@ from gateway.access.web_tokens import (
     fetch_from,
 )
 from gateway.application import authenticate
+from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.settings.source import resolve
 from gateway.store.memory_uploads import MemoryTokens
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.errors import Forbidden
+from gateway.access.principal import forbidden
 from gateway.http.wire.headers import EXTENDED_PATCH
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
@@ -71,10 +71,10 @@ def test_an_operation_that_there_is_not_names_no_media_type(catalog: Catalog) ->
 def test_a_403_names_the_grants_there_are() -> None:
     grants = [Grant(Role.READ, "*"), Grant(Role.WRITE, "shop/*")]
     ann = Principal("ann", tuple(grants))
-    assert Forbidden(ann, Role.WRITE, "shop", "the request").detail == (
+    assert forbidden(ann, Role.WRITE, "shop", "the request").detail == (
         "'ann' doesn't have the role 'write' in catalog 'shop', which the request needs;"
         " it has read:*, write:shop/*"
     )
-    assert Forbidden(Principal("ann", ()), Role.READ, "c").detail.endswith("; it has no grants")
-    many = Forbidden(Principal("ann", tuple(grants * 400)), Role.ADMIN, "c").detail
+    assert forbidden(Principal("ann", ()), Role.READ, "c").detail.endswith("; it has no grants")
+    many = forbidden(Principal("ann", tuple(grants * 400)), Role.ADMIN, "c").detail
     assert many.endswith("read:*, and 795 more")

@@ -15,8 +15,8 @@ from werkzeug.test import TestResponse
 
 from gateway import errors
 from gateway.access import Principal
-from gateway.access.errors import KeysUnavailable, Unauthenticated
 from gateway.decide.request import Refused, Unknown
+from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater

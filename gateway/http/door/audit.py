@@ -24,9 +24,9 @@ from urllib.parse import unquote
 import flask
 from flask import Flask
 
-from gateway.access.errors import Forbidden
 from gateway.access.limits import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, Written
+from gateway.errors import Forbidden, OutcomeUnknown, code_of
 from gateway.http.door.authorization import principal_name
 from gateway.http.wire.environ import Environ, request_id
 
@@ -164,10 +164,15 @@ def refused_line(error: Forbidden) -> LineOutcome:
 
 
 def outcome_of_line(request: Request, written: Written) -> LineOutcome:
-    code = None
-    if isinstance(written.outcome, Refused):
-        code = written.outcome.error.code
-    commit_id = written.outcome.commit.id if isinstance(written.outcome, Applied) else None
+    code: str | None = None
+    commit_id: str | None = None
+    match written.outcome:
+        case Refused(error):
+            code = code_of(error)
+        case Unknown(commit_id):
+            code = OutcomeUnknown.code
+        case Applied(commit):
+            commit_id = commit.id
     return LineOutcome(
         request.catalog, request.key, request.author, _outcome(written), commit_id, code
     )

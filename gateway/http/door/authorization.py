@@ -32,10 +32,9 @@ import flask
 
 from gateway.access import Principal, Role
 from gateway.access.authenticate import Authenticate, everybody
-from gateway.access.errors import AccessError, Forbidden, Unauthenticated
 from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
-from gateway.access.principal import NAME_CHARACTERS_MAX
-from gateway.errors import CommitError
+from gateway.access.principal import NAME_CHARACTERS_MAX, forbidden
+from gateway.errors import GatewayError, Unauthenticated
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.environ import Environ
@@ -96,7 +95,7 @@ class Authorization:
         catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
-            raise Forbidden(principal, need, catalog, "the request")
+            raise forbidden(principal, need, catalog, "the request")
         environ[_RECHECK] = self._recheck(environ, need, catalog)
 
     def _slow_down(self, principal: Principal) -> None:
@@ -118,7 +117,7 @@ class Authorization:
             return answer
         try:
             again()
-        except (AccessError, CommitError) as error:
+        except GatewayError as error:
             answer.close()
             return problem_answer(error, environ, {})
         return answer
@@ -148,7 +147,7 @@ class Authorization:
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:
     """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
     if not principal.may(role, catalog):
-        raise Forbidden(principal, role, catalog, to)
+        raise forbidden(principal, role, catalog, to)
 
 
 def _refuse_foreign_pages(environ: Environ) -> None:

@@ -31,9 +31,8 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
-from gateway.access.errors import AccessError, Forbidden
 from gateway.decide.request import Request
-from gateway.errors import CommitError
+from gateway.errors import Forbidden, GatewayError
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.authorization import principal_of, recheck_of, share_holder
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in, spending_of
@@ -287,7 +286,7 @@ class _Run:
         """Why the sender would not be let in any more: its token may end before the lines do."""
         try:
             self._recheck()
-        except (AccessError, CommitError) as error:
+        except GatewayError as error:
             return error
         return None
 

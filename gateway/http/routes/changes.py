@@ -16,8 +16,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
-from gateway.access.errors import AccessError
-from gateway.errors import CommitError
+from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.door.authorization import Recheck, principal_of, recheck_of, share_holder
@@ -138,7 +137,7 @@ def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -
             taken = watcher.take(timeout_s, patient=False)
             recheck()
             events = seen.events(taken.told)
-        except (WatchEnded, CommitError, AccessError) as error:
+        except (WatchEnded, GatewayError) as error:
             # For errors too: the client goes on from the last event that it was sent.
             parts.append(end_event(error.code, error.detail, told_up_to))
             yield b"".join(parts)
@@ -147,7 +146,7 @@ def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -
         for piece in in_pieces(parts, _PIECE_BYTES):
             try:
                 recheck()  # the piece before may have been taken slowly
-            except (CommitError, AccessError):
+            except GatewayError:
                 return  # within an event, maybe: nothing can be said any more
             yield piece
         parts = []

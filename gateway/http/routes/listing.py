@@ -9,9 +9,8 @@ from typing import Any
 import flask
 from flask import Flask
 
-from gateway.access.errors import AccessError
 from gateway.decide.conditions import CatalogTag, Composite, Tag
-from gateway.errors import CommitError
+from gateway.errors import GatewayError
 from gateway.http.door.authorization import Recheck, principal_of, recheck_of
 from gateway.http.limits import RequestLimits
 from gateway.http.routes.documents import asked_revision
@@ -165,7 +164,7 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
         for piece in in_pieces(lines, _PIECE_BYTES):
             recheck()
             yield piece
-    except (CommitError, AccessError) as error:
+    except GatewayError as error:
         _log.warning("an export was broken off: %s", error)
         raise
 

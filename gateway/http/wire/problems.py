@@ -17,7 +17,7 @@ from werkzeug.exceptions import (
 )
 
 from gateway import errors
-from gateway.access.errors import AccessError, Forbidden, KeysUnavailable, Unauthenticated
+from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.environ import Environ, request_id
 from gateway.http.wire.headers import PROBLEM
@@ -116,8 +116,8 @@ def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
 
 def problem_of(error: Exception) -> Problem | None:
     """What ``error`` says to a client; None for an error that no client should see."""
-    if isinstance(error, errors.CommitError):
-        return _of_commit_error(error)
+    if isinstance(error, GatewayError):
+        return _of_gateway_error(error)
     if isinstance(error, PatchError):
         return _of_patch_error(error)
     if isinstance(error, RequestRefused):
@@ -128,25 +128,21 @@ def problem_of(error: Exception) -> Problem | None:
             members=dict(error.members),
             headers=list(error.headers),
         )
-    if isinstance(error, AccessError):
-        return _of_access_error(error)
     if isinstance(error, HTTPException):
         return _of_http_exception(error)
     return None
 
 
-def _of_commit_error(error: errors.CommitError) -> Problem:
-    if isinstance(error, errors.PatchDoesNotFit):
-        problem = _of_patch_error(error.error)
-        problem.members |= _current(error.current) | _action(error)
-        return problem
-    if isinstance(error, errors.OverLimit):
-        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
-        problem.members |= _action(error)
-        return problem
-    problem = Problem(error.code, error.detail, error.applied, error.retryable)
-    problem.members |= _action(error)
+def _of_gateway_error(error: GatewayError) -> Problem:
+    if isinstance(error, AccessError):
+        return _of_access_error(error)
+    problem = Problem(code_of(error), error.detail, error.applied, error.retryable)
     match error:
+        case errors.PatchDoesNotFit():
+            problem = _of_patch_error(error.error)
+            problem.members |= _current(error.current)
+        case errors.OverLimit():
+            _tell_limit(problem, error)
         case errors.PreconditionFailed():
             problem.members |= _of_precondition(error)
         case errors.SchemaViolation():
@@ -173,14 +169,11 @@ def _of_commit_error(error: errors.CommitError) -> Problem:
             problem.members["revision"] = error.revision
         case errors.OutcomeUnknown():
             problem.members["commit_id"] = error.commit_id
+    if isinstance(error, errors.CommitError) and error.action is not None:
+        problem.members["action"] = error.action
+        if error.otherwise:
+            problem.members["branch"] = "else"
     return problem
-
-
-def _action(error: errors.CommitError) -> dict[str, Any]:
-    if error.action is None:
-        return {}
-    branch = {"branch": "else"} if error.otherwise else {}
-    return {"action": error.action, **branch}
 
 
 def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
@@ -227,14 +220,9 @@ def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, A
 
 
 def _of_patch_error(error: PatchError) -> Problem:
+    problem = Problem(code_of(error), error.detail)
     if isinstance(error, LimitExceeded):
-        problem = _over_limit(error.detail, error.limit, error.maximum, error.actual)
-    elif error.code == "document_absent":
-        problem = Problem("document_not_found", error.detail)
-    elif error.code in KINDS:
-        problem = Problem(error.code, error.detail)
-    else:
-        problem = Problem("patch_does_not_fit", error.detail)
+        _tell_limit(problem, error)
     problem.members |= _place(error.operation, error.pointer)
     if isinstance(error, TestFailed):
         for name, value in (("expected", error.expected), ("actual", error.actual)):
@@ -244,7 +232,7 @@ def _of_patch_error(error: PatchError) -> Problem:
 
 
 def _of_access_error(error: AccessError) -> Problem:
-    problem = Problem(error.code, error.detail, retryable=isinstance(error, KeysUnavailable))
+    problem = Problem(error.code, error.detail, error.applied, error.retryable)
     if isinstance(error, Unauthenticated):
         # RFC 6750, section 3.1: no error code where there was no token.
         reason = ', error="invalid_token"' if error.presented else ""
@@ -271,14 +259,10 @@ def _of_http_exception(error: HTTPException) -> Problem:
     return Problem("malformed_request", detail)
 
 
-def _over_limit(detail: str, limit: str, maximum: int, actual: int) -> Problem:
-    code = "nesting_too_deep" if limit == "depth_max" else "over_limit"
-    setting = _LIMIT_SETTINGS.get(limit, limit)
-    return Problem(
-        code,
-        detail.replace(limit, setting),
-        members={"limit": setting, "maximum": maximum, "actual": actual},
-    )
+def _tell_limit(problem: Problem, error: errors.OverLimit | LimitExceeded) -> None:
+    setting = _LIMIT_SETTINGS.get(error.limit, error.limit)
+    problem.detail = error.detail.replace(error.limit, setting)
+    problem.members |= {"limit": setting, "maximum": error.maximum, "actual": error.actual}
 
 
 def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
