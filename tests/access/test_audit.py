@@ -188,7 +188,7 @@ def test_a_refused_line_in_bulk_has_one_code_in_its_answer_the_log_and_the_metri
     patches: list[Any] = [
         [{"op": "test", "path": "/0", "value": 2}],
         [{"op": "remove", "path": "/x"}],
-        [{"op": "add", "path": "/0" * 89 + "/-", "value": nested}],
+        [{"op": "add", "path": "/0" * 89 + "/-", "value": [[[[[[[[[[[[]]]]]]]]]]]]}],
         [{"op": "copy", "from": "", "path": "/0" * 20 + "/-"}],
         [{"op": "replace", "path": "", "value": 1}],
     ]
