@@ -257,8 +257,6 @@ def test_a_minimal_answer_has_the_headers_alone(route: Route) -> None:
 
 # --- Refused by what it meets
 
-_OF_PATCHES = ("test_failed", "path_missing")
-
 
 def is_refused(found: Told, status: int, code: str) -> None:
     assert (found.status, found.code) == (status, code), found
@@ -295,10 +293,7 @@ def test_a_patch_that_does_not_fit_has_one_code(
     code: str,
     heard: Heard,
     caplog: pytest.LogCaptureFixture,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if code == "nesting_too_deep" or (isinstance(route, BulkLines) and code in _OF_PATCHES):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="codes have three mappings"))
     caplog.set_level(logging.INFO, "gateway.audit")
     route.put({"v": 1, "deep": {"a": {"b": {}}}})
     is_refused(route.patch(operation), status, code)
