@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo demo-spark test test-fast systems lint bench serve lock clean libraries java chromium
+.PHONY: help demo demo-spark test test-fast systems lint bench serve docs-page lock clean libraries java chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench: $(INSTALLED) libraries ## measure throughput and latency under contention
 
 serve: $(INSTALLED) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
 	@$(BIN)/gateway serve --embedded --no-access $(ARGS)
+
+docs-page: $(INSTALLED) ## make the page at /docs anew, after a change of openapi.yaml
+	@$(BIN)/python docs/api_page/build.py
 
 lock: $(INSTALLED) ## pin what the container image installs, by version and hash, in requirements.lock
 	@echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \

@@ -27,7 +27,6 @@ OF_THE_SERVICE = (
     "pymongo",
     "structlog",
     "werkzeug",
-    "yaml",
 )
 OF_THE_CLIENT = ("ijson", "rich", "urllib3")
 _RUN = """

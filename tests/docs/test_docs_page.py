@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import shlex
 from collections import Counter
@@ -10,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from flask import Flask
 
-from gateway.docs_page import SEARCH, STYLE, render_page
 from gateway.http import create_app
-from gateway.http.routes import static as docs_page
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
@@ -25,6 +26,10 @@ from tests.openapi.checks import problem_statuses
 from tests.openapi.document import PATH, examples, load, operations, parameters, parts
 
 DOCUMENT = load()
+_ROOT = Path(__file__).parents[2]
+STYLE, SEARCH = (
+    (_ROOT / "gateway/docs_page" / name).read_bytes() for name in ("style.css", "search.js")
+)
 _VOID = {"meta", "link", "br", "hr", "img"}
 
 
@@ -246,14 +251,39 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build", _ROOT / "docs/api_page/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_made_from_openapi_yaml_as_it_is() -> None:
+    builder = build()
+    made = builder.render(PATH.read_text(encoding="utf-8"))
+    kept = builder.PAGE.read_text(encoding="utf-8")
+    assert kept == made, "openapi.yaml or the template changed: run `make docs-page`"
+
+
 def test_texts_of_the_document_are_shown_not_obeyed() -> None:
     text = PATH.read_text().replace(
         "summary: List catalogs", "summary: 'List <script>alert(1)</script> catalogs'"
     )
-    page = render_page(text.encode()).decode()
+    page = build().render(text)
     assert page.count("<script") == 1, "that of the search"
     assert "<script>" not in page
     assert "List &lt;script&gt;" in page
+
+
+def test_a_page_that_a_browser_has_is_not_sent_again(app: Flask) -> None:
+    client = app.test_client()
+    for path in ("/docs", "/docs/style.css", "/docs/search.js"):
+        tag = client.get(path).headers["ETag"]
+        again = client.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.data) == (304, b"")
+        assert client.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
 
 
 def test_unknown_parameters_are_refused_and_so_is_anything_below(app: Flask) -> None:
@@ -261,9 +291,3 @@ def test_unknown_parameters_are_refused_and_so_is_anything_below(app: Flask) -> 
     problem(client.get("/docs?theme=dark"), 400, "invalid_parameter")
     problem(client.get("/docs/nothing"), 404, "route_not_found")
     problem(client.post("/docs"), 405, "method_not_allowed")
-
-
-def test_an_installation_without_the_document_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs_page, "openapi_document", lambda: None)
-    app = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
-    problem(app.test_client().get("/docs"), 404, "route_not_found")

@@ -1,13 +1,7 @@
-"""`/console/`: the files of the console, as they lie in its package.
+"""The routes of the service itself: its files (console, `/docs`, contract), health, metrics.
 
-They are read once, when the application is made, and looked up by name: whatever else a path says,
-it never reaches the file system.
-
-`/docs`: the API for people, made from `openapi.yaml` when somebody first asks for it.
-
-`GET /metrics`: what all workers have counted, in Prometheus's text format.
-
-The routes about the service itself.
+Files are read once, when the application is made, and looked up by name: a path never reaches the
+file system.
 """
 
 from __future__ import annotations
@@ -22,15 +16,13 @@ from flask import Flask
 from werkzeug.http import unquote_etag
 
 import gateway as package
-import gateway.console
-from gateway.docs_page import SEARCH, STYLE, render_page
 from gateway.http.door.authorization import principal_of
 from gateway.http.wire.answers import Answer, HeaderList, body_answer, empty_answer, encode
 from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.service import Gateway
 
-_STATIC: Final = Path(gateway.console.__file__).parent / "static"
+_PACKAGE: Final = Path(package.__file__).parent
 _INDEX: Final = "index.html"
 _MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -38,23 +30,24 @@ _MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
+_NOTHING_ELSE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # ETag and no-cache instead of names with hashes: modules import each other by plain names, and
 # what a browser has is never older than the gateway that it speaks to.
-_HEADERS: Final = (
+_DOCS_HEADERS: Final = (
     ("Cache-Control", "no-cache"),
-    ("Content-Security-Policy", _POLICY),
+    (
+        "Content-Security-Policy",
+        f"default-src 'none'; style-src 'self'; script-src 'self'; {_NOTHING_ELSE}",
+    ),
+    ("Referrer-Policy", "no-referrer"),
+)
+_CONSOLE_HEADERS: Final = (
+    ("Cache-Control", "no-cache"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        f"img-src 'self'; {_NOTHING_ELSE}",
+    ),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -62,7 +55,7 @@ _HEADERS: Final = (
 _NO_PARAMETERS = NoParameters()
 
 
-class ConsoleFile(NamedTuple):
+class StaticFile(NamedTuple):
     """A file as it is sent; ``tag`` is the ETag without quotes, by its content."""
 
     body: bytes
@@ -70,50 +63,33 @@ class ConsoleFile(NamedTuple):
     tag: str
 
 
-class ConsoleRoutes:
-    def __init__(self) -> None:
-        self._files = console_files()
+class StaticFiles:
+    """The files of ``folder`` by their name in it, each sent with ``headers``."""
 
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
-        app.add_url_rule("/console", "console_entry", self.entry, methods=["GET"])
-        app.add_url_rule("/console/", "console", self.file, methods=["GET"])
-        app.add_url_rule("/console/<rest:name>", "console", self.file, methods=["GET"])
+    def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
+        self._headers = headers
+        self._files = {
+            path.relative_to(folder).as_posix(): _read(path)
+            for path in sorted(folder.rglob("*"))
+            if path.suffix in _MEDIA_TYPES
+        }
 
-    def entry(self) -> Answer:
-        """Leads there, from the root too. Names in the page are relative: it has to be asked for
-        with the slash."""
-        environ = flask.request.environ
-        parameters(environ, _NO_PARAMETERS)
-        # The root for now: browsers keep a 308 for whatever else this machine serves there one day.
-        status = 307 if environ["PATH_INFO"] == "/" else 308
-        return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
-
-    def file(self, name: str = _INDEX) -> Answer:
-        """Raises RequestRefused ``route_not_found`` for all but the names that there are."""
+    def answer(self, name: str) -> Answer:
+        """Raises RequestRefused ``route_not_found`` for a name that no file has."""
         environ = flask.request.environ
         parameters(environ, _NO_PARAMETERS)
         found = self._files.get(name)
         if found is None:
-            raise RequestRefused("route_not_found", "the console has no such file")
-        headers: HeaderList = [*_HEADERS, ("ETag", f'"{found.tag}"')]
+            raise RequestRefused("route_not_found", "there is no such file")
+        headers: HeaderList = [*self._headers, ("ETag", f'"{found.tag}"')]
         if _holds(environ.get("HTTP_IF_NONE_MATCH", ""), found.tag):
             return empty_answer(headers, 304)
         return body_answer(found.body, headers, media_type=found.media_type)
 
 
-def console_files(static: Path = _STATIC) -> dict[str, ConsoleFile]:
-    """Every file of the console by its name below ``/console/``."""
-    return {
-        path.relative_to(static).as_posix(): _read(path)
-        for path in sorted(static.rglob("*"))
-        if path.suffix in _MEDIA_TYPES
-    }
-
-
-def _read(path: Path) -> ConsoleFile:
+def _read(path: Path) -> StaticFile:
     body = path.read_bytes()
-    return ConsoleFile(body, _MEDIA_TYPES[path.suffix], sha256(body).hexdigest()[:32])
+    return StaticFile(body, _MEDIA_TYPES[path.suffix], sha256(body).hexdigest()[:32])
 
 
 def _holds(if_none_match: str, tag: str) -> bool:
@@ -122,30 +98,33 @@ def _holds(if_none_match: str, tag: str) -> bool:
     return any(each == "*" or unquote_etag(each)[0] == tag for each in given if each)
 
 
-_PAGE_POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "style-src 'self'",
-        "script-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-_PAGE_HEADERS: Final = (
-    ("Cache-Control", "no-cache"),
-    ("Content-Security-Policy", _PAGE_POLICY),
-    ("Referrer-Policy", "no-referrer"),
-)
-_NO_PARAMETERS = NoParameters()
+class ConsoleRoutes:
+    def __init__(self) -> None:
+        self._files = StaticFiles(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
+
+    def register(self, app: Flask) -> None:
+        app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
+        app.add_url_rule("/console", "console_entry", self.entry, methods=["GET"])
+        app.add_url_rule("/console/", "console", self.file, methods=["GET"])
+        app.add_url_rule("/console/<rest:name>", "console", self.file, methods=["GET"])
+
+    def entry(self) -> Answer:
+        """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
+        environ = flask.request.environ
+        parameters(environ, _NO_PARAMETERS)
+        # The root's is temporary: browsers keep a 308 for any later service at this address.
+        status = 307 if environ["PATH_INFO"] == "/" else 308
+        return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
+
+    def file(self, name: str = _INDEX) -> Answer:
+        return self._files.answer(name)
 
 
 class DocsPageRoutes:
-    """Nothing is made before it is asked for: most workers never are, and it takes 0.2 s."""
+    """The page about the API, which `docs/api_page/build.py` makes from `openapi.yaml`."""
 
     def __init__(self) -> None:
-        self._openapi = openapi_document()
-        self._page: bytes | None = None
+        self._files = StaticFiles(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/docs", "docs", self.page, methods=["GET"])
@@ -153,26 +132,13 @@ class DocsPageRoutes:
         app.add_url_rule("/docs/search.js", "docs_search", self.search, methods=["GET"])
 
     def page(self) -> Answer:
-        """RequestRefused ``route_not_found`` where the installation lacks the document."""
-        parameters(flask.request.environ, _NO_PARAMETERS)
-        if self._page is None:
-            if self._openapi is None:
-                raise RequestRefused("route_not_found", "this installation has no OpenAPI document")
-            self._page = render_page(self._openapi)
-        return _answer(self._page, "text/html; charset=utf-8")
+        return self._files.answer(_INDEX)
 
     def style(self) -> Answer:
-        parameters(flask.request.environ, _NO_PARAMETERS)
-        return _answer(STYLE, "text/css; charset=utf-8")
+        return self._files.answer("style.css")
 
     def search(self) -> Answer:
-        parameters(flask.request.environ, _NO_PARAMETERS)
-        return _answer(SEARCH, "text/javascript; charset=utf-8")
-
-
-def _answer(body: bytes, media_type: str) -> Answer:
-    headers: HeaderList = list(_PAGE_HEADERS)
-    return body_answer(body, headers, media_type=media_type)
+        return self._files.answer("search.js")
 
 
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -196,10 +162,8 @@ class MetricsRoutes:
         )
 
 
-_PACKAGE: Final = Path(package.__file__).parent
 # Installed, it lies in the package; in a checkout, beside it.
 _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.yaml")
-_NO_PARAMETERS = NoParameters()
 
 
 class ServiceRoutes:
