@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from patching.client.follower import Follower
 from patching.client.results import TransactionResult
-from patching.client.retry import Backoff
+from patching.client.retry import Retry, may_pass
 
 from .errors import AppendFailed, RequestError, WaitTimedOut
 from .problems import Gone, PreconditionFailed
@@ -19,7 +20,7 @@ from .versions import Snapshot
 _T = TypeVar("_T")
 # A transaction that is sent gets this long at least: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
-_BACKOFF: Final = Backoff(first_s=0.05, longest_s=2.0)
+_RETRY: Final = Retry(first_s=0.05, longest_s=2.0, sends_max=sys.maxsize)
 
 Actions = Sequence[Mapping[str, Any]]
 
@@ -148,19 +149,16 @@ class _Append:
 
     def _persistently(self, ask: Callable[[], _T]) -> _T:
         """What ``ask`` answers, asked again after every failure that may pass."""
-        failures = 0
+        tries = _RETRY.tries(self._left_s())
         while True:
             try:
                 answer = ask()
             except RequestError as error:
-                if not error.retryable and error.applied == "no":
+                if not may_pass(error):
                     raise
                 self._last_error, self._applied = error, error.applied
-                failures += 1
-                pause_s = _BACKOFF.pause_s(failures, error)
-                if pause_s > self._left_s():
+                if not tries.again(error):
                     raise self._failed("the gateway did not answer in time") from error
-                time.sleep(pause_s)
                 continue
             self._applied = "no"
             return answer

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 from patching import ABSENT
 from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, in_words
 from patching.client.problems import Problem, problem_of
-from patching.client.retry import Backoff
+from patching.client.retry import Backoff, may_pass
 from patching.client.terms import encoded, new_idempotency_key
 from patching.client.transport import Transport
 
@@ -283,7 +283,7 @@ class Sending:
                 return None
             if place in self._unknown and not self._may_repeat(place):
                 return None
-        if left_s <= 0 or not all(_is_passing(error) for error in self.failed):
+        if left_s <= 0 or not all(map(may_pass, self.failed)):
             return None
         return left_s
 
@@ -330,8 +330,3 @@ class Sending:
 
     def _may_repeat(self, place: int) -> bool:
         return self._lines[place].keyed or self._terms.resend_unknown
-
-
-def _is_passing(error: RequestError) -> bool:
-    """Whether to try again: it may go another way, or its outcome can be found out by that."""
-    return error.retryable or (isinstance(error, Problem) and error.code == "outcome_unknown")

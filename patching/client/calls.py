@@ -80,51 +80,31 @@ class Calls:
 
     def open(self, path: str, query: Query = ()) -> urllib3.BaseHTTPResponse:
         """Read what is streamed; returns when the head of the answer is there. RequestError."""
-        deadline = self.retry.clock() + self.timeout_s
-        sends = 0
-        while True:
-            sends += 1
-            try:
-                return self.transport.open("GET", path, query=query)
-            except RequestError as error:
-                error.sends = sends
-                pause_s = self._pause_s(error, sends, deadline)
-                if pause_s is None:
-                    raise
-            self.retry.sleep(pause_s)
+        tries = self.retry.tries(self.timeout_s)
+        return tries.ask(lambda: self.transport.open("GET", path, query=query))
 
     def send(self, call: Call, timeout_s: float | None = None) -> Answer:
         """The answer. Raises RequestError: the refusal, or the last of several failures.
 
         Nothing is sent after the deadline; a write that was sent before is waited for 2 s longer.
         """
-        deadline = self.retry.clock() + (self.timeout_s if timeout_s is None else timeout_s)
-        sends = 0
+        tries = self.retry.tries(self.timeout_s if timeout_s is None else timeout_s)
         is_unknown = False
         while True:
-            sends += 1
             try:
-                return self._send_once(call, deadline - self.retry.clock())
+                return self._send_once(call, tries.left_s)
             except RequestError as error:
-                error.sends = sends
                 lost = error.applied != "no" and not call.reads
                 is_unknown = is_unknown or lost
-                may_repeat = call.repeatable or not lost
-                pause_s = self._pause_s(error, sends, deadline) if may_repeat else None
-                if pause_s is None:
-                    answer = self._first_answer(call) if is_unknown and may_pass(error) else None
-                    if answer is not None:
-                        return answer
-                    _settle(error, call, is_unknown)
-                    raise
-            self.retry.sleep(pause_s)
-
-    def _pause_s(self, error: RequestError, sends: int, deadline: float) -> float | None:
-        """How long to wait before it is sent again; None: not again."""
-        if not may_pass(error) or sends >= self.retry.sends_max:
-            return None
-        pause_s = self.retry.pause_s(sends, error)
-        return pause_s if self.retry.clock() + pause_s < deadline else None
+                passes = may_pass(error)
+                if tries.again(error, passes and (call.repeatable or not lost)):
+                    continue
+                error.sends = tries.failures
+                answer = self._first_answer(call) if is_unknown and passes else None
+                if answer is not None:
+                    return answer
+                _settle(error, call, is_unknown)
+                raise
 
     def _send_once(self, call: Call, left_s: float) -> Answer:
         left_s = max(left_s, 0.1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
@@ -278,27 +278,23 @@ class Update:
         if self.tries_max < 1:
             raise ValueError("tries_max is at least 1")
         timeout_s = self.terms.get("timeout_s")
-        retry = calls.retry
-        deadline = retry.clock() + (calls.timeout_s if timeout_s is None else timeout_s)
-        tries = 0
+        retry = replace(
+            calls.retry, sends_max=self.tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
+        )
+        tries = retry.tries(calls.timeout_s if timeout_s is None else timeout_s)
         while True:
-            tries += 1
-            left_s = max(deadline - retry.clock(), 0.1)
-            before = self._read(left_s)
+            before = self._read(max(tries.left_s, 0.1))
             content: Json | Absent = ABSENT if before is None else before.value
             after = self._changed(content)
             try:
-                left_s = max(deadline - retry.clock(), 0.1)
-                return self._result(before, after, self._write(before, after, left_s), tries)
+                written = self._write(before, after, max(tries.left_s, 0.1))
+                return self._result(before, after, written, tries.failures + 1)
             except PreconditionFailed as error:
                 # The catalog has left that revision for good.
                 if error.applied != "no" or self.terms.get("resource_version") is not None:
                     raise
-                longest_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(tries - 1, 60))
-                pause_s = longest_s * retry.luck()
-                if tries >= self.tries_max or retry.clock() + pause_s >= deadline:
-                    raise UpdateFailed(self.key, tries) from error
-            retry.sleep(pause_s)
+                if not tries.again(error, passes=True):
+                    raise UpdateFailed(self.key, tries.failures) from error
 
     def _read(self, left_s: float) -> Document | None:
         try:

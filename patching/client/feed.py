@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from patching.client.retry import Retry, may_pass
+from patching.client.retry import Retry
 from patching.client.transport import Transport
 
 from .catalog_routes import CatalogRoutes
@@ -45,7 +48,8 @@ class Feed:
             raise ValueError("poll_s is from 1 to 60")
         self._transport = transport
         self._routes = CatalogRoutes(transport, catalog)
-        self._retry = retry
+        self._closed = threading.Event()
+        self._retry = replace(retry, sends_max=sys.maxsize, sleep=self._closed.wait)
         self._keys = keys
         self._prefix = prefix
         self._follow = follow
@@ -54,7 +58,6 @@ class Feed:
         self._pending: deque[Commit] = deque()
         self._asked_after = after
         self._position = after
-        self._closed = threading.Event()
 
     @property
     def position(self) -> int:
@@ -84,8 +87,7 @@ class Feed:
 
     def _fill(self) -> bool:
         """Ask once, until there is an answer; False where that is all."""
-        failures = 0
-        failing_since = self._retry.clock()
+        tries = self._retry.tries(math.inf if self._outage_s is None else self._outage_s)
         while not self._closed.is_set():
             asked = time.monotonic()
             try:
@@ -96,14 +98,8 @@ class Feed:
                     keys=self._keys,
                 )
             except RequestError as error:
-                if self._closed.is_set():
-                    return False
-                failures += 1
-                failing_s = self._retry.clock() - failing_since
-                over = self._outage_s is not None and failing_s >= self._outage_s
-                if over or not may_pass(error):
+                if not self._closed.is_set() and not tries.again(error):
                     raise
-                self._closed.wait(self._retry.pause_s(failures, error))
                 continue
             self._pending.extend(page.commits)
             self._asked_after = max(self._asked_after, page.revision)

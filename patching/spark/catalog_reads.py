@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
@@ -11,16 +10,12 @@ import msgspec
 
 from patching.client import (
     Answer,
-    Backoff,
-    Busy,
     ClientError,
     Gone,
     NotAuthorized,
     NotFound,
     OverLimit,
-    RequestError,
     Transport,
-    Unavailable,
     UnexpectedAnswer,
     Unreachable,
 )
@@ -250,31 +245,13 @@ def patiently(ask: Callable[[], Answer], options: Options) -> Answer:
 
     What is asked must be safe to ask twice. ReadFailed names the option ``url`` if nobody answers.
     """
-    backoff = Backoff()
-    until = time.monotonic() + options.retry_timeout
-    failures = 0
-    while True:
-        try:
-            return ask()
-        except RequestError as error:
-            failures += 1
-            pause_s = backoff.pause_s(failures, error)
-            most = options.max_retries
-            spent = time.monotonic() + pause_s > until or (most is not None and failures > most)
-            if spent or not _is_passing(error):
-                if isinstance(error, Unreachable):
-                    raise ReadFailed(
-                        f"option 'url': no gateway answers at {options.url}"
-                        f" (asked {failures} times): {error.detail}"
-                    ) from error
-                raise
-            time.sleep(pause_s)
-
-
-def _is_passing(error: RequestError) -> bool:
-    if isinstance(error, Unreachable | Busy | Unavailable):
-        return True
-    return isinstance(error, UnexpectedAnswer) and error.retryable
+    try:
+        return options.retry.tries(options.retry_timeout).ask(ask)
+    except Unreachable as error:
+        raise ReadFailed(
+            f"option 'url': no gateway answers at {options.url}"
+            f" (asked {error.sends} times): {error.detail}"
+        ) from error
 
 
 def _about(revision: int | None, timestamp: str | None) -> str:

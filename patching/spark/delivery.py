@@ -10,8 +10,14 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from patching.client import NotFound, PreconditionFailed, RequestError
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client import (
+    BulkAnswer,
+    BulkLine,
+    BulkWriter,
+    NotFound,
+    PreconditionFailed,
+    RequestError,
+)
 from patching.spark.options import Options, naming_the_option
 
 from .plan import CREATE, DELETE, PATCH
@@ -69,11 +75,7 @@ class Delivery:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
-        terms = BulkTerms(
-            lines_max=self.options.batch_size,
-            retry_timeout_s=self.options.retry_timeout,
-            retries_max=self.options.max_retries,
-        )
+        terms = self.options.bulk_terms()
         done: Counter[str] = Counter()
         held: list[tuple[Any, ...]] = []
         with self.options.open_transport() as transport:

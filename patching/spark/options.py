@@ -6,6 +6,7 @@ Requests that say, where the gateway doesn't take their token, which option it c
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import urllib3
 
-from patching.client import Answer, NotAuthorized, RequestError, Transport
+from patching.client import Answer, BulkTerms, NotAuthorized, RequestError, Retry, Transport
 from patching.client.transport import Query
 
 WRITE: Final = "write"
@@ -244,6 +245,19 @@ class Options:
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""
         return OptionsTransport(self.url, token=self._token(), read_timeout_s=self.timeout)
+
+    @property
+    def retry(self) -> Retry:
+        """To be given ``retry_timeout``."""
+        return Retry(sends_max=sys.maxsize if self.max_retries is None else self.max_retries + 1)
+
+    def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
+        return BulkTerms(
+            lines_max=self.batch_size,
+            retry_timeout_s=self.retry_timeout,
+            retries_max=self.max_retries,
+            resend_unknown=resend_unknown,
+        )
 
     def _token(self) -> str | Callable[[], str] | None:
         path = self.token_file

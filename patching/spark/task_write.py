@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client import BulkAnswer, BulkLine, BulkWriter
 from patching.spark.columns import Columns, RowRefused, encode
 from patching.spark.options import Options, naming_the_option
 from patching.spark.outcomes import Counts, DeadLetters, RowOrder, TaskWritten
@@ -96,12 +96,7 @@ def write_rows(
         options.open_transport() as transport,
         row_keys(attempt.origin, attempt.partition) as keys,
     ):
-        terms = BulkTerms(
-            lines_max=options.batch_size,
-            retry_timeout_s=options.retry_timeout,
-            retries_max=options.max_retries,
-            resend_unknown=options.idempotency == "none",
-        )
+        terms = options.bulk_terms(resend_unknown=options.idempotency == "none")
         writing = _Writing(columns, options, attempt, keys)
         return writing.run(_rows(batches), BulkWriter(transport, terms))
 

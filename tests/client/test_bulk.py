@@ -169,12 +169,12 @@ def test_a_busy_gateway_gets_fewer_lines_at_a_time(server: Scripted, run: Run) -
     assert [len(lines) for lines in server.requests] == [64, 32, 32]
 
 
-def test_a_request_refused_for_the_moment_waits_as_long_as_it_was_told(
+def test_a_request_refused_for_the_moment_waits_for_longer_than_it_was_told(
     server: Scripted, run: Run, clock: Clock
 ) -> None:
     server.script = [(503, {"Retry-After": "7"}, {"code": "x", "retryable": True, "applied": "no"})]
     assert all(answer.changed for answer in run("a b"))
-    assert clock.pauses == [7.0]
+    assert clock.pauses == [7.0 + 1.0]
 
 
 def test_what_an_answer_broke_off_before_is_sent_again_with_its_key(
