@@ -137,8 +137,13 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
-    """Where moves fail, a batch may be under way until the last deadline of its requests."""
-    limit_s = min(recording.longest_s, call.ask.wait_s or recording.longest_s)
+    """Where moves fail, a batch may be under way until the last deadline of its requests.
+
+    A bulk is answered as a whole, so its calls are as late as the one that may take longest.
+    """
+    limit_s = recording.longest_s
+    if call.bulk is None:
+        limit_s = min(limit_s, call.ask.wait_s or limit_s)
     limit_s += recording.longest_s + _SLACK_IF_FAULTY_S if recording.faulty else _SLACK_S
     took_s = call.answered_s - call.called_s - call.suspended_s
     if call.ask.writes and took_s > limit_s:
