@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage, rmtree
@@ -22,6 +24,11 @@ from tests.patience import TEST_S, WAIT_S
 # A server to use instead of an embedded one. Its databases `test_…` are made and dropped.
 EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
 
+
+# Compiled code is kept, whatever the environment says: else each of the processes that share the
+# tests would compile all of them, and each gateway that they start all of the product.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (
@@ -70,6 +77,17 @@ def group_of(nodeid: str) -> str:
         # Two sessions, of readers and of writers: the machine has two processors.
         return "spark that reads" if place.startswith(SPARK_READS) else "spark that writes"
     return next((each for each in TOGETHER if place.startswith(each)), place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is made now stays to the end, so the garbage collector needn't look at it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,6 +7,7 @@ availability, authorization) find nothing to check here; `test_session.py` has t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.config import SchemathesisConfig
+from schemathesis.pytest.lazy import get_all_tests
 from werkzeug.http import http_date
 
 from tests.openapi.cases import Given, adjust, prepare
 from tests.openapi.checks import DOCUMENT, call_and_validate
+from tests.openapi.document import operations
 from tests.service import RunningGateway
 
 Answered = dict[str, set[int]]
@@ -42,18 +45,44 @@ CONFIG = SchemathesisConfig.from_dict(
 schemathesis.openapi.format("http-date", st.integers(0, 4_000_000_000).map(http_date))
 # Lines are no type that schemathesis could make, and a stream isn't one answer to be checked:
 # `test_streams.py` holds the bulk route and the event stream to their schemas.
-schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG).exclude(operation_id="run_bulk")
-schema.config.checks.positive_data_acceptance.expected_statuses += [
-    "412",  # whether a condition holds is a matter of the document, not of the request
-    "410",  # what is compacted is a matter of the catalog
-    "413",  # how many there may be, or how long, are settings
-    "414",  # names are limited in bytes, and a schema counts characters
-    "422",  # what can't be stored, and idempotency keys that were used: neither is in the schema
+_EXCLUDED = "run_bulk"
+OPERATIONS = [
+    name for each in operations(DOCUMENT) if (name := each.content["operationId"]) != _EXCLUDED
 ]
-schema.config.checks.negative_data_rejection.expected_statuses += [
-    "413",  # longer than a setting allows
-    "414",  # names longer than the schema allows
-]
+
+
+@pytest.fixture(scope="module")
+def tests() -> dict[str, Callable[..., None]]:
+    """By operation. They are made when the first is run: by `schema.parametrize()` each process
+    would make them that looks which tests there are, and be as long about it as about all others.
+    """
+    schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
+    schema = schema.exclude(operation_id=_EXCLUDED)
+    checks = schema.config.checks
+    checks.positive_data_acceptance.expected_statuses += [
+        "412",  # whether a condition holds is a matter of the document, not of the request
+        "410",  # what is compacted is a matter of the catalog
+        "413",  # how many there may be, or how long, are settings
+        "414",  # names are limited in bytes, and a schema counts characters
+        "422",  # what can't be stored, and used idempotency keys: neither is in the schema
+    ]
+    checks.negative_data_rejection.expected_statuses += [
+        "413",  # longer than a setting allows
+        "414",  # names longer than the schema allows
+    ]
+    made = get_all_tests(
+        schema=schema,
+        test_func=answered_as_the_file_says,
+        settings=settings(
+            max_examples=8,
+            derandomize=True,
+            deadline=None,
+            suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+        ),
+        given_kwargs={},
+    )
+    each_made = (each.ok() for each in made)  # raises what is wrong with an operation
+    return {of.definition.raw["operationId"]: test for of, test in each_made}
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +96,23 @@ def answered() -> Answered:
     return defaultdict(set)
 
 
-@schema.parametrize()
-@settings(
-    max_examples=8,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-def test_every_answer_is_as_the_file_says(
+def answered_as_the_file_says(
     case: Case[Any], service: RunningGateway, given: Given, answered: Answered
 ) -> None:
     adjust(case, given)
     answer = call_and_validate(case, service.url)
     answered[case.operation.definition.raw["operationId"]].add(answer.status_code)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_answer_is_as_the_file_says(
+    operation: str,
+    tests: dict[str, Callable[..., None]],
+    service: RunningGateway,
+    given: Given,
+    answered: Answered,
+) -> None:
+    tests[operation](service=service, given=given, answered=answered)
 
 
 @pytest.mark.usefixtures("given")
