@@ -67,11 +67,13 @@ def create(settings):
 def broken(settings):
     raise RuntimeError("no such thing")
 """
-# `gateway` with that application in place of its own.
+# `gateway` with that application in place of its own, and connections that may idle for a day: so
+# whoever waits for the end of one doesn't see it.
 COMMAND = (
     "import functools, sys; from gateway import server\n"
+    "server.master.KEEPALIVE_S = 24 * 3600\n"
     "server.run = functools.partial(server.run, application=sys.argv.pop(1))\n"
-    "from gateway.cli import main; main()"
+    "from gateway.cli.main import main; main()"
 )
 
 

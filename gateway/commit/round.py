@@ -130,7 +130,7 @@ class Round:
     def halved(self) -> tuple[Round, ...]:
         """After a defect: two rounds of what is left, where it may be of one catalog alone.
 
-        None where there are no two catalogs, or the heads may have moved. Nothing is remembered.
+        Empty where there are no two catalogs, or the heads may have moved. Nothing is remembered.
         """
         if self._moving or len(self._batches) < 2:
             return ()

@@ -12,7 +12,7 @@ from gunicorn import util
 from gunicorn.http.errors import NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.sock import ssl_wrap_socket
-from gunicorn.workers.gthread import TConn
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
 from gateway.server.connections import BoundedSending, await_writable, is_dropped, set_user_timeout
@@ -27,7 +27,8 @@ class ThreadWorker(RefusingWorker, GunicornThreadWorker):
     """Closes its sockets when it stops, and has the application end what waits.
 
     gunicorn leaves them open until the last request is done: whoever connects meanwhile would wait
-    and then be cut off, instead of being refused at once and going elsewhere.
+    and then be cut off, instead of being refused at once and going elsewhere. And it would wait for
+    connections that never sent anything for as long as a running worker does.
     """
 
     def set_accept_enabled(self, enabled: bool | None) -> None:
@@ -35,6 +36,9 @@ class ThreadWorker(RefusingWorker, GunicornThreadWorker):
         if not enabled and not self.alive:
             for listener in self.sockets:
                 listener.close()
+            until = time.monotonic() + STOP_KEEPALIVE_LINGER
+            for unused in self.pending_conns:
+                unused.timeout = min(unused.timeout, until)
             self.begin_stop()
 
     def murder_pending(self) -> None:
