@@ -137,5 +137,5 @@ def _came_too_late(outcome: Outcome, deletion: Request) -> bool:
     # listed, it stays false.
     return (
         isinstance(error, PreconditionFailed)
-        and error.catalog_revision != deletion.resource_version
+        and error.conflict.catalog_revision != deletion.resource_version
     )

@@ -13,7 +13,7 @@
         +-- RevisionNotFound     above the head, or before the first commit
         +-- RevisionCompacted    below the history floor
         +-- PatchDoesNotFit      the patch is well formed but not for this state
-        +-- PreconditionFailed   a condition of the request is false
+        +-- PreconditionFailed   a condition of the request is false: see ``conflict``
         |   +-- UploadConflict   it was true when the upload was opened
         +-- PreconditionRequired the catalog takes no write without one
         +-- TargetExists         the new key of a move has a document
@@ -38,18 +38,17 @@
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
         +-- OutcomeUnknown       the connection broke around the commit
 
-Each class fixes ``code`` (stable, part of the wire contract; ``code_of`` tells that of a problem),
-``applied`` (``"no"`` or ``"unknown"``) and ``retryable`` (sending the same request again may
-succeed). How a code becomes an HTTP status is the business of ``gateway.http.wire.problems``.
+Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
+``retryable`` (sending the same request again may succeed).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from gateway.model import Document, Right
+from gateway.conflict import Conflict
+from gateway.model import Right
 from patching import LimitExceeded, PatchError
 
 _GRANTS_SHOWN: Final = 5
@@ -101,8 +100,6 @@ class Forbidden(AccessError):
 
 
 class KeysUnavailable(AccessError):
-    """The keys that tokens are signed with can't be fetched."""
-
     code = "keys_unavailable"
     retryable = True
 
@@ -118,7 +115,7 @@ class CommitError(GatewayError):
 
 
 class CatalogNotFound(CommitError):
-    """The catalog was never written, or was deleted; ``head_revision`` is 0 for the former."""
+    """``head_revision`` is 0 where it was never written."""
 
     code = "catalog_not_found"
 
@@ -128,8 +125,6 @@ class CatalogNotFound(CommitError):
 
 
 class DocumentNotFound(CommitError):
-    """The catalog has no live document under ``key``."""
-
     code = "document_not_found"
 
     def __init__(self, catalog: str, key: str) -> None:
@@ -145,8 +140,6 @@ class DocumentNotFound(CommitError):
 
 
 class RevisionNotFound(CommitError):
-    """A revision above the head, or a time before the catalog's first commit."""
-
     code = "revision_not_found"
 
     def __init__(self, detail: str, head_revision: int) -> None:
@@ -155,8 +148,6 @@ class RevisionNotFound(CommitError):
 
 
 class RevisionCompacted(CommitError):
-    """The history at that revision was compacted away."""
-
     code = "revision_compacted"
 
     def __init__(self, revision: int, floor: int) -> None:
@@ -177,68 +168,19 @@ class PatchDoesNotFit(CommitError):
 
 
 class PreconditionFailed(CommitError):
-    """A condition of the request is false; never retried on the client's behalf.
-
-    ``current`` is (version token, revision) of the live document, None where there is none.
-    ``since_revision`` is the newest revision named by the tokens the client sent, if any.
-    ``key`` None: the condition is about the catalog. ``catalog_revision`` is where the catalog was.
-    ``stale`` are the documents that a composite names and that aren't as it says; the first one is
-    told of as ``key`` and ``current``. ``compares`` are a transaction's false ones; ``overlap`` the
-    pointers that kept a patch from being rebased, and ``not_rebased`` why else it wasn't.
-    """
-
     code = "precondition_failed"
 
-    def __init__(
-        self,
-        detail: str,
-        *,
-        key: str | None,
-        expected: str,
-        current: tuple[str, int] | None,
-        since_revision: int | None = None,
-        compares: Sequence[FailedCompare] = (),
-        stale: Sequence[Stale] = (),
-    ) -> None:
-        super().__init__(detail)
-        self.key = key
-        self.expected = expected
-        self.current = current
-        self.since_revision = since_revision
-        self.compares = compares
-        self.stale = stale
-        self.overlap: Sequence[str] = ()
-        self.not_rebased: str | None = None
-        self.catalog_revision: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCompare:
-    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any."""
-
-    index: int
-    key: str | None
-    reason: str
-    document: Document | None
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(conflict.detail)
+        self.conflict = conflict
 
 
 class UploadConflict(PreconditionFailed):
-    """What an upload was opened under is no longer so: it lost, and stays as it is."""
-
     code = "upload_conflict"
 
-    @classmethod
-    def of(cls, failed: PreconditionFailed) -> UploadConflict:
-        conflict = cls(
-            f"the document changed since the upload was opened: {failed.detail}",
-            key=failed.key,
-            expected=failed.expected,
-            current=failed.current,
-            since_revision=failed.since_revision,
-            stale=failed.stale,
-        )
-        conflict.catalog_revision = failed.catalog_revision
-        return conflict
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(conflict)
+        self.detail = f"the document changed since the upload was opened: {self.detail}"
 
 
 class UploadNotFound(CommitError):
@@ -266,18 +208,7 @@ class UploadCommitted(CommitError):
         super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """``token`` (None: absent) isn't that of the live ``document``."""
-
-    key: str
-    token: str | None
-    document: Document | None
-
-
 class PreconditionRequired(CommitError):
-    """The catalog's settings refuse writes that have no precondition."""
-
     code = "precondition_required"
 
     def __init__(self, catalog: str) -> None:
@@ -288,8 +219,6 @@ class PreconditionRequired(CommitError):
 
 
 class TargetExists(CommitError):
-    """A move would overwrite the document under ``key``."""
-
     code = "target_exists"
 
     def __init__(self, key: str) -> None:
@@ -303,10 +232,9 @@ class SchemaViolation(CommitError):
     code = "schema_violation"
 
     def __init__(self, key: str, pattern: str, errors: Sequence[dict[str, str]]) -> None:
-        first = errors[0]
+        place, message = errors[0]["pointer"], errors[0]["message"]
         super().__init__(
-            f"document {key!r} doesn't satisfy the schema for {pattern!r}:"
-            f" at '{first['pointer']}': {first['message']}"
+            f"document {key!r} doesn't satisfy the schema for {pattern!r}: at '{place}': {message}"
         )
         self.key = key
         self.pattern = pattern
@@ -314,8 +242,6 @@ class SchemaViolation(CommitError):
 
 
 class SettingsInvalid(CommitError):
-    """What is at ``pointer`` can't be a catalog's setting."""
-
     code = "invalid_settings"
 
     def __init__(self, pointer: str, detail: str) -> None:
@@ -324,26 +250,18 @@ class SettingsInvalid(CommitError):
 
 
 class AttributesInvalid(CommitError):
-    """Attributes are a JSON object, and ``acl`` among them is one of its own kind.
-
-    ``pointer`` is the place in the attributes that can't be kept as such.
-    """
+    """``pointer`` is the place in the attributes that can't be kept as such."""
 
     code = "invalid_attributes"
 
     def __init__(self, key: str, pointer: str = "", detail: str = "") -> None:
-        super().__init__(
-            f"the attributes of {key!r}: '{pointer}': {detail}"
-            if detail
-            else f"the attributes of {key!r} must be a JSON object"
-        )
+        detail = f": '{pointer}': {detail}" if detail else " must be a JSON object"
+        super().__init__(f"the attributes of {key!r}{detail}")
         self.key = key
         self.pointer = pointer
 
 
 class DocumentForbidden(CommitError):
-    """The acl of ``key`` doesn't have the principal ``name`` among those who may ``right`` it."""
-
     code = "forbidden"
 
     def __init__(self, name: str, right: Right, key: str) -> None:
@@ -360,8 +278,6 @@ class PinNotFound(CommitError):
 
 
 class PinOfAnother(CommitError):
-    """``owner`` made the pin, and ``by`` may not do with it what it asks for."""
-
     code = "forbidden"
 
     def __init__(self, pin_id: str, owner: str, by: str) -> None:
@@ -370,8 +286,6 @@ class PinOfAnother(CommitError):
 
 
 class PinHolds(CommitError):
-    """History can't be compacted to ``revision``: a pin holds ``pinned``."""
-
     code = "pin_holds"
 
     def __init__(self, revision: int, pinned: int) -> None:
@@ -380,8 +294,6 @@ class PinHolds(CommitError):
 
 
 class SnapshotExists(CommitError):
-    """History is compacted up to ``floor``, which isn't below the revision asked for."""
-
     code = "snapshot_exists"
 
     def __init__(self, revision: int, floor: int) -> None:
@@ -390,7 +302,7 @@ class SnapshotExists(CommitError):
 
 
 class Unstorable(CommitError):
-    """A value the store can't hold, at ``pointer`` of the value or (``operation``) of the patch."""
+    """It is at ``pointer`` of the value, or of ``operation`` of the patch."""
 
     code = "unstorable_value"
 
@@ -413,32 +325,26 @@ class OverLimit(CommitError):
 
 
 class IdempotencyMismatch(CommitError):
-    """The idempotency key was used for another payload."""
-
     code = "idempotency_key_reused"
 
     def __init__(self, key: str, revision: int) -> None:
-        super().__init__(
-            f"idempotency key {key!r} was used for another request, applied as revision {revision}"
-        )
+        used = f"was used for another request, applied as revision {revision}"
+        super().__init__(f"idempotency key {key!r} {used}")
         self.revision = revision
 
 
 class QueueFull(CommitError):
-    """Too much is waiting in this process; nothing was tried."""
-
     code = "queue_full"
     retryable = True
 
 
 class TooManyWatchers(CommitError):
-    """Another process, or this one a little later, may have room for one more."""
+    """``holder``: the principal whose share is used up, while there may be room for others."""
 
     code = "too_many_watchers"
     retryable = True
 
     def __init__(self, maximum: int, holder: str | None = None) -> None:
-        """``holder``: the principal whose share is used up, while there may be room for others."""
         detail = f"this process has {maximum} watchers, which is as many as it may have"
         if holder is not None:
             detail = f"principal {holder!r} has as many watchers as it leaves to others"
@@ -446,9 +352,7 @@ class TooManyWatchers(CommitError):
 
 
 class TooManyUploads(CommitError):
-    """Uploads are open, or take as much, as there may be; after some are committed, dropped or
-    expired, there is room again. ``holder``: the principal whose share is used up, if it is that.
-    """
+    """``holder``: the principal whose share is used up, if it is that."""
 
     code = "too_many_uploads"
     retryable = True
@@ -461,40 +365,32 @@ class TooManyUploads(CommitError):
 
 
 class DeadlineExceeded(CommitError):
-    """The request's time ran out before it could be committed; certainly not applied."""
-
     code = "deadline_exceeded"
     retryable = True
 
 
 class StoreUnavailable(CommitError):
-    """The database can't be reached; certainly not applied."""
-
     code = "store_unavailable"
     retryable = True
 
 
 class OutcomeUnknown(CommitError):
-    """The connection broke around the commit and the truth could not be found out in time."""
-
     code = "outcome_unknown"
     applied = "unknown"
 
-    def __init__(self, commit_id: str, detail: str = "") -> None:
-        super().__init__(
-            detail or f"the database did not say whether commit {commit_id} was applied"
-        )
+    def __init__(self, commit_id: str) -> None:
+        super().__init__(f"the database did not say whether commit {commit_id} was applied")
         self.commit_id = commit_id
 
 
 _PATCH_CODES: Final = {
-    "document_absent": DocumentNotFound.code,
-    "patch_conflict": PatchDoesNotFit.code,
+    "document_absent": "document_not_found",
+    "patch_conflict": "patch_does_not_fit",
 }
 
 
 def code_of(error: GatewayError | PatchError) -> str:
-    """The code of the problem that ``error`` is: on the wire, in the audit log and in metrics."""
+    """What programs know the error by, on the wire, in the audit log and in metrics: stable."""
     if isinstance(error, PatchDoesNotFit):
         error = error.error
     if isinstance(error, OverLimit | LimitExceeded):

@@ -247,7 +247,7 @@ class Uploads:
             raise OutcomeUnknown(outcome.commit_id)
         if isinstance(outcome, Refused):
             if isinstance(outcome.error, PreconditionFailed):
-                raise UploadConflict.of(outcome.error) from outcome.error
+                raise UploadConflict(outcome.error.conflict) from outcome.error
             raise outcome.error
         if isinstance(outcome, Applied):
             self._end(upload, outcome.commit.revision)

@@ -14,10 +14,11 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "model": "",
     "runtime": "",
-    "errors": "model",
+    "conflict": "model",
+    "errors": "conflict model",
     "store": "model",
     "access": "errors model store",
-    "decide": "access errors model",
+    "decide": "access conflict errors model",
     "meters": "decide errors",
     "state": "errors meters model runtime store",
     "commit": "decide errors meters model runtime state store",

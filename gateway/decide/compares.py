@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import patching
-from gateway.errors import FailedCompare, OverLimit
+from gateway.conflict import FailedCompare
+from gateway.errors import OverLimit
 from gateway.model import Document
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from gateway.errors import PreconditionFailed, Stale
+from gateway.conflict import Conflict, Required, Stale
+from gateway.errors import PreconditionFailed
 from gateway.model import Document, token_revision
 
 ANY: Final = "*"
@@ -76,16 +77,24 @@ class Conditions:
         document = look(key)
         if self.if_match is not None:
             if not _matches(self.if_match, _live(document), look, revision):
-                raise self._failure("If-Match", self.if_match, key, look)
+                raise PreconditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
-            raise self._failure("If-Unmodified-Since", None, key, look)
+            live = _live(document)
+            raise PreconditionFailed(
+                Conflict(
+                    Required.IF_UNMODIFIED_SINCE,
+                    (str(self.if_unmodified_since),),
+                    key,
+                    current=_version(live),
+                )
+            )
 
     def check_none_match(self, key: str, look: Look, revision: int) -> None:
         """The other half of ``check``."""
         tags = self.if_none_match
         if tags is not None and _matches(tags, _live(look(key)), look, revision):
-            raise self._failure("If-None-Match", tags, key, look)
+            raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
@@ -99,47 +108,28 @@ class Conditions:
         limit = self.if_unmodified_since
         return limit is not None and document.time_us // 1_000_000 > limit
 
-    def _failure(self, name: str, tags: Tags | None, key: str, look: Look) -> PreconditionFailed:
-        live = _live(look(key))
-        if tags is None:
-            expected = f"unmodified since {self.if_unmodified_since} s"
-        else:
-            expected = ", ".join(sorted(map(written, tags)))
-        if name == "If-None-Match" and tags == ANY_TAG:
-            expected = "absent"
-        stale = _stale_of(tags, look) if name == "If-Match" and tags else []
-        if stale:
-            key, live = stale[0].key, stale[0].document
-        about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags or ())
-        found = f"its token is {live.token}" if live else "there is no such document"
-        if name == "If-Match":
-            found += _altered(tags, live)
-        named = key and not about_catalog
-        return PreconditionFailed(
-            f"{name} is false for {key!r}: {found}" if named else f"{name} is false",
-            key=None if about_catalog else key,
-            expected=expected,
-            current=(live.token, live.revision) if live else None,
-            since_revision=_since(stale[0]) if stale else max(_revisions(tags or ()), default=None),
-            stale=stale,
-        )
-
 
 NO_CONDITIONS: Final = Conditions()
 
 
-def _altered(tags: Tags | None, live: Document | None) -> str:
-    """Why a tag that looks like the document's token isn't, where something in between changed it:
-    what compresses answers makes their tags weak (RFC 9110, section 8.8.1) or adds a suffix."""
-    for tag in sorted(map(written, tags or ())):
-        if tag.startswith('W/"'):
-            why = "is weak, and If-Match compares strongly"
-        elif live is not None and tag.startswith(live.token) and tag != live.token:
-            why = f"has {tag.removeprefix(live.token)!r} behind that token"
-        else:
-            continue
-        return f"; {tag} {why}: a proxy that compresses answers may do this"
-    return ""
+def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
+    live = _live(look(key))
+    stale = _stale_of(tags, look) if required is Required.IF_MATCH else []
+    if stale:
+        key, live = stale[0].key, stale[0].document
+    about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags)
+    return Conflict(
+        required,
+        tuple(sorted(map(written, tags))),
+        None if about_catalog else key,
+        current=_version(live),
+        since_revision=_since(stale[0]) if stale else max(_revisions(tags), default=None),
+        stale=tuple(stale),
+    )
+
+
+def _version(live: Document | None) -> tuple[str, int] | None:
+    return (live.token, live.revision) if live else None
 
 
 def written(tag: Tag) -> str:

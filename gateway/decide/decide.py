@@ -9,6 +9,7 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from gateway.decide.acl import refuse_narrowed
@@ -17,7 +18,7 @@ from gateway.decide.drafts import Drafts, Stamp, named_keys, recorded_change
 from gateway.decide.edits import Draft, EditLimits
 from gateway.decide.guards import (
     checked_conditions,
-    compares_failed,
+    compares_conflict,
     require_precondition,
     require_revision,
 )
@@ -108,8 +109,9 @@ class _Deciding:
             return self._guarded(request, attempt)
         except CommitError as error:
             if isinstance(error, PreconditionFailed):
-                error.catalog_revision = self._revision
-            elif isinstance(error, DocumentNotFound):
+                conflict = replace(error.conflict, catalog_revision=self._revision)
+                return Refused(PreconditionFailed(conflict))
+            if isinstance(error, DocumentNotFound):
                 error.at(self._revision)
             return Refused(error)
 
@@ -156,7 +158,7 @@ class _Deciding:
                 if self._holds_already(request, [each.index for each in failed]):
                     return self._unchanged(request.edits)
                 if request.otherwise is None:
-                    raise compares_failed(request, failed)
+                    raise PreconditionFailed(compares_conflict(request, failed))
                 return self._edit(request, request.otherwise, attempt, succeeded=False)
         return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
 

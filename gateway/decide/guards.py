@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gateway.conflict import Conflict, FailedCompare, Required
 from gateway.decide.compares import RevisionIs, TokenIs
 from gateway.decide.conditions import NO_CONDITIONS, Look
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import ApplyPatch, EditAttributes, Get, KeyEdit, Request, Touch
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import FailedCompare, PreconditionFailed, PreconditionRequired
+from gateway.errors import PreconditionFailed, PreconditionRequired
 from gateway.model import SETTINGS_KEY, Document, token_revision
 from patching import is_conditional
 
@@ -38,15 +39,14 @@ def require_revision(request: Request, revision: int) -> None:
     """Raise PreconditionFailed unless the catalog is where the request wants it."""
     wanted = request.resource_version
     if wanted is not None and wanted != revision:
-        failed = PreconditionFailed(
-            f"the catalog is at revision {revision}, not {wanted}",
-            key=None,
-            expected=f"resource_version={wanted}",
-            current=None,
-            since_revision=wanted,
+        raise PreconditionFailed(
+            Conflict(
+                Required.REVISION,
+                (str(wanted),),
+                since_revision=wanted,
+                catalog_revision=revision,
+            )
         )
-        failed.catalog_revision = revision
-        raise failed
 
 
 def checked_conditions(
@@ -71,7 +71,7 @@ def checked_conditions(
         if not request.rebase or conditions.if_match is None:
             raise
         rebased_from = require_rebased(
-            failed,
+            failed.conflict,
             request.edits[0].edit,
             conditions.if_match,
             look(request.key),
@@ -82,7 +82,7 @@ def checked_conditions(
     return rebased_from
 
 
-def compares_failed(request: Request, failed: Sequence[FailedCompare]) -> PreconditionFailed:
+def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conflict:
     first = failed[0]
     compare = request.compare[first.index]
     since_revision = None
@@ -90,13 +90,12 @@ def compares_failed(request: Request, failed: Sequence[FailedCompare]) -> Precon
         since_revision = compare.revision
     elif isinstance(compare, TokenIs):
         since_revision = token_revision(compare.token)
-    about = "the catalog" if first.key is None else f"document {first.key!r}"
     live = first.document
-    return PreconditionFailed(
-        f"compare {first.index} is false for {about}: {first.reason}",
+    return Conflict(
+        Required.COMPARE,
+        (str(first.index),),
         key=first.key,
-        expected=f"compare {first.index}",
         current=(live.token, live.revision) if live else None,
         since_revision=since_revision,
-        compares=failed,
+        compares=tuple(failed),
     )

@@ -9,10 +9,12 @@ meanwhile is another one, also where it was made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import cast
 
 import patching
+from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import Tags
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.errors import PreconditionFailed
@@ -29,7 +31,7 @@ Base = Callable[[str], Document | None]
 
 
 def require_rebased(
-    failed: PreconditionFailed,
+    conflict: Conflict,
     edit: Edit,
     tags: Tags,
     document: Document | None,
@@ -38,43 +40,44 @@ def require_rebased(
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
-    Raises ``failed``, telling what kept it from being rebased. Of several tokens that the document
-    had, any one that the patch can be rebased from will do. ``spend`` is told how many values are
-    compared at most.
+    Raises PreconditionFailed for ``conflict``, telling what kept it from being rebased. Of several
+    tokens that the document had, any one that the patch can be rebased from will do. ``spend`` is
+    told how many values are compared at most.
     """
     delta = edit.edit if isinstance(edit, EditAttributes) else edit
     if not isinstance(delta, ApplyPatch | Merge):
-        failed.not_rebased = "only a patch can be rebased"
-        raise failed
+        raise _refusal(conflict, NotRebased.NO_PATCH)
     if document is None or not document.exists:
-        failed.not_rebased = "the document doesn't exist any more"
-        raise failed
-    failed.not_rebased = "the state that it was made against can't be told"
+        raise _refusal(conflict, NotRebased.DELETED)
+    refusal = _refusal(conflict, NotRebased.BASE_UNKNOWN)
     tokens = sorted(tag for tag in tags if isinstance(tag, str))
     for token in tokens:
         base = base_of(token)
         if base is None:
             continue
         if base.create_revision != document.create_revision:
-            failed.not_rebased = "the document was deleted and made again meanwhile"
+            refusal = _refusal(conflict, NotRebased.MADE_AGAIN)
             continue
         of_attributes = isinstance(edit, EditAttributes)
         examined_max = EXAMINED_MAX // len(tokens)
         spend(examined_max)
         try:
             overlap = overlapping(
-                delta, _part(base, of_attributes), _part(document, of_attributes), examined_max
+                delta, _edited(base, of_attributes), _edited(document, of_attributes), examined_max
             )
         except LimitExceeded:
-            failed.not_rebased = "it is too large, and changed in too many places, to be compared"
+            refusal = _refusal(conflict, NotRebased.TOO_LARGE)
             continue
         if not overlap:
             return token
-        failed.overlap, failed.not_rebased = (
-            overlap,
-            "what it reads or writes was changed meanwhile",
-        )
-    raise failed
+        refusal = _refusal(conflict, NotRebased.OVERLAPS, overlap)
+    raise refusal
+
+
+def _refusal(
+    conflict: Conflict, reason: NotRebased, overlap: Iterable[str] = ()
+) -> PreconditionFailed:
+    return PreconditionFailed(replace(conflict, not_rebased=reason, overlap=tuple(overlap)))
 
 
 def overlapping(
@@ -90,7 +93,7 @@ def overlapping(
     return patching.overlap(_footprint(edit, base), changed)
 
 
-def _part(document: Document, of_attributes: bool) -> Json:
+def _edited(document: Document, of_attributes: bool) -> Json:
     if of_attributes:
         return cast(Json, document.attributes or {})
     assert document.content is not ABSENT

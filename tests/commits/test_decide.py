@@ -145,8 +145,8 @@ def test_a_refusal_tells_the_current_token_and_what_was_expected(bounds: Bounds,
     stale = Conditions(if_match=frozenset({"3-abababab"}))
     error = refusal(run(view(base), bounds, ask(put(2), conditions=stale)).outcomes[0])
     assert isinstance(error, PreconditionFailed)
-    assert error.current == (base.token, 5)
-    assert (error.expected, error.since_revision) == ("3-abababab", 3)
+    assert error.conflict.current == (base.token, 5)
+    assert (error.conflict.expected, error.conflict.since_revision) == ("3-abababab", 3)
 
 
 def test_a_token_does_not_come_back_after_delete_and_create(bounds: Bounds, ask: Ask) -> None:

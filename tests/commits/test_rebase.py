@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import patching
+from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
 from gateway.decide.decide import decide
 from gateway.decide.request import (
@@ -54,10 +55,10 @@ def states(before: Any, after: Any) -> tuple[Document, Document]:
     return a_document(before, revision=3), a_document(after, revision=5)
 
 
-def failure(outcome: Outcome) -> PreconditionFailed:
+def failure(outcome: Outcome) -> Conflict:
     assert isinstance(outcome, Refused), outcome
     assert isinstance(outcome.error, PreconditionFailed)
-    return outcome.error
+    return outcome.error.conflict
 
 
 def add(path: str, value: Any) -> ApplyPatch:
@@ -129,7 +130,7 @@ def test_what_meets_is_refused_and_named(
 ) -> None:
     base, now = states(BEFORE, BEFORE | changed)
     failed = failure(attempt(bounds, ask, edit, base, now))
-    assert failed.overlap == overlap
+    assert failed.overlap == tuple(overlap)
     assert failed.current == (now.token, now.revision)
 
 
@@ -144,30 +145,30 @@ def test_small_changes_of_small_documents_dont_count_as_one_of_the_whole(
 @pytest.mark.parametrize(
     ("edit", "now", "reason"),
     [
-        (put(1), a_document(2, revision=5), "only a patch"),
-        (Delete(), a_document(2, revision=5), "only a patch"),
-        (replace("", 1), None, "exist any more"),
+        (put(1), a_document(2, revision=5), NotRebased.NO_PATCH),
+        (Delete(), a_document(2, revision=5), NotRebased.NO_PATCH),
+        (replace("", 1), None, NotRebased.DELETED),
     ],
 )
 def test_it_is_told_why_not(
-    bounds: Bounds, ask: Ask, edit: Edit, now: Document | None, reason: str
+    bounds: Bounds, ask: Ask, edit: Edit, now: Document | None, reason: NotRebased
 ) -> None:
     failed = failure(attempt(bounds, ask, edit, a_document(1, revision=3), now))
-    assert reason in str(failed.not_rebased)
+    assert failed.not_rebased is reason
 
 
 def test_a_document_made_again_is_another_one(bounds: Bounds, ask: Ask) -> None:
     base, now = states(BEFORE, BEFORE)
     again = Document(**{n: getattr(now, n) for n in now.__slots__} | {"create_revision": 5})
     failed = failure(attempt(bounds, ask, replace("/a", 3), base, again))
-    assert "made again" in str(failed.not_rebased)
+    assert failed.not_rebased is NotRebased.MADE_AGAIN
 
 
 def test_a_state_that_is_compacted_away_cant_be_rebased_from(bounds: Bounds, ask: Ask) -> None:
     base, now = states(BEFORE, BEFORE)
     for tag in ("2-ffffffff", "x", Composite((("k", "2-ff"),)), CatalogTag(2)):
         outcome = attempt(bounds, ask, replace("/a", 3), base, now, if_match=frozenset({tag}))
-        assert "can't be told" in str(failure(outcome).not_rebased)
+        assert failure(outcome).not_rebased is NotRebased.BASE_UNKNOWN
 
 
 def test_one_of_several_tokens_is_enough(bounds: Bounds, ask: Ask) -> None:
@@ -229,7 +230,7 @@ class TestAttributes:
         base, now = self.documents({"x": 1}, {"x": 1, "y": 1})
         assert isinstance(attempt(bounds, ask, edit, base, now), Applied)
         base, now = self.documents({"x": 1}, {"x": 3})
-        assert failure(attempt(bounds, ask, edit, base, now)).overlap == ["/x"]
+        assert failure(attempt(bounds, ask, edit, base, now)).overlap == ("/x",)
 
     def test_they_dont_concern_a_patch_of_the_content(self, bounds: Bounds, ask: Ask) -> None:
         base, now = self.documents({"x": 1}, {"x": 3})

@@ -231,7 +231,7 @@ class TestCompares:
     def failed(self, decision: Decision) -> list[tuple[int, str | None]]:
         error = refusal(decision)
         assert isinstance(error, PreconditionFailed)
-        return [(each.index, each.key) for each in error.compares]
+        return [(each.index, each.key) for each in error.conflict.compares]
 
     def test_all_that_are_false_are_told(self, bounds: Bounds, ask: Ask) -> None:
         here = a_document({"n": 1}, key="a")
@@ -298,7 +298,7 @@ class TestCompares:
         for compare, since, key in ((RevisionIs(4), 4, None), (TokenIs("b", "3-x"), 3, "b")):
             error = refusal(run(view(), bounds, transaction(ask, compare=(compare,))))
             assert isinstance(error, PreconditionFailed)
-            assert (error.since_revision, error.key) == (since, key)
+            assert (error.conflict.since_revision, error.conflict.key) == (since, key)
 
 
 class TestWhatHoldsAlready:

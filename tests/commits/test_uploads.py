@@ -129,7 +129,7 @@ def test_an_upload_opened_under_a_condition_never_replaces_another_state(
         commit(gateway, upload)
     assert now(gateway) == before
     if before is not None and before.exists:
-        assert caught.value.current == (before.token, before.revision)
+        assert caught.value.conflict.current == (before.token, before.revision)
     assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
 
 
@@ -175,7 +175,7 @@ def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: Gateway)
     gateway.write("c", "other", put(1))
     with pytest.raises(UploadConflict) as caught:
         commit(gateway, upload)
-    assert [each.key for each in caught.value.stale] == ["other"]
+    assert [each.key for each in caught.value.conflict.stale] == ["other"]
 
 
 def test_pinned_conditions_hold_of_that_document_alone() -> None:

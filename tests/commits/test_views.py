@@ -95,7 +95,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     refused = gateway.commit(gateway.request("c", (KeyEdit("", Touch()),), compare=compare)).outcome
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, PreconditionFailed)
-    assert len(refused.error.compares) == 19
+    assert len(refused.error.conflict.compares) == 19
 
 
 def test_large_documents_are_read_some_at_a_time(

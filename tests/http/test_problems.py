@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from werkzeug.test import TestResponse
 
 from gateway import errors
 from gateway.access import Principal
+from gateway.conflict import Conflict, Required
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
@@ -37,18 +39,19 @@ from patching import (
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 
 # One of each class, with the code and status that the contract gives it.
+CONFLICT = Conflict(Required.IF_MATCH, ("1-a",), "k")
 EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DocumentNotFound("c", "k"), "document_not_found", 404),
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
     (errors.PatchDoesNotFit(PathMissing("x"), "k", ("1-a", 1)), "path_missing", 409),
     (
-        errors.PreconditionFailed("x", key="k", expected="y", current=None),
+        errors.PreconditionFailed(CONFLICT),
         "precondition_failed",
         412,
     ),
     (
-        errors.UploadConflict("x", key="k", expected="y", current=None),
+        errors.UploadConflict(CONFLICT),
         "upload_conflict",
         409,
     ),
@@ -447,9 +450,7 @@ class TestWhatHelps:
             raise errors.StoreUnavailable("x")
 
         monkeypatch.setattr(scripted, "commits", unreachable)
-        failed = errors.PreconditionFailed(
-            "x", key="k", expected="1-a", current=("2-b", 2), since_revision=1
-        )
+        failed = errors.PreconditionFailed(replace(CONFLICT, current=("2-b", 2), since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content
 

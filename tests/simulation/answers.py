@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.conflict import Conflict
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed
 from gateway.model import Document
@@ -126,14 +127,19 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
         verdict = unable if unable.code == error.code else verdict
     if verdict.kind != "refused" or verdict.code != error.code:
         return False
-    if not isinstance(error, PreconditionFailed | PatchDoesNotFit):
+    met: Conflict | PatchDoesNotFit
+    if isinstance(error, PreconditionFailed):
+        met = error.conflict
+        if met.catalog_revision not in (None, revision):
+            return False
+    elif isinstance(error, PatchDoesNotFit):
+        met = error
+    else:
         return True
-    if isinstance(error, PreconditionFailed) and error.catalog_revision not in (None, revision):
-        return False
-    if error.key is None:
+    if met.key is None:
         return True
-    found = state.live(error.key)
-    return error.current == (None if found is None else (found.token, found.revision))
+    found = state.live(met.key)
+    return met.current == (None if found is None else (found.token, found.revision))
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ import flask
 from flask import Flask
 
 from gateway.access import Principal, Role
+from gateway.conflict import Conflict, Required
 from gateway.decide.conditions import ANY, CatalogTag
 from gateway.decide.request import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
@@ -146,7 +147,8 @@ class CatalogRoutes:
 
 
 def _nothing_there(error: CatalogNotFound) -> CommitError:
-    return PreconditionFailed(error.detail, key=None, expected=ANY, current=None)
+    about = f"the catalog: {error.detail}"
+    return PreconditionFailed(Conflict(Required.IF_MATCH, (ANY,), about=about))
 
 
 _PAGE = 1000

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from gateway.conflict import Conflict, Required
 from gateway.decide.conditions import (
     ANY,
     ANY_TAG,
@@ -283,12 +284,9 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
         return False
     _refuse_dates(conditions)
     if conditions.if_match is not None and not _names(conditions.if_match, tag):
-        raise PreconditionFailed(
-            f"If-Match is false for {about}: its tag is {written(tag)}",
-            key=None,
-            expected=", ".join(sorted(map(written, conditions.if_match))),
-            current=None,
-        )
+        asked = tuple(sorted(map(written, conditions.if_match)))
+        about = f"{about}: its tag is {written(tag)}"
+        raise PreconditionFailed(Conflict(Required.IF_MATCH, asked, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
 
 

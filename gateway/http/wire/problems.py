@@ -17,6 +17,7 @@ from werkzeug.exceptions import (
 )
 
 from gateway import errors
+from gateway.conflict import Conflict, FailedCompare, Stale
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.environ import Environ, request_id
@@ -144,7 +145,7 @@ def _of_gateway_error(error: GatewayError) -> Problem:
         case errors.OverLimit():
             _tell_limit(problem, error)
         case errors.PreconditionFailed():
-            problem.members |= _of_precondition(error)
+            problem.members |= _of_conflict(error.conflict)
         case errors.SchemaViolation():
             problem.members |= {"key": error.key, "errors": list(error.errors)}
         case errors.SettingsInvalid():
@@ -176,7 +177,7 @@ def _of_gateway_error(error: GatewayError) -> Problem:
     return problem
 
 
-def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
+def _of_conflict(failed: Conflict) -> dict[str, Any]:
     members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
     members |= _current(failed.current)
     if failed.catalog_revision is not None:
@@ -186,7 +187,7 @@ def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
             shortened(pointer, _POINTER_CHARACTERS_MAX) for pointer in failed.overlap[:_OVERLAP_MAX]
         ]
     if failed.not_rebased is not None:
-        members["not_rebased"] = failed.not_rebased
+        members["not_rebased"] = failed.not_rebased.value
     if failed.key:
         members["key"] = failed.key
     if failed.stale:
@@ -196,13 +197,13 @@ def _of_precondition(failed: errors.PreconditionFailed) -> dict[str, Any]:
     return members
 
 
-def _stale(each: errors.Stale) -> dict[str, Any]:
+def _stale(each: Stale) -> dict[str, Any]:
     live = each.document
     current = (live.token, live.revision) if live else None
     return {"key": each.key, "expected": each.token, "current": None, **_current(current)}
 
 
-def _failed_compares(failed: Sequence[errors.FailedCompare]) -> list[dict[str, Any]]:
+def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
     """With the current values, as long as they aren't too large to be repeated in an error."""
     shown = []
     left_bytes = _COMPARED_BYTES_MAX

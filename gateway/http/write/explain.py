@@ -65,18 +65,18 @@ def changes_since(
     does no harm. What ``by`` may not see of them is left out.
     """
     log = _Log(gateway, catalog, gateway.acls.sight(by, catalog))
-    if len(failed.stale) > 1:
+    if len(failed.conflict.stale) > 1:
         return _of_several(log, failed)
     # The settings' key is none that a client could be told: they count as the catalog here.
-    key = failed.key or None
-    commits = log.after(key, failed.since_revision)
+    key = failed.conflict.key or None
+    commits = log.after(key, failed.conflict.since_revision)
     return None if commits is None else [commit_summary(each, key) for each in commits]
 
 
 def _of_several(log: _Log, failed: PreconditionFailed) -> list[dict[str, Any]] | None:
     found: dict[int, Commit] = {}
     told = False
-    for stale in failed.stale[:_DOCUMENTS_MAX]:
+    for stale in failed.conflict.stale[:_DOCUMENTS_MAX]:
         since = token_revision(stale.token) if stale.token else None
         if stale.token is None and stale.document is not None:
             since = stale.document.create_revision - 1

@@ -1,0 +1,123 @@
+"""What a request required, and what it met instead: data, and the one place that says it in words.
+
+The words are for people and may change; programs go by the fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.model import Document
+
+
+class Required(Enum):
+    """What kind of condition is false, by the name that clients know it under."""
+
+    IF_MATCH = "If-Match"
+    IF_NONE_MATCH = "If-None-Match"
+    IF_UNMODIFIED_SINCE = "If-Unmodified-Since"
+    REVISION = "resource_version"
+    COMPARE = "compare"
+
+
+class NotRebased(Enum):
+    """Why a patch wasn't applied all the same, to a state other than it was made against."""
+
+    NO_PATCH = "only a patch can be rebased"
+    DELETED = "the document doesn't exist any more"
+    MADE_AGAIN = "the document was deleted and made again meanwhile"
+    BASE_UNKNOWN = "the state that it was made against can't be told"
+    TOO_LARGE = "it is too large, and changed in too many places, to be compared"
+    OVERLAPS = "what it reads or writes was changed meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """``token`` (None: absent) isn't that of the live ``document``."""
+
+    key: str
+    token: str | None
+    document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCompare:
+    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any."""
+
+    index: int
+    key: str | None
+    reason: str
+    document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One condition that is false; never retried on the client's behalf.
+
+    ``asked`` is what the client named: tags as they are written in a header, sorted; the seconds of
+    a date; a revision; the index of a compare. ``key`` None: the condition is about ``about``, the
+    catalog or what is read of it. ``current`` is (version token, revision) of the live document,
+    None where there is none. ``since_revision`` is the newest revision named by what the client
+    sent, if any, and ``catalog_revision`` where the catalog was, where that is known.
+
+    ``stale`` are the documents that a composite names and that aren't as it says; the first one is
+    told of as ``key`` and ``current``. ``compares`` are a transaction's false ones; ``overlap`` the
+    pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
+    """
+
+    required: Required
+    asked: tuple[str, ...]
+    key: str | None = None
+    about: str = ""
+    current: tuple[str, int] | None = None
+    since_revision: int | None = None
+    catalog_revision: int | None = None
+    stale: tuple[Stale, ...] = ()
+    compares: tuple[FailedCompare, ...] = ()
+    overlap: tuple[str, ...] = ()
+    not_rebased: NotRebased | None = None
+
+    @property
+    def expected(self) -> str:
+        asked = ", ".join(self.asked)
+        match self.required:
+            case Required.IF_NONE_MATCH if asked == "*":
+                return "absent"
+            case Required.IF_UNMODIFIED_SINCE:
+                return f"unmodified since {asked} s"
+            case Required.REVISION:
+                return f"resource_version={asked}"
+            case Required.COMPARE:
+                return f"compare {asked}"
+        return asked
+
+    @property
+    def detail(self) -> str:
+        name = self.required.value
+        if self.required is Required.REVISION:
+            return f"the catalog is at revision {self.catalog_revision}, not {self.asked[0]}"
+        if self.compares:
+            first = self.compares[0]
+            about = "the catalog" if first.key is None else f"document {first.key!r}"
+            return f"compare {first.index} is false for {about}: {first.reason}"
+        if not self.key:  # the settings' key is none that a client could be told
+            return f"{name} is false for {self.about}" if self.about else f"{name} is false"
+        found = f"its token is {self.current[0]}" if self.current else "there is no such document"
+        return f"{name} is false for {self.key!r}: {found}{self._altered()}"
+
+    def _altered(self) -> str:
+        """Why a tag that looks like the document's token isn't, where something in between changed
+        it: what compresses answers makes tags weak (RFC 9110, section 8.8.1) or adds a suffix."""
+        if self.required is not Required.IF_MATCH:
+            return ""
+        token = self.current[0] if self.current else None
+        for tag in self.asked:
+            if tag.startswith('W/"'):
+                why = "is weak, and If-Match compares strongly"
+            elif token is not None and tag.startswith(token) and tag != token:
+                why = f"has {tag.removeprefix(token)!r} behind that token"
+            else:
+                continue
+            return f"; {tag} {why}: a proxy that compresses answers may do this"
+        return ""
