@@ -12,7 +12,7 @@ from gunicorn import util
 from gunicorn.http.errors import NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.sock import ssl_wrap_socket
-from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn  # type: ignore[attr-defined]
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
 from gateway.server.connections import BoundedSending, await_writable, is_dropped, set_user_timeout
