@@ -47,9 +47,13 @@ def test_the_examples_of_a_page(page: Page, gateway: RunningGateway, tmp_path: P
         check(page, example, said)
 
 
-def test_the_tutorial_and_every_how_to_have_examples() -> None:
+def test_readme_tutorial_and_every_how_to_have_examples() -> None:
     names = {page.name for page in WITH_EXAMPLES}
-    assert {"docs/tutorial.md", *(f"docs/how-to/{each}.md" for each in _SYSTEMS)} <= names
+    assert {
+        "README.md",
+        "docs/tutorial.md",
+        *(f"docs/how-to/{each}.md" for each in _SYSTEMS),
+    } <= names
 
 
 def test_examples_of_different_pages_use_different_catalogs() -> None:
@@ -71,7 +75,7 @@ def _catalogs(text: str) -> Iterator[str]:
 def test_trying_it_first_changes_nothing_in_the_tutorial() -> None:
     """Its outputs name revisions, and the README leads from the one to the other."""
     readme = Page(ROOT / "README.md").text
-    tried = set(_catalogs(readme.partition("## Try it")[2].partition("## Ways in")[0]))
+    tried = set(_catalogs(readme.partition("## Try it")[2].partition("\n## ")[0]))
     assert tried
     assert not tried & set(_catalogs(Page(DOCS / "tutorial.md").text))
 
