@@ -13,12 +13,11 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.decide import decide
-from gateway.decide.request import Applied, Bounds, EditAttributes, Refused, View
+from gateway.decide.request import Applied, EditAttributes, Refused, View
 from gateway.errors import DocumentForbidden
 from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person, people_on
 from tests.access.test_acl import MALFORMED
-from tests.commits.conftest import Ask, ask, bounds, patch, put  # noqa: F401 - fixtures
+from tests.commits.conftest import ask, patch, put, run
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 
@@ -269,7 +268,7 @@ ANN = Principal("ann", (Grant(Role.WRITE, "c"),))
 BOB = Principal("bob", (Grant(Role.WRITE, "c"),))
 
 
-def test_a_batch_has_one_order_of_acl_and_write(ask: Ask, bounds: Bounds) -> None:  # noqa: F811
+def test_a_batch_has_one_order_of_acl_and_write() -> None:
     """In one batch, what comes behind a change of the acl is decided by the new one."""
     requests = [
         ask(put({"n": 1}), by=ANN),
@@ -281,7 +280,7 @@ def test_a_batch_has_one_order_of_acl_and_write(ask: Ask, bounds: Bounds) -> Non
         ask(put({"n": 5}), by=BOB),
     ]
     view = View("c", 0, 0, {"k": None, "": None})
-    decision = decide(view, requests, [1] * len(requests), now_us=1, bounds=bounds)
+    decision = run(view, *requests, now_us=1)
     assert [isinstance(outcome, Applied) for outcome in decision.outcomes] == [
         True, True, True, False, True, True, True,
     ]  # fmt: skip

@@ -1,31 +1,103 @@
-"""What the tests of the commit loop share: small bounds, a way to ask, a clock that is set."""
+"""What the tests of the commit loop share: a way to ask, what came of it, a store, a set clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 import patching
 from gateway.decide.conditions import NO_CONDITIONS
-from gateway.decide.request import ApplyPatch, Bounds, Edit, KeyEdit, Put, Request
-from gateway.model import Document
+from gateway.decide.decide import decide
+from gateway.decide.request import (
+    Applied,
+    ApplyPatch,
+    Bounds,
+    Decision,
+    Edit,
+    KeyEdit,
+    Outcome,
+    Put,
+    Refused,
+    Request,
+    View,
+)
+from gateway.errors import CommitError
+from gateway.model import SETTINGS_KEY, Document
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.store.contract import Store
+from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
 from patching import ABSENT
+from tests.patience import WAIT_MS
 
-Ask = Callable[..., Request]
+NOW = 1_800_000_000_000_000
+BOUNDS = Bounds(
+    limits=patching.DEFAULT_LIMITS,
+    attributes_bytes_max=1_000,
+    full_value_every=3,
+    batch_bytes_max=1_000_000,
+    stored_bytes_max=5_000_000,
+    stored_bytes=lambda content: len(msgspec.json.encode(content)),
+)
+_Error = TypeVar("_Error", bound=CommitError)
 
 
-@pytest.fixture
-def bounds() -> Bounds:
-    return Bounds(
-        limits=patching.DEFAULT_LIMITS,
-        attributes_bytes_max=1_000,
-        full_value_every=3,
-        batch_bytes_max=1_000_000,
-        stored_bytes_max=5_000_000,
-        stored_bytes=lambda content: len(msgspec.json.encode(content)),
-    )
+@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    database = request.getfixturevalue("database_name")
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
+    yield real
+    real.close()
+
+
+class SetClock(ThreadRuntime):
+    """Time that a test moves on."""
+
+    passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_s
+
+    def now_us(self) -> int:
+        return super().now_us() + int(self.passed_s * 1_000_000)
+
+
+class WatchedStore:
+    """A store whose calls are noted by name; ``before`` and ``after`` run around each of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: list[str] = []
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._store, name)
+        if name == "await_reachable":  # asks nothing
+            return method
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self.calls.append(name)
+            self.before.get(name, lambda: None)()
+            result = method(*arguments, **named)
+            self.after.get(name, lambda: None)()
+            return result
+
+        return watched
+
+
+def once(action: Callable[[], object]) -> Callable[[], None]:
+    """Does ``action`` the first time it is called, and nothing afterwards."""
+    left = [action]
+    return lambda: left.pop()() and None if left else None
 
 
 def put(value: object) -> Put:
@@ -36,39 +108,80 @@ def patch(*operations: dict[str, object]) -> ApplyPatch:
     return ApplyPatch(patching.parse(list(operations)))
 
 
+def extended(*operations: dict[str, Any]) -> ApplyPatch:
+    return ApplyPatch(patching.parse_extended({"patch": list(operations)}))
+
+
+def add(path: str, value: object) -> ApplyPatch:
+    return patch({"op": "add", "path": path, "value": value})
+
+
 def replace(path: str, value: object) -> ApplyPatch:
     return patch({"op": "replace", "path": path, "value": value})
 
 
-@pytest.fixture
-def ask() -> Ask:
-    made = 0
-
-    def request(edit: Edit, key: str = "k", **fields: object) -> Request:
-        nonlocal made
-        made += 1
-        given = {
-            "catalog": "c",
-            "edits": (KeyEdit(key, edit),),
-            "conditions": NO_CONDITIONS,
-            "commit_id": f"{made:032x}",
-            "deadline": 1e9,
-            "size_bytes": 10,
-            **fields,
-        }
-        return Request(**given)  # type: ignore[arg-type]
-
-    return request
+_made = itertools.count(1)
 
 
-def document(content: object, *, revision: int = 5, key: str = "k", patches: int = 0) -> Document:
-    return Document(
-        key=key,
-        content=content,  # type: ignore[arg-type]
-        revision=revision,
-        create_revision=2,
-        commit_id="ab" * 16,
-        time_us=1_700_000_000_000_000,
-        patches=patches,
-        size_bytes=0 if content is ABSENT else len(msgspec.json.encode(content)),
-    )
+def ask(edit: Edit, key: str = "k", **fields: object) -> Request:
+    given = {
+        "catalog": "c",
+        "edits": (KeyEdit(key, edit),),
+        "conditions": NO_CONDITIONS,
+        "commit_id": f"{next(_made):032x}",
+        "deadline": 1e9,
+        "size_bytes": 10,
+        **fields,
+    }
+    return Request(**given)  # type: ignore[arg-type]
+
+
+def document(
+    content: object, key: str = "k", *, revision: int = 5, patches: int = 0, **fields: Any
+) -> Document:
+    given: dict[str, Any] = {
+        "key": key,
+        "content": content,
+        "revision": revision,
+        "create_revision": 2,
+        "commit_id": "ab" * 16,
+        "time_us": 1_700_000_000_000_000,
+        "patches": patches,
+        "size_bytes": 0 if content is ABSENT else len(msgspec.json.encode(content)),
+        **fields,
+    }
+    return Document(**given)
+
+
+def view(
+    *documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: Iterable[str] = "kabc"
+) -> View:
+    """The catalog at ``revision``; of ``keys`` it is known that there is nothing else."""
+    known: dict[str, Document | None] = dict.fromkeys((SETTINGS_KEY, *keys))
+    return View("c", revision, time_us, known | {each.key: each for each in documents})
+
+
+def run(state: View, *requests: Request, now_us: int = NOW, bounds: Bounds = BOUNDS) -> Decision:
+    return decide(state, requests, [1] * len(requests), now_us=now_us, bounds=bounds)
+
+
+def applied(outcome: object) -> Applied:
+    assert isinstance(outcome, Applied), outcome
+    return outcome
+
+
+def refused(outcome: object, kind: type[_Error]) -> _Error:
+    assert isinstance(outcome, Refused), outcome
+    assert isinstance(outcome.error, kind), outcome.error
+    return outcome.error
+
+
+def only(decision: Decision) -> Outcome:
+    (outcome,) = decision.outcomes
+    return outcome
+
+
+def content_of(gateway: Gateway, key: str = "k", catalog: str = "c") -> Any:
+    """None where there is no such document."""
+    found = gateway.read(catalog, key).document
+    return found and found.content

@@ -7,16 +7,12 @@ from typing import cast
 import pytest
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.request import Applied, Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.request import Delete, EditAttributes, KeyEdit, Put
 from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
-from tests.commits.conftest import put
-from tests.commits.test_compaction import store
-from tests.commits.test_loop import WatchedStore
-
-__all__ = ["store"]
+from tests.commits.conftest import WatchedStore, applied, put
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 OPEN = {"acl": {"read": ["eve"]}}
@@ -34,7 +30,7 @@ def close_and_delete(gateway: Gateway, *, makes_again: bool) -> None:
     steps = [EditAttributes(Put(CLOSED, 40)), Delete(), *([put("new")] if makes_again else [])]
     requests = [gateway.request("c", (KeyEdit("k", step),)) for step in steps]
     for written in gateway.commit_each(requests):
-        assert isinstance(written.outcome, Applied)
+        applied(written.outcome)
 
 
 def sees_the_past(gateway: Gateway) -> list[bool]:

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-import patching
 from gateway.decide import settings as catalog_settings
 from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import ANY_TAG, Conditions
-from gateway.decide.decide import decide
 from gateway.decide.request import (
     Applied,
-    ApplyPatch,
-    Bounds,
     Delete,
     Edit,
     EditAttributes,
@@ -28,42 +24,33 @@ from gateway.decide.request import (
     Request,
     Touch,
     Unchanged,
-    View,
 )
 from gateway.decide.settings import parse_settings, settings_of
 from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document
-from tests.commits.conftest import Ask, patch, put, replace
+from tests.commits.conftest import ask, extended, patch, put, refused, replace, view
 from tests.commits.conftest import document as a_document
+from tests.commits.conftest import run as decided
 
-NOW = 1_800_000_000_000_000
 NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 
 def settings(content: Any) -> Document:
-    return a_document(content, key=SETTINGS_KEY, revision=4)
+    return a_document(content, SETTINGS_KEY, revision=4)
 
 
-def run(bounds: Bounds, content: Any, *requests: Request, **documents: Any) -> list[Outcome]:
-    known: dict[str, Document | None] = dict.fromkeys(("k", "other", "nx", "m"))
-    known |= {key: a_document(value, key=key) for key, value in documents.items()}
-    state = View("c", 7, NOW - 1, known | {SETTINGS_KEY: settings(content)})
-    return list(decide(state, requests, [1] * len(requests), now_us=NOW, bounds=bounds).outcomes)
-
-
-def error(outcome: Outcome) -> Exception:
-    assert isinstance(outcome, Refused), outcome
-    return outcome.error
+def run(content: Any, *requests: Request, **documents: Any) -> list[Outcome]:
+    known = [a_document(value, key) for key, value in documents.items()]
+    state = view(settings(content), *known, keys=("k", "other", "nx", "m"))
+    return list(decided(state, *requests).outcomes)
 
 
 class TestSchemas:
     SETTINGS = {"schemas": {"n*": NUMBERS, "*x": {"minProperties": 1}, "m": False}}  # noqa: RUF012
 
-    def refused(self, bounds: Bounds, request: Request, **documents: Any) -> SchemaViolation:
-        (outcome,) = run(bounds, self.SETTINGS, request, **documents)
-        violation = error(outcome)
-        assert isinstance(violation, SchemaViolation)
-        return violation
+    def refused(self, request: Request, **documents: Any) -> SchemaViolation:
+        (outcome,) = run(self.SETTINGS, request, **documents)
+        return refused(outcome, SchemaViolation)
 
     @pytest.mark.parametrize(
         "edit",
@@ -71,50 +58,37 @@ class TestSchemas:
             put({"n": "1"}),
             replace("/n", 1.5),
             Merge({"n": []}, 9),
-            ApplyPatch(
-                patching.parse_extended({"patch": [{"op": "add", "path": "/n", "value": "1"}]})
-            ),
+            extended({"op": "add", "path": "/n", "value": "1"}),
         ],
     )
-    def test_every_kind_of_write_is_held_to_them(
-        self, bounds: Bounds, ask: Ask, edit: Edit
-    ) -> None:
-        violation = self.refused(bounds, ask(edit, key="nx"), nx={"n": 0})
+    def test_every_kind_of_write_is_held_to_them(self, edit: Edit) -> None:
+        violation = self.refused(ask(edit, key="nx"), nx={"n": 0})
         assert (violation.key, violation.pattern) == ("nx", "n*")
         assert violation.errors[0]["pointer"] == "/n"
         assert violation.errors[0]["message"]
 
-    def test_every_schema_whose_pattern_fits_counts(self, bounds: Bounds, ask: Ask) -> None:
-        assert self.refused(bounds, ask(put({}), key="nx")).pattern == "*x"
+    def test_every_schema_whose_pattern_fits_counts(self) -> None:
+        assert self.refused(ask(put({}), key="nx")).pattern == "*x"
 
-    def test_a_moved_document_is_held_to_those_of_its_new_key(
-        self, bounds: Bounds, ask: Ask
-    ) -> None:
-        assert self.refused(bounds, ask(Move("m"), key="k"), k={"n": 1}).key == "m"
+    def test_a_moved_document_is_held_to_those_of_its_new_key(self) -> None:
+        assert self.refused(ask(Move("m"), key="k"), k={"n": 1}).key == "m"
 
-    def test_the_state_in_the_end_counts_not_those_on_the_way(
-        self, bounds: Bounds, ask: Ask
-    ) -> None:
+    def test_the_state_in_the_end_counts_not_those_on_the_way(self) -> None:
         edits = (KeyEdit("nx", put({"n": "x"})), KeyEdit("nx", replace("/n", 1)))
-        (outcome,) = run(bounds, self.SETTINGS, ask(Get(), edits=edits))
+        (outcome,) = run(self.SETTINGS, ask(Get(), edits=edits))
         assert isinstance(outcome, Applied)
 
-    def test_attributes_and_deletions_are_free(self, bounds: Bounds, ask: Ask) -> None:
+    def test_attributes_and_deletions_are_free(self) -> None:
         requests = [ask(EditAttributes(put({"n": "x"})), key="m"), ask(Delete(), key="m")]
-        outcomes = run(bounds, self.SETTINGS, *requests, m={})
+        outcomes = run(self.SETTINGS, *requests, m={})
         assert [type(each) for each in outcomes] == [Applied, Applied]
 
-    def test_an_equal_value_is_a_no_op_though_a_schema_came_meanwhile(
-        self, bounds: Bounds, ask: Ask
-    ) -> None:
-        (outcome,) = run(bounds, self.SETTINGS, ask(put({}), key="m"), m={})
+    def test_an_equal_value_is_a_no_op_though_a_schema_came_meanwhile(self) -> None:
+        (outcome,) = run(self.SETTINGS, ask(put({}), key="m"), m={})
         assert isinstance(outcome, Unchanged)
 
-    def test_new_settings_hold_for_the_next_request_of_the_batch(
-        self, bounds: Bounds, ask: Ask
-    ) -> None:
+    def test_new_settings_hold_for_the_next_request_of_the_batch(self) -> None:
         outcomes = run(
-            bounds,
             {},
             ask(put({"n": "x"}), key="nx"),
             ask(put({"schemas": {"nx": NUMBERS}}), key=SETTINGS_KEY),
@@ -122,10 +96,10 @@ class TestSchemas:
         )
         assert [type(each) for each in outcomes] == [Applied, Applied, Refused]
 
-    def test_settings_that_are_none_are_never_committed(self, bounds: Bounds, ask: Ask) -> None:
+    def test_settings_that_are_none_are_never_committed(self) -> None:
         for content in ([], {"schemas": {"a": {"type": "x"}}}, {"require_precondition": 1}):
-            (outcome,) = run(bounds, {}, ask(put(content), key=SETTINGS_KEY))
-            assert isinstance(error(outcome), SettingsInvalid)
+            (outcome,) = run({}, ask(put(content), key=SETTINGS_KEY))
+            refused(outcome, SettingsInvalid)
 
 
 def test_rules_follow_the_content_also_where_one_commit_id_had_two() -> None:
@@ -141,8 +115,8 @@ def test_rules_follow_the_content_also_where_one_commit_id_had_two() -> None:
 class TestRequiredPreconditions:
     SETTINGS = {"require_precondition": True}  # noqa: RUF012
 
-    def outcome(self, bounds: Bounds, request: Request) -> Outcome:
-        (outcome,) = run(bounds, self.SETTINGS, request, k={"n": 1}, other=1)
+    def outcome(self, request: Request) -> Outcome:
+        (outcome,) = run(self.SETTINGS, request, k={"n": 1}, other=1)
         return outcome
 
     @pytest.mark.parametrize(
@@ -155,11 +129,11 @@ class TestRequiredPreconditions:
             Move("m"),
             EditAttributes(put({})),
             EditAttributes(replace("", {})),
-            ApplyPatch(patching.parse_extended({"patch": [{"op": "increment", "path": "/n"}]})),
+            extended({"op": "increment", "path": "/n"}),
         ],
     )
-    def test_a_write_without_one_is_refused(self, bounds: Bounds, ask: Ask, edit: Edit) -> None:
-        assert isinstance(error(self.outcome(bounds, ask(edit))), PreconditionRequired)
+    def test_a_write_without_one_is_refused(self, edit: Edit) -> None:
+        refused(self.outcome(ask(edit)), PreconditionRequired)
 
     @pytest.mark.parametrize(
         "fields",
@@ -170,49 +144,31 @@ class TestRequiredPreconditions:
             {"compare": (IsAbsent("m"),)},
         ],
     )
-    def test_any_one_will_do(self, bounds: Bounds, ask: Ask, fields: Any) -> None:
-        assert isinstance(self.outcome(bounds, ask(put(2), **fields)), Applied)
+    def test_any_one_will_do(self, fields: Any) -> None:
+        assert isinstance(self.outcome(ask(put(2), **fields)), Applied)
 
     @pytest.mark.parametrize(
         "edit",
         [
             patch({"op": "test", "path": "/n", "value": 1}, {"op": "remove", "path": "/n"}),
-            ApplyPatch(
-                patching.parse_extended(
-                    {
-                        "patch": [
-                            {"op": "less", "path": "/n", "value": 2},
-                            {"op": "increment", "path": "/n"},
-                        ]
-                    }
-                )
-            ),
+            extended({"op": "less", "path": "/n", "value": 2}, {"op": "increment", "path": "/n"}),
             EditAttributes(
-                patch(
-                    {"op": "test", "path": "", "value": {}},
-                    {"op": "add", "path": "/o", "value": 1},
-                )
+                patch({"op": "test", "path": "", "value": {}}, {"op": "remove", "path": ""})
             ),
             Get(),
             Touch(),
         ],
     )
-    def test_so_does_a_test_and_what_writes_no_document_needs_none(
-        self, bounds: Bounds, ask: Ask, edit: Edit
-    ) -> None:
-        assert isinstance(self.outcome(bounds, ask(edit)), Applied | Unchanged)
+    def test_so_does_a_test_and_what_writes_no_document_needs_none(self, edit: Edit) -> None:
+        assert isinstance(self.outcome(ask(edit)), Applied | Unchanged)
 
     @pytest.mark.parametrize("first", [("", Touch()), ("k", Get()), ("k", put({"n": 1}))])
-    def test_every_edit_of_a_request_needs_one(
-        self, bounds: Bounds, ask: Ask, first: tuple[str, Edit]
-    ) -> None:
+    def test_every_edit_of_a_request_needs_one(self, first: tuple[str, Edit]) -> None:
         edits = (KeyEdit(*first), KeyEdit("other", put(2)))
-        assert isinstance(
-            error(self.outcome(bounds, ask(Get(), edits=edits))), PreconditionRequired
-        )
+        refused(self.outcome(ask(Get(), edits=edits)), PreconditionRequired)
 
-    def test_the_settings_themselves_need_none(self, bounds: Bounds, ask: Ask) -> None:
-        assert isinstance(self.outcome(bounds, ask(put({}), key=SETTINGS_KEY)), Applied)
+    def test_the_settings_themselves_need_none(self) -> None:
+        assert isinstance(self.outcome(ask(put({}), key=SETTINGS_KEY)), Applied)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +195,7 @@ def test_compiled_settings_are_bounded_by_their_size() -> None:
 
     def settings(number: int) -> Document:
         content = {"schemas": {f"k{number}": {"type": "object"}}}
-        document = a_document(content)
-        return dataclasses.replace(document, key="", commit_id=f"{number:032x}", size_bytes=3_000)
+        return a_document(content, "", commit_id=f"{number:032x}", size_bytes=3_000)
 
     first = compiled.of(settings(0))
     assert compiled.of(settings(0)) is first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -27,10 +27,7 @@ from gateway.retention.pins import RetentionLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
-from gateway.store.mongodb import connect
-from gateway.store.mongodb.indexes import of_catalog
-from tests.commits.conftest import patch, put
+from tests.commits.conftest import SetClock, WatchedStore, once, patch, put
 from tests.commits.history_checks import (
     Killed,
     check_history,
@@ -40,34 +37,8 @@ from tests.commits.history_checks import (
     settler_of,
     state_at,
 )
-from tests.commits.test_loop import WatchedStore, once
-from tests.patience import WAIT_MS
 
 KEYS = ("a", "b", "c", "d")
-
-
-class SetClock(ThreadRuntime):
-    """Time that a test moves on; sleeping moves it too."""
-
-    def __init__(self) -> None:
-        self.passed_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.passed_s
-
-    def now_us(self) -> int:
-        return super().now_us() + int(self.passed_s * 1_000_000)
-
-
-@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    database = request.getfixturevalue("database_name")
-    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
-    yield real
-    real.close()
 
 
 def gateway_on(store: Store, runtime: ThreadRuntime | None = None, **limits: Any) -> Gateway:
@@ -103,6 +74,14 @@ def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> list[An
 
 def nothing() -> None:
     pass
+
+
+def written(store: Store, *catalogs: str) -> Gateway:
+    """Each has the history."""
+    gateway = gateway_on(store)
+    for catalog in catalogs:
+        write_history(gateway, store, catalog)
+    return gateway
 
 
 def test_a_compaction_killed_at_any_step_is_finished_by_the_next(store: Store) -> None:
@@ -150,8 +129,7 @@ def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:
 
 
 def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
-    gateway = gateway_on(store)
-    write_history(gateway, store)
+    gateway = written(store, "c")
     times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
     gateway.retention.compact("c", 7)
     gateway.retention.compact("c", 11)
@@ -280,41 +258,29 @@ class OvertakenStore:
         return overtaken
 
 
+READS: list[tuple[str, Callable[[History, int], object]]] = [
+    ("changes_of", lambda history, _: history.document_at_revision("c", "b", 6)),
+    ("commit_at", lambda history, time_us: history.revision_at("c", time_us)),
+    ("list_commits", lambda history, _: history.commits("c", after=6, limit=9, key=None)),
+    ("commits", lambda history, _: history.commit("c", 6)),
+]
+
+
 @pytest.mark.parametrize("revision", [11, 12])
-def test_a_reader_that_was_overtaken_is_told_so(store: Store, revision: int) -> None:
-    def history(call: str) -> History:
-        slow: Any = OvertakenStore(store, call, revision)
-        return History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime())
-
-    reads: list[tuple[str, Callable[[History], object]]] = [
-        ("changes_of", lambda h: h.document_at_revision("c", "b", 6)),
-        ("commit_at", lambda h: h.revision_at("c", times[6])),
-        ("list_commits", lambda h: h.commits("c", after=6, limit=9, key=None)),
-        ("commits", lambda h: h.commit("c", 6)),
-    ]
+@pytest.mark.parametrize(("call", "read"), READS)
+def test_a_reader_that_was_overtaken_is_told_so(
+    store: Store, call: str, read: Callable[[History, int], object], revision: int
+) -> None:
     gateway = gateway_on(store)
-    for call, read in reads:
-        catalog_store: Any = store
-        _clear(catalog_store)
-        write_history(gateway_on(store), store)
-        times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
-        with pytest.raises(RevisionCompacted):
-            read(history(call))
-
-
-def _clear(store: Any) -> None:
-    """Empty, so that the same history can be written once more."""
-    if isinstance(store, MemoryStore):
-        store.__init__()  # type: ignore[misc]
-        return
-    store._on.catalogs.delete_one({"_id": "c"})
-    for collection in (store._on.documents, store._on.commits):
-        collection.delete_many({"_id": of_catalog("c")})
+    write_history(gateway, store)
+    time_us = gateway.read_commit("c", 6).time_us
+    slow: Any = OvertakenStore(store, call, revision)
+    with pytest.raises(RevisionCompacted):
+        read(History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime()), time_us)
 
 
 def test_replies_outlive_history_for_a_while(store: Store) -> None:
-    gateway = gateway_on(store)
-    write_history(gateway, store)
+    gateway = written(store, "c")
     compaction_of(store, idempotency_retention_s=1000).compact("c", 12, nothing)
     reply = gateway.reply("c", "ann", "1")
     assert reply is not None
@@ -325,8 +291,7 @@ def test_replies_outlive_history_for_a_while(store: Store) -> None:
 
 
 def test_tombstones_wait_for_their_grace(store: Store) -> None:
-    gateway = gateway_on(store)
-    write_history(gateway, store)
+    written(store, "c")
     compaction_of(store, tombstone_grace_s=1000).compact("c", 12, nothing)
     assert {key for _, key in store.documents({"c": KEYS})} == set(KEYS)
     compaction_of(store).tidy("c", nothing)
@@ -338,10 +303,6 @@ class CountingMeters(NoMeters):
 
     def compaction_failed(self) -> None:
         self.failed += 1
-
-
-def touch(gateway: Gateway) -> None:
-    gateway.write("c", "a", Touch())
 
 
 def compactor_of(
@@ -387,9 +348,7 @@ class TestInTheBackground:
         assert floor(store) == 9
 
     def test_a_catalogs_own_settings_overrule(self, store: Store) -> None:
-        gateway = gateway_on(store)
-        write_history(gateway, store)
-        write_history(gateway, store, "d")
+        gateway = written(store, "c", "d")
         gateway.write("c", SETTINGS_KEY, put({"retention": {"commits": 2}}))
         compactor_of(store, ThreadRuntime(), commits=5).run_round()
         assert (floor(store), floor(store, "d")) == (11, 7)
@@ -409,9 +368,7 @@ class TestInTheBackground:
     def test_one_catalogs_error_is_no_others(
         self, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gateway = gateway_on(store)
-        for catalog in ("a", "b", "c"):
-            write_history(gateway, store, catalog)
+        written(store, "a", "b", "c")
         compactor = compactor_of(store, ThreadRuntime(), commits=2)
         compact = compactor._compaction.compact_as_wanted
 
@@ -431,9 +388,7 @@ class TestInTheBackground:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The store is there; it refuses what one catalog needs."""
-        gateway = gateway_on(store)
-        for catalog in ("a", "b", "c"):
-            write_history(gateway, store, catalog)
+        written(store, "a", "b", "c")
         sweep = store.sweep
 
         def refuse(catalog: str, swept: Any) -> None:
@@ -452,9 +407,7 @@ class TestInTheBackground:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It isn't waited for once for each catalog."""
-        gateway = gateway_on(store)
-        for catalog in ("a", "b", "c"):
-            write_history(gateway, store, catalog)
+        written(store, "a", "b", "c")
         asked: list[str] = []
 
         def away(*arguments: Any) -> None:
@@ -477,9 +430,7 @@ class TestInTheBackground:
     def test_a_longer_retention_counts_from_when_it_was_acknowledged(
         self, store: Store, when: str, call: str
     ) -> None:
-        gateway = gateway_on(store)
-        for catalog in ("c", "d"):
-            write_history(gateway, store, catalog)
+        gateway = written(store, "c", "d")
         watched = WatchedStore(store)
 
         def keep_more() -> None:
@@ -493,20 +444,16 @@ class TestInTheBackground:
     def test_a_catalog_that_moves_on_all_the_time_is_left_to_the_next_round(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gateway = gateway_on(store)
-        for catalog in ("c", "d"):
-            write_history(gateway, store, catalog)
+        gateway = written(store, "c", "d")
         watched = WatchedStore(store)
-        watched.before["raise_floor"] = lambda: touch(gateway)
+        watched.before["raise_floor"] = lambda: gateway.write("c", "a", Touch()) and None
         with caplog.at_level(logging.INFO):
             assert compactor_of(cast(Store, watched), ThreadRuntime(), commits=2).run_round()
         assert (floor(store), floor(store, "d")) == (0, 10)
         assert "catalog 'c' was not compacted" in caplog.text
 
     def test_one_of_all_compacts_and_stops_when_its_lease_is_lost(self, store: Store) -> None:
-        gateway = gateway_on(store)
-        for catalog in ("a", "b", "c"):
-            write_history(gateway, store, catalog)
+        written(store, "a", "b", "c")
         clock = SetClock()
         first = compactor_of(store, clock, commits=2)
         second = compactor_of(store, ThreadRuntime(), commits=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
 from dataclasses import replace as changed
 
 import bson
@@ -12,16 +11,9 @@ import bson
 from gateway.decide.conditions import ANY, Conditions
 from gateway.decide.decide import decide
 from gateway.decide.request import (
-    Applied,
-    Bounds,
-    Decision,
     Delete,
     Merge,
-    Outcome,
-    Refused,
-    Request,
     Unchanged,
-    View,
 )
 from gateway.errors import (
     DocumentNotFound,
@@ -30,140 +22,119 @@ from gateway.errors import (
     PatchDoesNotFit,
     PreconditionFailed,
 )
-from gateway.model import SETTINGS_KEY, Document, Head, Idempotency
+from gateway.model import Head, Idempotency
 from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
-from tests.commits.conftest import Ask, document, patch, put, replace
-
-NOW = 1_800_000_000_000_000
-
-
-def view(
-    *documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: Iterable[str] = "k"
-) -> View:
-    known: dict[str, Document | None] = dict.fromkeys((SETTINGS_KEY, *keys))
-    known |= {d.key: d for d in documents}
-    return View("c", revision, time_us, known)
-
-
-def run(state: View, bounds: Bounds, *requests: Request, now_us: int = NOW) -> Decision:
-    return decide(state, requests, [1] * len(requests), now_us=now_us, bounds=bounds)
-
-
-def refusal(outcome: Outcome) -> Exception:
-    assert isinstance(outcome, Refused)
-    return outcome.error
+from tests.commits.conftest import (
+    BOUNDS,
+    NOW,
+    add,
+    applied,
+    ask,
+    document,
+    only,
+    patch,
+    put,
+    refused,
+    replace,
+    run,
+    view,
+)
 
 
-def applied(outcome: Outcome) -> Applied:
-    assert isinstance(outcome, Applied)
-    return outcome
-
-
-def test_later_requests_see_what_earlier_ones_left(bounds: Bounds, ask: Ask) -> None:
+def test_later_requests_see_what_earlier_ones_left() -> None:
     decision = run(
         view(document({"n": 1})),
-        bounds,
         ask(replace("/n", 2)),
-        ask(
-            patch({"op": "test", "path": "/n", "value": 2}, {"op": "add", "path": "/m", "value": 0})
-        ),
+        ask(patch({"op": "test", "path": "/n", "value": 2})),
+        ask(add("/m", 0)),
     )
     assert [c.revision for c in decision.commits] == [8, 9]
-    assert decision.documents["k"].content == {"n": 2, "m": 0}
-    assert decision.documents["k"].revision == 9
-    assert decision.documents["k"].create_revision == 2
+    after = decision.documents["k"]
+    assert (after.content, after.revision, after.create_revision) == ({"n": 2, "m": 0}, 9, 2)
 
 
-def test_one_refusal_changes_nothing_for_its_neighbours(bounds: Bounds, ask: Ask) -> None:
+def test_one_refusal_changes_nothing_for_its_neighbours() -> None:
     state = view(document({"n": 1, "list": [1]}))
     half = patch(
         {"op": "add", "path": "/list/0", "value": 9}, {"op": "test", "path": "/n", "value": 9}
     )
-    decision = run(state, bounds, ask(replace("/n", 2)), ask(half), ask(replace("/n", 3)))
+    decision = run(state, ask(replace("/n", 2)), ask(half), ask(replace("/n", 3)))
     assert [c.revision for c in decision.commits] == [8, 9]
-    assert isinstance(refusal(decision.outcomes[1]), PatchDoesNotFit)
+    refused(decision.outcomes[1], PatchDoesNotFit)
     assert decision.documents["k"].content == {"n": 3, "list": [1]}
 
 
-def test_the_state_it_was_given_is_left_as_it_was(bounds: Bounds, ask: Ask) -> None:
+def test_the_state_it_was_given_is_left_as_it_was() -> None:
     base = document({"n": {"a": [1, 2]}})
     before = copy.deepcopy(base)
-    run(view(base), bounds, ask(patch({"op": "add", "path": "/n/a/-", "value": 3})))
+    run(view(base), ask(patch({"op": "add", "path": "/n/a/-", "value": 3})))
     assert base == before
 
 
-def test_times_increase_though_the_clock_stands_still_or_goes_back(
-    bounds: Bounds, ask: Ask
-) -> None:
-    decision = run(view(time_us=NOW + 50), bounds, ask(put(1)), ask(put(2)))
+def test_times_increase_though_the_clock_stands_still_or_goes_back() -> None:
+    decision = run(view(time_us=NOW + 50), ask(put(1)), ask(put(2)))
     assert [c.time_us for c in decision.commits] == [NOW + 51, NOW + 52]
 
 
-def test_an_equal_value_is_a_no_op(bounds: Bounds, ask: Ask) -> None:
+def test_an_equal_value_is_a_no_op() -> None:
     state = view(document({"n": 1, "m": [1.0, {}]}))
-    decision = run(state, bounds, ask(put({"m": [1, {}], "n": 1.0})), ask(replace("/n", 1)))
+    decision = run(state, ask(put({"m": [1, {}], "n": 1.0})), ask(replace("/n", 1)))
     assert decision.commits == ()
     assert [type(o) for o in decision.outcomes] == [Unchanged, Unchanged]
 
 
-def test_true_is_not_one(bounds: Bounds, ask: Ask) -> None:
-    assert len(run(view(document({"n": 1})), bounds, ask(replace("/n", True))).commits) == 1
+def test_true_is_not_one() -> None:
+    assert len(run(view(document({"n": 1})), ask(replace("/n", True))).commits) == 1
 
 
-def test_an_absent_document_is_created_by_add_at_the_root_alone(bounds: Bounds, ask: Ask) -> None:
+def test_an_absent_document_is_created_by_add_at_the_root_alone() -> None:
     create = patch({"op": "add", "path": "", "value": {}}, {"op": "add", "path": "/a", "value": 1})
-    decision = run(view(), bounds, ask(replace("/n", 1)), ask(Merge({"a": 1}, 7)), ask(create))
-    assert [type(refusal(o)) for o in decision.outcomes[:2]] == [DocumentNotFound] * 2
+    decision = run(view(), ask(replace("/n", 1)), ask(Merge({"a": 1}, 7)), ask(create))
+    for outcome in decision.outcomes[:2]:
+        refused(outcome, DocumentNotFound)
     made = applied(decision.outcomes[2]).document
     assert made is not None
     assert (made.content, made.create_revision) == ({"a": 1}, 8)
 
 
-def test_removing_the_root_leaves_a_tombstone_and_creating_again_starts_anew(
-    bounds: Bounds, ask: Ask
-) -> None:
+def test_removing_the_root_leaves_a_tombstone_and_creating_again_starts_anew() -> None:
     remove = patch({"op": "remove", "path": ""})
-    decision = run(view(document({"n": 1})), bounds, ask(remove), ask(put({"n": 1})))
+    decision = run(view(document({"n": 1})), ask(remove), ask(put({"n": 1})))
     assert [c.changes[0].action for c in decision.commits] == ["delete", "put"]
     assert decision.documents["k"].create_revision == 9
 
 
-def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required(
-    bounds: Bounds, ask: Ask
-) -> None:
+def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
     required = Conditions(if_match=frozenset({ANY}))
     for state in (view(), view(document(ABSENT))):
-        decision = run(state, bounds, ask(Delete()), ask(Delete(), conditions=required))
+        decision = run(state, ask(Delete()), ask(Delete(), conditions=required))
         assert isinstance(decision.outcomes[0], Unchanged)
-        assert isinstance(refusal(decision.outcomes[1]), PreconditionFailed)
+        refused(decision.outcomes[1], PreconditionFailed)
 
 
-def test_a_refusal_tells_the_current_token_and_what_was_expected(bounds: Bounds, ask: Ask) -> None:
+def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
     base = document({"n": 1})
     stale = Conditions(if_match=frozenset({"3-abababab"}))
-    error = refusal(run(view(base), bounds, ask(put(2), conditions=stale)).outcomes[0])
-    assert isinstance(error, PreconditionFailed)
-    assert error.conflict.current == (base.token, 5)
-    assert (error.conflict.expected, error.conflict.since_revision) == ("3-abababab", 3)
+    error = refused(only(run(view(base), ask(put(2), conditions=stale))), PreconditionFailed)
+    conflict = error.conflict
+    assert conflict.current == (base.token, 5)
+    assert (conflict.expected, conflict.since_revision) == ("3-abababab", 3)
 
 
-def test_a_token_does_not_come_back_after_delete_and_create(bounds: Bounds, ask: Ask) -> None:
+def test_a_token_does_not_come_back_after_delete_and_create() -> None:
     base = document({"n": 1})
     held = Conditions(if_match=frozenset({base.token}))
-    decision = run(
-        view(base), bounds, ask(Delete()), ask(put({"n": 1})), ask(put(0), conditions=held)
-    )
-    assert isinstance(refusal(decision.outcomes[2]), PreconditionFailed)
+    decision = run(view(base), ask(Delete()), ask(put({"n": 1})), ask(put(0), conditions=held))
+    refused(decision.outcomes[2], PreconditionFailed)
 
 
-def test_two_requests_with_one_idempotency_key_apply_once(bounds: Bounds, ask: Ask) -> None:
+def test_two_requests_with_one_idempotency_key_apply_once() -> None:
     name = Idempotency("ann", "x", "same")
     grow = patch({"op": "add", "path": "/log/-", "value": 1})
     decision = run(
         view(document({"log": []})),
-        bounds,
         ask(grow, idempotency=name),
         ask(grow, idempotency=name),
         ask(grow, idempotency=changed(name, fingerprint="other")),
@@ -172,46 +143,44 @@ def test_two_requests_with_one_idempotency_key_apply_once(bounds: Bounds, ask: A
     first, second, third, fourth = decision.outcomes
     assert applied(second).commit == applied(first).commit
     assert applied(second).replayed
-    assert isinstance(refusal(third), IdempotencyMismatch)
+    refused(third, IdempotencyMismatch)
     assert not applied(fourth).replayed
     assert decision.documents["k"].content == {"log": [1, 1]}
 
 
-def test_a_key_used_before_gives_the_first_result(bounds: Bounds, ask: Ask) -> None:
+def test_a_key_used_before_gives_the_first_result() -> None:
     name = Idempotency("ann", "x", "same")
-    first = run(view(), bounds, ask(put(1), idempotency=name)).commits[0]
+    first = run(view(), ask(put(1), idempotency=name)).commits[0]
     later = changed(view(document(2)), replies={("ann", "x"): first})
-    decision = run(later, bounds, ask(put(1), idempotency=name))
+    decision = run(later, ask(put(1), idempotency=name))
     assert decision.commits == ()
     assert applied(decision.outcomes[0]).commit == first
 
 
-def test_a_refused_request_does_not_use_up_its_key(bounds: Bounds, ask: Ask) -> None:
+def test_a_refused_request_does_not_use_up_its_key() -> None:
     name = Idempotency("ann", "x", "same")
     absent = Conditions(if_match=frozenset({ANY}))
     decision = run(
         view(),
-        bounds,
         ask(put(1), idempotency=name, conditions=absent),
         ask(put(1)),
         ask(put(2), idempotency=name, conditions=absent),
     )
-    assert isinstance(refusal(decision.outcomes[0]), PreconditionFailed)
+    refused(decision.outcomes[0], PreconditionFailed)
     assert not applied(decision.outcomes[2]).replayed
 
 
-def test_every_kth_change_records_the_full_value(bounds: Bounds, ask: Ask) -> None:
+def test_every_kth_change_records_the_full_value() -> None:
     requests = [ask(put({"n": 0}))] + [ask(replace("/n", n)) for n in range(1, 8)]
-    decision = run(view(), bounds, *requests)
+    decision = run(view(), *requests)
     whole = [c.changes[0].value is not ABSENT for c in decision.commits]
     assert whole == [True, False, False, True, False, False, True, False]
 
 
-def test_replaying_the_commits_gives_the_documents(bounds: Bounds, ask: Ask) -> None:
+def test_replaying_the_commits_gives_the_documents() -> None:
     base = document({"n": 0, "x": {"y": [1]}})
     decision = run(
         view(base),
-        bounds,
         ask(replace("/n", 1)),
         ask(Merge({"x": {"y": None, "z": 2}}, 25)),
         ask(patch({"op": "move", "from": "/x", "path": "/w"})),
@@ -222,10 +191,9 @@ def test_replaying_the_commits_gives_the_documents(bounds: Bounds, ask: Ask) -> 
     assert advance_all(base, "k", decision.commits) == decision.documents["k"]
 
 
-def test_a_dry_run_is_decided_and_writes_nothing(bounds: Bounds, ask: Ask) -> None:
+def test_a_dry_run_is_decided_and_writes_nothing() -> None:
     decision = run(
         view(document({"n": 1})),
-        bounds,
         ask(replace("/n", 2), dry_run=True),
         ask(replace("/m", 2), dry_run=True),
         ask(replace("/n", 1), dry_run=True),
@@ -234,21 +202,20 @@ def test_a_dry_run_is_decided_and_writes_nothing(bounds: Bounds, ask: Ask) -> No
     would, would_not, no_op = decision.outcomes
     assert isinstance(would, Unchanged)
     assert would.would_change
-    assert isinstance(refusal(would_not), PatchDoesNotFit)
+    refused(would_not, PatchDoesNotFit)
     assert isinstance(no_op, Unchanged)
     assert not no_op.would_change
 
 
-def test_a_batch_over_its_size_leaves_the_rest_for_the_next(bounds: Bounds, ask: Ask) -> None:
-    small = changed(bounds, batch_bytes_max=1000)
+def test_a_batch_over_its_size_leaves_the_rest_for_the_next() -> None:
     requests = [ask(put("x" * 600), key=key, size_bytes=602) for key in "abc"]
-    decision = run(view(keys="abc"), small, *requests)
+    decision = run(view(), *requests, bounds=changed(BOUNDS, batch_bytes_max=1000))
     assert len(decision.outcomes) == len(decision.commits) == 1
 
 
-def test_a_commit_is_never_heavier_than_its_bound(bounds: Bounds, ask: Ask) -> None:
+def test_a_commit_is_never_heavier_than_its_bound() -> None:
     """What grows on the way: numbers written out, and names and messages that are all escapes."""
-    many = changed(bounds, full_value_every=1, batch_bytes_max=300_000)
+    many = changed(BOUNDS, full_value_every=1, batch_bytes_max=300_000)
     values = json.loads("[" + ",".join(["1e15"] * 500) + "]")
     raw_bytes = 500 * 5 + 1
     requests = [
@@ -261,14 +228,14 @@ def test_a_commit_is_never_heavier_than_its_bound(bounds: Bounds, ask: Ask) -> N
         )
         for n in range(60)
     ]
-    decision = run(view(keys=[r.key for r in requests]), many, *requests)
+    decision = run(view(keys=[r.key for r in requests]), *requests, bounds=many)
     head = Head("c", 0, 0, 7, batch=decision.commits)
     recorded = len(bson.encode(records.head_record(head)))
     assert 1 < len(decision.commits) < 60
     assert recorded < 300_000
 
 
-def test_a_change_too_heavy_for_the_history_is_refused(bounds: Bounds, ask: Ask) -> None:
+def test_a_change_too_heavy_for_the_history_is_refused() -> None:
     """Sent in 2 MB, it would be recorded in 9 MB; the document it leaves is small."""
     values = json.loads("[" + ",".join(["1e15"] * 250_000) + "]")
     heavy = patch(
@@ -276,34 +243,32 @@ def test_a_change_too_heavy_for_the_history_is_refused(bounds: Bounds, ask: Ask)
         {"op": "add", "path": "", "value": values},
         {"op": "add", "path": "", "value": 1},
     )
-    error = refusal(run(view(), bounds, ask(heavy, size_bytes=2_500_100)).outcomes[0])
-    assert isinstance(error, OverLimit)
+    refused(only(run(view(), ask(heavy, size_bytes=2_500_100))), OverLimit)
 
 
-def test_a_batch_ends_when_it_has_worked_through_enough(bounds: Bounds, ask: Ask) -> None:
-    large = changed(document({"n": 0}), size_bytes=4_000_000)
+def test_a_batch_ends_when_it_has_worked_through_enough() -> None:
+    large = document({"n": 0}, size_bytes=4_000_000)
     requests = [ask(replace("/n", n)) for n in range(1, 13)]
-    decision = run(view(large), changed(bounds, batch_bytes_max=10**9), *requests)
+    decision = run(view(large), *requests, bounds=changed(BOUNDS, batch_bytes_max=10**9))
     assert 1 < len(decision.outcomes) < 12
 
 
-def test_merging_again_and_again_does_not_inflate_the_size(bounds: Bounds, ask: Ask) -> None:
+def test_merging_again_and_again_does_not_inflate_the_size() -> None:
     state = view(document({"a": "x"}))
     for _ in range(8):
         merge = Merge({"a": "y" * 900_000}, 900_008)
-        after = run(state, bounds, ask(merge)).documents.get("k")
+        after = run(state, ask(merge)).documents.get("k")
         merge = Merge({"a": "z" * 900_000}, 900_008)
-        after = run(view(after) if after else state, bounds, ask(merge)).documents["k"]
+        after = run(view(after) if after else state, ask(merge)).documents["k"]
         state = view(after)
-    assert after.size_bytes <= bounds.limits.result_bytes_max
+    assert after.size_bytes <= BOUNDS.limits.result_bytes_max
 
 
-def test_a_document_that_would_not_fit_is_refused(bounds: Bounds, ask: Ask) -> None:
-    error = refusal(run(view(), bounds, ask(put("x" * 5_000_001))).outcomes[0])
-    assert isinstance(error, OverLimit)
+def test_a_document_that_would_not_fit_is_refused() -> None:
+    error = refused(only(run(view(), ask(put("x" * 5_000_001)))), OverLimit)
     assert error.limit == "stored_bytes_max"
 
 
-def test_the_attempt_is_recorded_in_the_commit(bounds: Bounds, ask: Ask) -> None:
-    decision = decide(view(), [ask(put(1)), ask(put(2))], [1, 3], now_us=NOW, bounds=bounds)
+def test_the_attempt_is_recorded_in_the_commit() -> None:
+    decision = decide(view(), [ask(put(1)), ask(put(2))], [1, 3], now_us=NOW, bounds=BOUNDS)
     assert [c.attempts for c in decision.commits] == [1, 3]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.decide.request import Applied, Put, Refused, Written
+from gateway.decide.request import Put
 from gateway.errors import IdempotencyMismatch, PreconditionFailed
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
+from tests.commits.conftest import applied, refused
 
 
 @pytest.fixture
@@ -19,32 +20,25 @@ def gateway() -> Gateway:
     return gateway
 
 
-def delete(gateway: Gateway, revision: int, key: str, fingerprint: str = "f") -> Written:
+def delete(gateway: Gateway, revision: int, key: str, fingerprint: str = "f") -> object:
     idempotency = Idempotency("p", key, fingerprint)
     request = gateway.request("c", (), resource_version=revision, idempotency=idempotency)
-    return gateway.catalogs.delete(request)
+    return gateway.catalogs.delete(request).outcome
 
 
 def test_it_is_replayed_also_where_the_catalog_was_made_again(gateway: Gateway) -> None:
-    first = delete(gateway, 1, "x").outcome
+    first = applied(delete(gateway, 1, "x"))
     gateway.write("c", "k", Put(2, 1))
-    again = delete(gateway, 1, "x").outcome
-    assert isinstance(first, Applied)
-    assert isinstance(again, Applied)
-    assert again.replayed
-    assert again.commit == first.commit
+    again = applied(delete(gateway, 1, "x"))
+    assert (again.commit, again.replayed) == (first.commit, True)
 
 
 def test_another_request_under_its_key_is_told_so(gateway: Gateway) -> None:
     delete(gateway, 1, "x")
     gateway.write("c", "k", Put(2, 1))
-    outcome = delete(gateway, 1, "x", "another").outcome
-    assert isinstance(outcome, Refused)
-    assert isinstance(outcome.error, IdempotencyMismatch)
+    refused(delete(gateway, 1, "x", "another"), IdempotencyMismatch)
 
 
 @pytest.mark.parametrize("revision", [0, 2])
 def test_one_that_was_never_done_is_held_to_the_revision(gateway: Gateway, revision: int) -> None:
-    outcome = delete(gateway, revision, "x").outcome
-    assert isinstance(outcome, Refused)
-    assert isinstance(outcome.error, PreconditionFailed)
+    refused(delete(gateway, revision, "x"), PreconditionFailed)

@@ -9,19 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.decide.request import Applied, Delete, KeyEdit, Unknown
+from gateway.decide.request import Delete, KeyEdit, Unknown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.state import late
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import patch, put
+from tests.commits.conftest import SetClock, WatchedStore, add, applied, content_of, once, put
 from tests.commits.history_checks import compaction_of, findings, settler_of, state_at
-from tests.commits.test_compaction import SetClock, nothing, store
-from tests.commits.test_loop import WatchedStore, once
+from tests.commits.test_compaction import nothing
 from tests.patience import WAIT_S
-
-__all__ = ["store"]
 
 DAY_S = 86_400.0
 KEYS = ("k", "other", "z")
@@ -44,7 +41,7 @@ def touch_nothing(_: Gateway) -> None:
 
 
 def change(other: Gateway) -> None:
-    other.write("c", "k", patch({"op": "add", "path": "/m", "value": 1}))
+    other.write("c", "k", add("/m", 1))
 
 
 def replace_it(other: Gateway) -> None:
@@ -65,6 +62,17 @@ MEANWHILE: dict[str, tuple[Callable[[Gateway], None], Callable[[Gateway], None]]
     "deleted above the floor": (touch_nothing, delete),
     "deleted and made again": (delete, replace_it),
 }
+
+
+def begun(store: Store) -> Store:
+    for key in ("k", "other"):
+        gateway_on(store).write("c", key, put({"n": 0}))
+    return store
+
+
+def write_both(gateway: Gateway) -> object:
+    edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
+    return gateway.commit(gateway.request("c", edits)).outcome
 
 
 class Sleeper:
@@ -128,15 +136,12 @@ def test_a_writer_that_slept_brings_nothing_back_to_either_store(
 
 def write_and_sleep(store: Store, when: str, call: str, meanwhile: str, sleep_s: float) -> None:
     clock = SetClock()
-    gateway_on(store).write("c", "k", put({"n": 0}))
-    gateway_on(store).write("c", "other", put({"n": 0}))
+    begun(store)
     watched = WatchedStore(store)
     ours = gateway_on(watched, clock)
     sleeper = Sleeper(store, clock, meanwhile, sleep_s)
     getattr(watched, when)[call] = once(sleeper.sleep)
-    edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
-    outcome = ours.commit(ours.request("c", edits)).outcome
-    assert isinstance(outcome, Applied)
+    applied(write_both(ours))
     sleeper.check()
 
 
@@ -157,9 +162,7 @@ def test_one_who_takes_over_and_sleeps_brings_nothing_back_to_either_store(
 
 
 def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, sleep_s: float) -> None:
-    gateway_on(store).write("c", "k", put({"n": 0}))
-    gateway_on(store).write("c", "other", put({"n": 0}))
-    dying = WatchedStore(store)
+    dying = WatchedStore(begun(store))
     reached, held = threading.Event(), threading.Event()
 
     def die() -> None:
@@ -168,9 +171,7 @@ def take_over_and_sleep(store: Store, when: str, call: str, meanwhile: str, slee
         raise Unreachable("it is dead")
 
     dying.before["write_documents"] = die
-    dead = gateway_on(dying)
-    edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
-    writer = threading.Thread(target=lambda: dead.commit(dead.request("c", edits)))
+    writer = threading.Thread(target=lambda: write_both(gateway_on(dying)))
     writer.start()
     assert reached.wait(WAIT_S)
     clock = SetClock()
@@ -188,12 +189,10 @@ class Stalls:
     """A writer stalls before it writes out, looks, and is overtaken between its writes."""
 
     def __init__(self, store: Store, when: str, call: str, grace_ms: int) -> None:
-        self.clock, self.watched = SetClock(), WatchedStore(store)
+        self.clock, self.watched = SetClock(), WatchedStore(begun(store))
         limits = ServiceLimits(
             full_value_every=3, write_out_grace_ms=grace_ms, deadline_ms=3_600_000
         )
-        gateway_on(store).write("c", "k", put({"n": 0}))
-        gateway_on(store).write("c", "other", put({"n": 0}))
         self.gateway = Gateway(cast(Store, self.watched), self.clock, limits)
         self.sleeper = Sleeper(store, self.clock, "deleted", 0.0)
         self.watched.after["move_heads"] = once(lambda: self.stall(when, call, grace_ms))
@@ -203,9 +202,7 @@ class Stalls:
         getattr(self.watched, when)[call] = once(self.sleeper.sleep)
 
     def write(self) -> None:
-        edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
-        outcome = self.gateway.commit(self.gateway.request("c", edits)).outcome
-        assert isinstance(outcome, Applied)
+        applied(write_both(self.gateway))
         self.sleeper.check()
 
 
@@ -221,12 +218,10 @@ def test_who_has_looked_once_is_alone_no_more(
 @pytest.mark.parametrize("slept_s", [20.0, 2 * DAY_S])
 def test_a_writer_that_is_late_looks_before_it_sends_commits(store: Store, slept_s: float) -> None:
     """Whoever reads meanwhile isn't shown what was deleted, and nothing is left if it dies."""
-    clock, watched = SetClock(), WatchedStore(store)
-    gateway_on(store).write("c", "k", put({"n": 0}))
-    gateway_on(store).write("c", "other", put({"n": 0}))
+    clock, watched = SetClock(), WatchedStore(begun(store))
     sleeper = Sleeper(store, clock, "deleted", slept_s)
     watched.after["write_documents"] = once(sleeper.sleep)
-    assert isinstance(gateway_on(watched, clock).write("c", "k", put(1)).outcome, Applied)
+    applied(gateway_on(watched, clock).write("c", "k", put(1)).outcome)
     assert "write_commits" not in watched.calls
     sleeper.check()
 
@@ -234,8 +229,7 @@ def test_a_writer_that_is_late_looks_before_it_sends_commits(store: Store, slept
 def test_a_look_that_fails_is_made_up_for(store: Store) -> None:
     """It is owed until the store can be reached again, however long that takes."""
     clock = SetClock()
-    gateway_on(store).write("c", "k", put({"n": 0}))
-    gateway_on(store).write("c", "other", put({"n": 0}))
+    begun(store)
     watched = WatchedStore(store)
     ours = gateway_on(watched, clock)
     sleeper = Sleeper(store, clock, "deleted", 1.0)
@@ -251,20 +245,10 @@ def test_a_look_that_fails_is_made_up_for(store: Store) -> None:
             watched.before[call] = away
 
     watched.before["write_commits"] = once(overtaken)
-    edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
-    assert isinstance(ours.commit(ours.request("c", edits)).outcome, Applied)
+    applied(write_both(ours))
     back.set()
     wait_until(lambda: not findings(store, "c"))
     sleeper.check()
-
-
-def test_a_writer_that_is_in_time_doesnt_look_again(store: Store) -> None:
-    watched = WatchedStore(store)
-    ours = Gateway(cast(Store, watched), ThreadRuntime(), ServiceLimits(write_out_grace_ms=60_000))
-    ours.write("c", "k", put(1))
-    watched.calls.clear()
-    ours.write("c", "k", put(2))
-    assert watched.calls == ["move_heads", "write_documents", "write_commits"]
 
 
 def test_both_clocks_count() -> None:
@@ -308,12 +292,10 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
     compaction_of(store).compact("c", 5, nothing)
     compaction_of(store).compact("c", 6, nothing)
     assert ours.read("c", "k").document is None
-    added = patch({"op": "add", "path": "/m", "value": 1})
+    added = add("/m", 1)
     for key, expected in (("other", {"n": 1, "m": 1}), ("z", {"n": 2, "m": 1})):
-        outcome = ours.write("c", key, added).outcome
-        assert isinstance(outcome, Applied)
-        assert outcome.document is not None
-        assert outcome.document.content == expected
+        ours.write("c", key, added)
+        assert content_of(ours, key) == expected
     assert findings(store, "c") == []
 
 
@@ -339,5 +321,5 @@ def test_what_others_have_written_out_isnt_written_again(store: Store) -> None:
     ours = gateway_on(watched, clock)
     sleeper = Sleeper(store, clock, "deleted", 1.0)
     watched.after["move_heads"] = once(sleeper.sleep)
-    assert isinstance(ours.write("c", "k", put({"n": 1})).outcome, Applied)
+    applied(ours.write("c", "k", put({"n": 1})).outcome)
     assert not {"write_documents", "write_commits"} & set(watched.calls)

@@ -8,8 +8,7 @@ import pytest
 
 from gateway.commit.queue import Pending, Queue, QueueBounds
 from gateway.errors import QueueFull
-from gateway.runtime import ThreadRuntime
-from tests.commits.conftest import Ask, put
+from tests.commits.conftest import SetClock, ask, put
 from tests.patience import WAIT_S
 
 BOUNDS = QueueBounds(
@@ -17,25 +16,17 @@ BOUNDS = QueueBounds(
 )
 
 
-class Clock(ThreadRuntime):
-    def __init__(self) -> None:
-        self.stopped_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.stopped_s
-
-
 class SecondTime:
     """Refuses a turn once, then grants it; the first time the worker is stopped for an hour."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SetClock) -> None:
         self._clock = clock
         self._asked = 0
 
     def take(self, _catalog: str) -> bool:
         self._asked += 1
         if self._asked == 1:
-            self._clock.stopped_s = 3600.0
+            self._clock.passed_s = 3600.0
         return self._asked % 2 == 0
 
     def give_up(self, _catalog: str) -> None: ...
@@ -44,9 +35,9 @@ class SecondTime:
         return False
 
 
-def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once(ask: Ask) -> None:
+def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once() -> None:
     """Simulation seed 6004978: it waited for minutes, and its requests' deadlines passed."""
-    clock = Clock()
+    clock = SetClock()
     queue = Queue(clock, BOUNDS, SecondTime(clock))
     for _ in range(2):
         pending = Pending(ask(put(1)), clock.event())
@@ -62,14 +53,14 @@ def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once(ask: Ask) 
 class Held:
     """A turn that another worker holds while ``held``; each look at it takes a while."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SetClock) -> None:
         self._clock = clock
         self.held = True
         self.looks = 0
 
     def take(self, _catalog: str) -> bool:
         self.looks += 1
-        self._clock.stopped_s += 0.1
+        self._clock.passed_s += 0.1
         return not self.held
 
     def give_up(self, _catalog: str) -> None: ...
@@ -78,9 +69,9 @@ class Held:
         return False
 
 
-def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended(ask: Ask) -> None:
+def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
     """A stopped worker holds up the others by one wait, not one for each of their batches."""
-    clock = Clock()
+    clock = SetClock()
     turns = Held(clock)
     queue = Queue(clock, BOUNDS, turns)
 
@@ -99,8 +90,8 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended(ask: Ask) 
     assert looks_of_a_batch() > 2
 
 
-def test_those_that_can_wait_leave_half_of_the_room_to_the_others(ask: Ask) -> None:
-    clock = Clock()
+def test_those_that_can_wait_leave_half_of_the_room_to_the_others() -> None:
+    clock = SetClock()
     queue = Queue(clock, BOUNDS)
     for _ in range(5):
         queue.put(Pending(ask(put(1)), clock.event()), can_wait=True)

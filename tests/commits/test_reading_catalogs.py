@@ -11,11 +11,7 @@ from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store
-from tests.commits.conftest import put
-from tests.commits.test_compaction import store
-from tests.commits.test_loop import WatchedStore, once
-
-__all__ = ["store"]
+from tests.commits.conftest import WatchedStore, once, put
 
 SETTINGS = {"require_precondition": False, "retention": {"commits": 5}}
 CALLS = [("after", "heads"), ("before", "commits"), ("before", "documents"), ("after", "documents")]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gateway.runtime import ThreadRuntime
-from gateway.state.heads import Standing
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Unreachable
 from tests.patience import WAIT_S
@@ -103,38 +102,3 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
         thread.join(WAIT_S)
     assert isinstance(found.pop("bad"), KeyError)
     assert found == {"first": {"first": 0}, "a": {"a": 0}, "c": {"c": 0}}
-
-
-def test_what_cannot_be_read_of_one_catalog_fails_no_others_reads(
-    eventually: Callable[..., Any],
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def observe(catalogs: Collection[str]) -> dict[str, Standing]:
-        if "first" in catalogs:
-            begun.set()
-            assert go_on.wait(WAIT_S)
-        if "bad" in catalogs:
-            raise KeyError("bad")
-        return {catalog: Standing(len(catalog), 0) for catalog in catalogs}
-
-    reads = SharedLooks(observe, ThreadRuntime())
-    found: dict[str, object] = {}
-
-    def read(catalog: str) -> None:
-        try:
-            found[catalog] = reads.look((catalog,))[catalog].revision
-        except KeyError as error:
-            found[catalog] = error
-
-    threads = [threading.Thread(target=read, args=(name,)) for name in ("first", "a", "bad", "cc")]
-    threads[0].start()
-    assert begun.wait(WAIT_S)
-    for thread in threads[1:]:
-        thread.start()
-    eventually(lambda: reads._gathering is not None and len(reads._gathering.names) == 3)
-    go_on.set()
-    for thread in threads:
-        thread.join(WAIT_S)
-    assert isinstance(found.pop("bad"), KeyError)
-    assert found == {"first": 5, "a": 1, "cc": 2}

@@ -6,18 +6,13 @@ from typing import cast
 
 import pytest
 
-from gateway.decide.request import Applied
 from gateway.errors import RevisionNotFound
 from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Store, Unreachable
-from tests.commits.conftest import put
-from tests.commits.test_compaction import SetClock, store
-from tests.commits.test_loop import WatchedStore, once
+from tests.commits.conftest import SetClock, WatchedStore, applied, once, put
 from tests.patience import WAIT_MS
-
-__all__ = ["store"]
 
 
 def gateway_on(store: object, runtime: ThreadRuntime | None = None) -> Gateway:
@@ -42,8 +37,7 @@ def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: boo
             raise Unreachable("it is sent again")
 
     watched.before["move_heads"] = once(look)
-    outcome = gateway_on(watched, clock).write("c", "k", put(2)).outcome
-    assert isinstance(outcome, Applied)
+    outcome = applied(gateway_on(watched, clock).write("c", "k", put(2)).outcome)
     assert outcome.commit.time_us < asked[0]
     # The clock alone doesn't make it final: another one may be under way.
     assert reader.revision_at("c", asked[0]) == RevisionAt(2, is_final=False)
@@ -53,11 +47,8 @@ def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: boo
 
 def test_times_up_to_the_newest_commit_are_final(store: Store) -> None:
     gateway = gateway_on(store)
-    times = []
-    for number in range(3):
-        outcome = gateway.write("c", "k", put(number)).outcome
-        assert isinstance(outcome, Applied)
-        times.append(outcome.commit.time_us)
+    written = [applied(gateway.write("c", "k", put(number)).outcome) for number in range(3)]
+    times = [each.commit.time_us for each in written]
     for revision, time_us in enumerate(times, 1):
         assert gateway.revision_at("c", time_us) == RevisionAt(revision, is_final=True)
     assert gateway.revision_at("c", times[1] - 1) == RevisionAt(1, is_final=True)
@@ -69,8 +60,7 @@ def test_a_time_that_a_clock_ahead_gave_is_final(store: Store) -> None:
     """Also where this worker's clock hasn't come there."""
     ahead = SetClock()
     ahead.passed_s = 3600.0
-    outcome = gateway_on(store, ahead).write("c", "k", put(1)).outcome
-    assert isinstance(outcome, Applied)
+    outcome = applied(gateway_on(store, ahead).write("c", "k", put(1)).outcome)
     reader = gateway_on(store)
     assert reader.revision_at("c", outcome.commit.time_us) == RevisionAt(1, is_final=True)
     with pytest.raises(RevisionNotFound):

@@ -23,27 +23,19 @@ from gateway.errors import (
 )
 from gateway.model import SETTINGS_KEY, Attributes, Document
 from gateway.retention.pins import RetentionLimits
-from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.uploads import OpenUpload
-from tests.commits.conftest import document, put
+from tests.commits.conftest import SetClock, applied, content_of, document, put
 
 ME = Principal("me", ())
 BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))
 
 
-class Clock(ThreadRuntime):
-    ahead_us = 0
-
-    def now_us(self) -> int:
-        return super().now_us() + self.ahead_us
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SetClock:
+    return SetClock()
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def staged() -> MemoryUploads:
 
 
 @pytest.fixture
-def gateway(clock: Clock, staged: MemoryUploads) -> Gateway:
+def gateway(clock: SetClock, staged: MemoryUploads) -> Gateway:
     limits = ServiceLimits(upload_bytes_max=20, upload_expiry_s=60)
     return Gateway(MemoryStore(), clock, limits, uploads=staged)
 
@@ -70,10 +62,9 @@ def opened(
 
 
 def write(gateway: Gateway, value: int) -> str:
-    outcome = gateway.write("c", "k", put(value)).outcome
-    assert isinstance(outcome, Applied)
-    assert outcome.document is not None
-    return outcome.document.token
+    after = applied(gateway.write("c", "k", put(value)).outcome).document
+    assert after is not None
+    return after.token
 
 
 def now(gateway: Gateway) -> Document | None:
@@ -82,6 +73,12 @@ def now(gateway: Gateway) -> Document | None:
 
 def commit(gateway: Gateway, upload: OpenUpload, value: int = 2) -> object:
     return gateway.uploads.commit(upload, value, 1, sent_bytes=1).outcome
+
+
+def earlier(gateway: Gateway, upload: OpenUpload) -> Applied:
+    found = gateway.uploads.earlier(upload)
+    assert found is not None
+    return applied(found.outcome)
 
 
 def matching(*tags: str) -> Conditions:
@@ -136,7 +133,7 @@ def test_an_upload_opened_under_a_condition_never_replaces_another_state(
 @pytest.mark.parametrize("condition", OPENED_UNDER)
 def test_an_upload_whose_condition_still_holds_replaces(gateway: Gateway, condition: str) -> None:
     upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
-    assert isinstance(commit(gateway, upload), Applied)
+    applied(commit(gateway, upload))
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
@@ -146,7 +143,7 @@ def test_an_upload_opened_under_none_replaces_whatever_is_there(
     write(gateway, 1)
     upload = opened(gateway)
     MEANWHILE[meanwhile](gateway)
-    assert isinstance(commit(gateway, upload), Applied)
+    applied(commit(gateway, upload))
 
 
 def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> None:
@@ -155,7 +152,7 @@ def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> 
     with pytest.raises(UploadConflict):
         commit(gateway, upload)
     gateway.write("c", "k", Delete())
-    assert isinstance(commit(gateway, upload), Applied)
+    applied(commit(gateway, upload))
 
 
 @pytest.mark.parametrize("conditions", [matching("0-x"), ABSENT])
@@ -219,26 +216,19 @@ def test_attributes_that_are_too_large_open_nothing(gateway: Gateway) -> None:
 
 
 def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(gateway: Gateway) -> None:
-    upload = opened(gateway, ANY if now(gateway) else NO_CONDITIONS)
-    first = commit(gateway, upload)
-    assert isinstance(first, Applied)
+    upload = opened(gateway)
+    first = applied(commit(gateway, upload))
     write(gateway, 7)
-    earlier = gateway.uploads.earlier(upload)
-    assert earlier is not None
-    assert isinstance(earlier.outcome, Applied)
-    assert (earlier.outcome.commit, earlier.outcome.replayed) == (first.commit, True)
-    again = commit(gateway, upload, 3)  # one that passed the look above, and met the first
-    assert isinstance(again, Applied)
-    assert again.replayed
-    after = now(gateway)
-    assert after is not None
-    assert after.content == 7
+    again = earlier(gateway, upload)
+    assert (again.commit, again.replayed) == (first.commit, True)
+    # One that passed the look above, and met the first.
+    assert applied(commit(gateway, upload, 3)).replayed
+    assert content_of(gateway) == 7
 
 
 def test_a_committed_upload_has_no_parts_and_takes_none(gateway: Gateway) -> None:
     upload = opened(gateway)
-    outcome = commit(gateway, upload)
-    assert isinstance(outcome, Applied)
+    outcome = applied(commit(gateway, upload))
     found = gateway.uploads.find("c", upload.upload.id, ME)
     assert (found.parts, found.committed) == ((), outcome.commit.revision)
     with pytest.raises(UploadCommitted):
@@ -295,7 +285,7 @@ def test_parts_are_bounded_together(gateway: Gateway) -> None:
 
 
 @pytest.fixture
-def bounded(clock: Clock) -> Gateway:
+def bounded(clock: SetClock) -> Gateway:
     """Four uploads of 40 bytes in all."""
     limits = ServiceLimits(
         upload_bytes_max=40, upload_expiry_s=60, uploads_max=4, uploads_bytes_max=40
@@ -307,7 +297,9 @@ def begin(gateway: Gateway, by: Principal, catalog: str = "c") -> OpenUpload:
     return gateway.uploads.open(catalog, "k", by, NO_CONDITIONS, None)
 
 
-def test_open_uploads_are_bounded_and_leave_room_to_others(bounded: Gateway, clock: Clock) -> None:
+def test_open_uploads_are_bounded_and_leave_room_to_others(
+    bounded: Gateway, clock: SetClock
+) -> None:
     mine = [begin(bounded, ME, f"c{number}") for number in range(2)]
     with pytest.raises(TooManyUploads, match=r"principal 'me' .* \(uploads_max\)"):
         begin(bounded, ME, "another")
@@ -319,7 +311,7 @@ def test_open_uploads_are_bounded_and_leave_room_to_others(bounded: Gateway, clo
         begin(bounded, JOE)
     bounded.uploads.drop("c0", mine[0].upload.id, ME)
     begin(bounded, JOE)
-    clock.ahead_us += 61_000_000
+    clock.passed_s += 61
     begin(bounded, ME)
 
 
@@ -327,7 +319,7 @@ def test_a_committed_upload_leaves_its_room(bounded: Gateway) -> None:
     for number in range(6):
         upload = begin(bounded, ME)
         bounded.uploads.put_part(upload, 1, b"x" * 20)
-        assert isinstance(bounded.uploads.commit(upload, number, 1, sent_bytes=20).outcome, Applied)
+        applied(bounded.uploads.commit(upload, number, 1, sent_bytes=20).outcome)
     begin(bounded, ME)
 
 
@@ -364,11 +356,11 @@ def test_a_part_of_an_upload_that_was_dropped_is_not_kept(bounded: Gateway) -> N
         bounded.uploads.put_part(upload, 1, b"x")
 
 
-def test_an_upload_ends_with_its_time(gateway: Gateway, clock: Clock) -> None:
+def test_an_upload_ends_with_its_time(gateway: Gateway, clock: SetClock) -> None:
     upload = opened(gateway)
-    clock.ahead_us = 59_000_000
+    clock.passed_s = 59
     gateway.uploads.find("c", upload.upload.id, ME)
-    clock.ahead_us = 60_000_000
+    clock.passed_s = 60
     with pytest.raises(UploadNotFound):
         gateway.uploads.find("c", upload.upload.id, ME)
 
@@ -393,18 +385,15 @@ def test_nobody_waits_for_an_upload(gateway: Gateway) -> None:
 
 
 def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
-    clock: Clock, staged: MemoryUploads
+    clock: SetClock, staged: MemoryUploads
 ) -> None:
     """However short other replies are kept, and though the note beside it was lost."""
     limits = ServiceLimits(upload_expiry_s=60, retention=RetentionLimits(idempotency_s=1))
     gateway = Gateway(MemoryStore(), clock, limits, uploads=staged)
     upload = opened(gateway)
-    assert isinstance(commit(gateway, upload), Applied)
+    applied(commit(gateway, upload))
     write(gateway, 5)
-    clock.ahead_us += 30_000_000
+    clock.passed_s += 30
     write(gateway, 6)
     gateway.retention.compact("c", 3)
-    earlier = gateway.uploads.earlier(upload)
-    assert earlier is not None
-    assert isinstance(earlier.outcome, Applied)
-    assert earlier.outcome.commit.revision == 1
+    assert earlier(gateway, upload).commit.revision == 1

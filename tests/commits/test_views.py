@@ -20,7 +20,6 @@ from gateway.decide.request import (
     Get,
     KeyEdit,
     Put,
-    Refused,
     Request,
     Touch,
     Unchanged,
@@ -35,7 +34,7 @@ from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import patch, put
+from tests.commits.conftest import add, applied, put, refused, replace
 
 KEYS = [f"k{number:02}" for number in range(20)]
 TEXT = "x" * 1_000
@@ -84,18 +83,16 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     store.most_bytes = 0
     unchanged = Composite(tuple(tokens.items()))
     conditions = Conditions(if_match=frozenset((unchanged,)))
-    assert isinstance(gateway.write("c", "new", put(1), conditions=conditions).outcome, Applied)
+    applied(gateway.write("c", "new", put(1), conditions=conditions).outcome)
     compare = (*(TokenIs(key, tokens[key]) for key in KEYS), IsAbsent("never"))
     request = gateway.request("c", (KeyEdit("", Touch()),), compare=compare)
-    assert isinstance(gateway.commit(request).outcome, Applied)
+    applied(gateway.commit(request).outcome)
     deletions = tuple(KeyEdit(key, Delete()) for key in KEYS[1:])
     request = gateway.request("c", deletions, compare=compare)
-    assert isinstance(gateway.commit(request).outcome, Applied)
+    applied(gateway.commit(request).outcome)
     assert store.most_bytes < 10
-    refused = gateway.commit(gateway.request("c", (KeyEdit("", Touch()),), compare=compare)).outcome
-    assert isinstance(refused, Refused)
-    assert isinstance(refused.error, PreconditionFailed)
-    assert len(refused.error.conflict.compares) == 19
+    outcome = gateway.commit(gateway.request("c", (KeyEdit("", Touch()),), compare=compare)).outcome
+    assert len(refused(outcome, PreconditionFailed).conflict.compares) == 19
 
 
 def test_large_documents_are_read_some_at_a_time(
@@ -121,9 +118,7 @@ def test_a_request_about_more_than_is_read_for_one_is_refused(
         ((KeyEdit("", Touch()),), tuple(Equals(key, 1) for key in KEYS)),
     ):
         outcome = gateway.commit(gateway.request("c", edits, compare=compare)).outcome
-        assert isinstance(outcome, Refused)
-        assert isinstance(outcome.error, OverLimit)
-        assert outcome.error.limit == "documents_bytes_max"
+        assert refused(outcome, OverLimit).limit == "documents_bytes_max"
     few = tuple(KeyEdit(key, Get()) for key in KEYS[:5])
     outcome = gateway.commit(gateway.request("c", few)).outcome
     assert isinstance(outcome, Unchanged)
@@ -138,7 +133,7 @@ def test_many_requests_on_large_documents_are_decided_some_at_a_time(
     for number in range(catalogs):
         for key in KEYS:
             gateway.write(str(number), key, Put({"text": TEXT}, 1_010))
-    edit = patch({"op": "add", "path": "/n", "value": 1})
+    edit = add("/n", 1)
     store.most_bytes = 0
 
     def write(number: int) -> object:
@@ -150,6 +145,12 @@ def test_many_requests_on_large_documents_are_decided_some_at_a_time(
     assert store.most_bytes <= 5_200
 
 
+def token_of(gateway: Gateway, key: str) -> str:
+    found = gateway.read("c", key).document
+    assert found is not None
+    return found.token
+
+
 class TestRebase:
     """The old states that patches were made against."""
 
@@ -157,10 +158,8 @@ class TestRebase:
     def tokens(self, gateway: Gateway) -> list[str]:
         made = []
         for number in range(12):
-            written = gateway.write("c", "k00", put({"n": number, "other": 0})).outcome
-            assert isinstance(written, Applied)
-            assert written.document is not None
-            made.append(written.document.token)
+            gateway.write("c", "k00", put({"n": number, "other": 0}))
+            made.append(token_of(gateway, "k00"))
         return made
 
     @pytest.fixture
@@ -175,9 +174,8 @@ class TestRebase:
         return told
 
     def request(self, gateway: Gateway, *tokens: str, **more: Any) -> Request:
-        edit = patch({"op": "add", "path": "/other", "value": 1})
         conditions = Conditions(if_match=frozenset(tokens))
-        edits = (KeyEdit("k00", edit),)
+        edits = (KeyEdit("k00", add("/other", 1)),)
         return gateway.request("c", edits, conditions=conditions, rebase=True, **more)
 
     def read(self, store: _Measured, *requests: Request) -> View | None:
@@ -214,9 +212,7 @@ class TestRebase:
         request = self.request(gateway, tokens[0], by=bob)
         self.read(store, request)
         assert rebuilt == []
-        outcome = gateway.commit(request).outcome
-        assert isinstance(outcome, Refused)
-        assert isinstance(outcome.error, DocumentForbidden)
+        refused(gateway.commit(request).outcome, DocumentForbidden)
         assert rebuilt == []
 
     def test_all_that_wait_are_rebased_in_the_end(self, gateway: Gateway) -> None:
@@ -224,11 +220,9 @@ class TestRebase:
             gateway.write("c", key, put({"n": 1, "other": 0}))
         first = {}
         for key in KEYS:
-            document = gateway.read("c", key).document
-            assert document is not None
-            first[key] = document.token
+            first[key] = token_of(gateway, key)
             gateway.write("c", key, put({"n": 2, "other": 0}))
-        edit = patch({"op": "replace", "path": "/other", "value": 1})
+        edit = replace("/other", 1)
 
         def write(key: str) -> object:
             conditions = Conditions(if_match=frozenset((first[key],)))
