@@ -7,6 +7,9 @@
 An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
 whose items are addressed by key; applying it also gives the RFC 6902 patch that it came to.
 
+A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
+package is not needed otherwise.
+
 Documents and patches are treated as immutable: what a patch leaves alone is shared between the
 document before and the document after. `ABSENT` stands for "there is no document". Every error is
 a `PatchError`, whose docstring draws the tree.
@@ -33,11 +36,12 @@ from ._extended import (
     EXTENDED_OPERATIONS,
     ExtendedPatch,
     is_conditional,
+    is_extended,
     parse_extended,
     parse_tests,
 )
 from ._merge import merge
-from ._operations import Patch, parse
+from ._operations import Patch, as_operations, parse
 from ._pointer import join_pointer, split_pointer
 
 __all__ = [
@@ -62,10 +66,12 @@ __all__ = [
     "apply",
     "apply_extended",
     "apply_within",
+    "as_operations",
     "diff",
     "equal",
     "footprint",
     "is_conditional",
+    "is_extended",
     "join_pointer",
     "merge",
     "overlap",

@@ -25,12 +25,12 @@ from patching._errors import (
 )
 from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
 
-from ._operations import Add, Copy, Move, Operation, Patch, Remove, Replace, Test, parse
+from ._operations import Add, Copy, Move, Operation, Operations, Patch, Remove, Replace, Test, parse
 from ._pointer import Tokens, find, index_of, why_missing
 
 
 def apply(
-    document: Document, patch: Patch | list[Any], *, limits: Limits = DEFAULT_LIMITS
+    document: Document, patch: Patch | Operations, *, limits: Limits = DEFAULT_LIMITS
 ) -> Document:
     """The document that `patch` makes of `document`; all of the patch or none of it.
 
@@ -52,7 +52,7 @@ def apply(
 
 def apply_within(
     document: Document,
-    patch: Patch | list[Any],
+    patch: Patch | Operations,
     *,
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,

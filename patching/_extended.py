@@ -146,6 +146,22 @@ def is_conditional(patch: Patch | ExtendedPatch) -> bool:
     return any(isinstance(each, Test | Predicate) for each in patch.operations)
 
 
+def is_extended(patch: object) -> bool:
+    """Whether `patch`, decoded JSON, takes `parse_extended`: a list in which an operation, or the
+    option `create_parents` or `if_exists` of one, isn't RFC 6902's. What isn't well-formed counts
+    for nothing: `parse` tells what is wrong with it."""
+    return isinstance(patch, list) and any(map(_is_extension, patch))
+
+
+def _is_extension(operation: object) -> bool:
+    if not isinstance(operation, dict):
+        return False
+    op = operation.get("op")
+    if isinstance(op, str) and op not in PARSERS:
+        return True
+    return "create_parents" in operation or "if_exists" in operation
+
+
 def _parsed(
     value: object, keyed: KeyedArrays, limits: Limits, *, tests_only: bool
 ) -> ExtendedPatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from patching._apply import Application
 from patching._apply_extended import step
@@ -27,7 +27,7 @@ from patching._extended import (
 from patching._json import ABSENT, Document
 from patching._keyed import Locator, Place
 from patching._lowering import Lowering
-from patching._operations import Add, Copy, Move, Operation, Patch, Replace, Test, parse
+from patching._operations import Add, Copy, Move, Operation, Operations, Patch, Replace, Test, parse
 from patching._pointer import Tokens, find, index_of, join_pointer
 from patching._predicates import Predicate
 
@@ -236,7 +236,7 @@ def _leaves(predicate: Predicate) -> Iterator[Predicate]:
         yield from _leaves(each)
 
 
-def footprint(patch: Patch | ExtendedPatch | list[Any], document: Document = ABSENT) -> Footprint:
+def footprint(patch: Patch | ExtendedPatch | Operations, document: Document = ABSENT) -> Footprint:
     """What `patch` reads and writes.
 
     Read are the paths of `test` and the sources of `copy` and `move`; written are the paths of all

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -12,6 +13,9 @@ from patching._json import Json, encoded_bytes, shown
 
 from ._members import as_json, name_bytes, nested, pointer_of, unknown_operation, value_of
 from ._pointer import Tokens
+
+if TYPE_CHECKING:
+    from jsonpatch import JsonPatch
 
 # Comparison by identity (eq=False): Python would take Test("/a", 1) for Test("/a", True).
 
@@ -93,6 +97,8 @@ class Test(msgspec.Struct, frozen=True, eq=False):
 
 
 Operation: TypeAlias = Add | Remove | Replace | Move | Copy | Test
+Operations: TypeAlias = "list[Any] | JsonPatch"
+"""A patch that isn't parsed yet."""
 
 
 class Patch(msgspec.Struct, frozen=True, eq=False):
@@ -128,8 +134,18 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
         return Patch(effective, self.growth_bytes, self.depth)
 
 
+def as_operations(patch: object) -> Any:
+    """The operations of a `jsonpatch.JsonPatch`; anything else as it is."""
+    # Not imported here: whoever has such a patch has imported it.
+    jsonpatch = sys.modules.get("jsonpatch")
+    if jsonpatch is None or not isinstance(patch, jsonpatch.JsonPatch):
+        return patch
+    operations: list[Any] = patch.patch
+    return operations
+
+
 def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
-    """Parses `patch`, a decoded JSON value, as RFC 6902 defines it.
+    """Parses `patch`, a decoded JSON value or a `jsonpatch.JsonPatch`, as RFC 6902 defines it.
 
     Members that an operation doesn't define are ignored (section 4), missing ones are not made up.
     A `move` into its own child is refused here: it fits no document (section 4.4).
@@ -137,6 +153,8 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     InvalidPatch with code `invalid_patch`, `unknown_operation` or `invalid_pointer`, the index of
     the operation and the member at fault. LimitExceeded over `operations_max`, or where a
     pointer, or a value at its pointer, reaches deeper into the document than `depth_max`."""
+    if not isinstance(patch, list):
+        patch = as_operations(patch)
     if not isinstance(patch, list):
         raise InvalidPatch(f"a patch is an array of operations, not {shown(as_json(patch))}")
     if len(patch) > limits.operations_max:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
-from patching import ABSENT, DEFAULT_LIMITS, Absent, Json, diff
+from patching import ABSENT, DEFAULT_LIMITS, Absent, Json, apply, as_operations, diff, is_extended
 from patching.client.calls import Call, Calls
 from patching.client.errors import NotModified, UpdateFailed
 from patching.client.problems import NotFound, PreconditionFailed
 from patching.client.results import Document, Updated, Written, parse_document, parse_written
 from patching.client.terms import (
+    Operations,
     Terms,
     Token,
     Tokens,
@@ -30,14 +31,10 @@ from patching.client.terms import (
 )
 from patching.client.transport import segment
 
-Operations = Sequence[Mapping[str, Any]]
-
 _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _EXTENDED: Final = "application/vnd.metadata.patch+json"
-_RFC6902: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})
-_EXTENDING: Final = ("create_parents", "if_exists", "ignore_case")
 
 
 class Part:
@@ -106,8 +103,9 @@ class Part:
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Written:
-        """Apply a JSON Patch, or an extended one where an operation or ``array_primary_keys`` says
-        so, to the document as it is when that is done. Conflict where it doesn't fit.
+        """Apply a JSON Patch (operations, or a `jsonpatch.JsonPatch`), or an extended one where an
+        operation or ``array_primary_keys`` says so, to the document as it is when that is done.
+        Conflict where it doesn't fit.
 
         ``rebase``, with ``if_match``: also where the document changed since, if nothing that the
         patch reads or writes did; else PreconditionFailed, whose problem has the ``overlap``.
@@ -115,7 +113,7 @@ class Part:
         operations = list(operations)
         body: Any = operations
         media_type = _PATCH
-        if array_primary_keys is not None or any(map(_is_extended, operations)):
+        if array_primary_keys is not None or is_extended(operations):
             body, media_type = {"patch": operations}, _EXTENDED
             if array_primary_keys is not None:
                 body["array_primary_keys"] = array_primary_keys
@@ -151,10 +149,10 @@ class Part:
         """Read-modify-write, for what a patch can't say.
 
         ``function`` gets the content, its own copy, and returns the new one (the same object,
-        changed, will do), or ABSENT to delete the document. What differs is sent as the smallest
-        patch, on condition that the document still is what was read; where it isn't, all of it is
-        done again, after a pause. So ``function`` may be called any number of times and should do
-        nothing else. What it raises ends the update.
+        changed, will do), a `jsonpatch.JsonPatch` for it, or ABSENT to delete the document. What
+        differs is sent as the smallest patch, on condition that the document still is what was
+        read; where it isn't, all of it is done again, after a pause. So ``function`` may be called
+        any number of times and should do nothing else. What it raises ends the update.
 
         ``create``: where there is no document, the function gets ABSENT; otherwise NotFound.
         ``rebase``: also where others changed what the function's own change doesn't concern. For
@@ -252,10 +250,6 @@ def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[st
     return [("at", at.isoformat())]
 
 
-def _is_extended(operation: Mapping[str, Any]) -> bool:
-    return operation.get("op") not in _RFC6902 or any(name in operation for name in _EXTENDING)
-
-
 _FIRST_S: Final = 0.02
 _LONGEST_S: Final = 1.0
 
@@ -308,7 +302,8 @@ class Update:
         after: Json | Absent = self.function(copy.deepcopy(content))
         if after is None and content is not None:
             raise TypeError("the function returned None: it returns the new content, or ABSENT")
-        return after
+        operations = as_operations(after)
+        return after if operations is after else apply(content, operations)
 
     def _write(
         self, before: Document | None, after: Json | Absent, left_s: float

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
 from urllib.parse import quote
+
+from patching import as_operations
+
+if TYPE_CHECKING:
+    from jsonpatch import JsonPatch
 
 # Visible ASCII but for "%": what stands in a percent-encoded header as it is.
 _LITERAL: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
@@ -31,6 +36,10 @@ tokens, too."""
 
 Tokens: TypeAlias = "Token | Sequence[Token]"
 """A token, or several of which one must hold."""
+
+
+Operations: TypeAlias = "Sequence[Mapping[str, Any]] | JsonPatch"
+"""A patch."""
 
 
 class WriteTerms(TypedDict, total=False):
@@ -145,5 +154,14 @@ def is_final(
 
 def encoded(value: Any) -> bytes:
     """``value`` as JSON. ValueError for NaN, infinities and lone surrogates, TypeError for what
-    is no JSON: nothing is sent as something else."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    is no JSON: nothing is sent as something else. A `jsonpatch.JsonPatch` is its operations."""
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_operations
+    ).encode()
+
+
+def _operations(value: object) -> object:
+    operations = as_operations(value)
+    if operations is value:
+        raise TypeError(f"this is no JSON: {value!r}")
+    return operations

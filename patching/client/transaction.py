@@ -12,6 +12,7 @@ from patching.client.results import TransactionResult, parse_transaction
 
 from .calls import Calls
 from .terms import (
+    Operations,
     Terms,
     Token,
     Tokens,
@@ -56,7 +57,7 @@ class Branch:
     def patch(
         self,
         key: str,
-        operations: Sequence[Mapping[str, Any]],
+        operations: Operations,
         *,
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
@@ -126,7 +127,7 @@ class Transaction:
         etag: Token | None = None,
         absent: bool = False,
         equals: Json | Absent = ABSENT,
-        test: Sequence[Mapping[str, Any]] | None = None,
+        test: Operations | None = None,
     ) -> Self:
         """One of: it has this token, there is none, it equals a value, or tests and predicates are
         true of it. ValueError otherwise."""

@@ -23,6 +23,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 
 from patching.client.errors import UnexpectedAnswer, Unreachable, in_words
 from patching.client.problems import problem_of
+from patching.client.terms import encoded
 
 _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
@@ -113,7 +114,7 @@ class Transport:
         """
         sent: dict[str, str] = {}
         if json is not None:
-            body = msgspec.json.encode(json)
+            body = encoded(json)
             sent["Content-Type"] = "application/json"
         response = self._send(method, path, query, body, sent | dict(headers or {}), read_timeout_s)
         answer = Answer(response.status, response.headers, response.data)

@@ -96,8 +96,6 @@ _COMMON: Final = (
 )
 # Decoded with the document or the patch that they are.
 _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
-_PLAIN_OPERATIONS: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
-_EXTENSIONS: Final = ("create_parents", "if_exists")
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -225,28 +223,13 @@ def _edit(
 
 def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, Sent]:
     operations = decode_patch(raw, "/patch")
-    if keys is None and _is_plain(operations):
+    if keys is None and not patching.is_extended(operations):
         patch = patching.parse(operations, limits=limits)
         return ApplyPatch(patch), _sent(operations, media_types.JSON_PATCH)
     with_keys = b"" if keys is None else b',"array_primary_keys":' + keys
     whole = decode_extended_patch(b'{"patch":' + raw + with_keys + b"}")
     extended = patching.parse_extended(whole, limits=limits)
     return ApplyPatch(extended), _sent(whole, media_types.EXTENDED_PATCH)
-
-
-def _is_plain(operations: Json) -> bool:
-    """Whether RFC 6902 says all there is to say about them."""
-    if not isinstance(operations, list):
-        return True
-    for each in operations:
-        if not isinstance(each, dict):
-            continue
-        name = each.get("op")
-        if isinstance(name, str) and name not in _PLAIN_OPERATIONS:
-            return False
-        if any(extension in each for extension in _EXTENSIONS):
-            return False
-    return True
 
 
 def _sent(body: Json, media_type: str) -> Sent:

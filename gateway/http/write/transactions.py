@@ -129,8 +129,6 @@ def _dry_run(members: dict[str, Any]) -> bool:
 
 
 _COMPARES: Final = ("etag", "absent", "equals", "test")
-_PLAIN: Final = frozenset(("add", "remove", "replace", "move", "copy", "test"))
-_OPTIONS: Final = ("create_parents", "if_exists")
 _Parsed = TypeVar("_Parsed")
 
 
@@ -227,21 +225,10 @@ def _any_patch(
     if "patch" not in item:
         refuse_member(at, "'patch' is missing")
     operations, place, limits = item["patch"], f"{at}/patch", reader.patch_limits
-    if "array_primary_keys" not in item and _is_plain(operations):
+    if "array_primary_keys" not in item and not patching.is_extended(operations):
         return _patch(operations, place, reader, lambda: patching.parse(operations, limits=limits))
     whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
     return _patch(operations, place, reader, lambda: patching.parse_extended(whole, limits=limits))
-
-
-def _is_plain(operations: Any) -> bool:
-    """Whether the patch means the same in RFC 6902: that one is recorded as it is sent."""
-    return isinstance(operations, list) and all(
-        isinstance(each, dict)
-        and isinstance(each.get("op"), str)
-        and each["op"] in _PLAIN
-        and not any(option in each for option in _OPTIONS)
-        for each in operations
-    )
 
 
 def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:

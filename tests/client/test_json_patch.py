@@ -1,0 +1,61 @@
+"""A `jsonpatch.JsonPatch` is taken wherever a patch is, and made of whatever gives one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from jsonpatch import JsonPatch
+
+import patching
+from patching.client import Catalog, Gateway
+from tests.service import RunningGateway
+
+BEFORE: dict[str, Any] = {"n": 1, "tags": ["x"]}
+AFTER = {"n": 2, "tags": ["x", "y"]}
+PATCH = JsonPatch.from_diff(BEFORE, AFTER)
+
+
+def test_the_patch_language_takes_one_and_its_own_patches_make_one() -> None:
+    assert patching.apply(BEFORE, PATCH) == AFTER
+    assert patching.footprint(PATCH) == patching.footprint(PATCH.patch)
+    assert patching.parse(PATCH).to_json() == PATCH.patch
+    assert JsonPatch(patching.diff(BEFORE, AFTER)).apply(BEFORE) == AFTER
+    assert JsonPatch(patching.parse(PATCH).to_json()) == PATCH
+
+
+def test_nothing_else_that_is_no_list_is_taken_for_a_patch() -> None:
+    for other in ({"patch": []}, tuple(PATCH), "[]"):
+        try:
+            patching.parse(other)
+        except patching.InvalidPatch:
+            continue
+        raise AssertionError(other)
+
+
+def test_the_client_loads_no_jsonpatch() -> None:
+    script = "import patching.client, sys; print('jsonpatch' in sys.modules)"
+    done = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_every_write_of_the_client_takes_one(catalog: Catalog, service: RunningGateway) -> None:
+    for key in "abcd":
+        catalog.put(key, BEFORE)
+    catalog.patch("a", PATCH)
+    transaction = catalog.transaction().compare("a", test=JsonPatch([{**TEST, "value": 2}]))
+    transaction.then.patch("b", PATCH)
+    assert transaction.run().succeeded
+    with Gateway(service.url) as gateway:
+        line = {"catalog": catalog.name, "op": "patch", "key": "c", "patch": PATCH}
+        assert all(answer.changed for answer in gateway.bulk([line]))
+    assert catalog.update("d", lambda _: PATCH).changed
+    assert [catalog.get(key).value for key in "abcd"] == [AFTER] * 4
+    told = [change.patch for commit in catalog.commits(key="a") for change in commit.changes]
+    assert JsonPatch(told[-1]).apply(BEFORE) == AFTER
+
+
+TEST = {"op": "test", "path": "/n"}
