@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import packages_index
+from packages_index import LISTS, Index, IndexUnreadable, indexes, packages
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from patching.client import CatalogRoutes, Transport
-from patching.spark.packages_index import LISTS, Index, IndexUnreadable, indexes, packages
 from patching.spark.reports import SyncReport
 from patching.spark.session import JavaMissing, Shown, command_session, require_java
 from patching.spark.sync import sync
@@ -76,6 +77,7 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
         command_session("local[2]", driver_memory) as spark,
         Shown(spark, _console) as progress,
     ):
+        spark.sparkContext.addPyFile(packages_index.__file__)  # what the tasks import of here
         for number, (title, chosen) in enumerate(steps):
             _console.print(f"[bold]{escape(title)}")
             folder = scratch / str(number)

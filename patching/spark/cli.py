@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from patching.command_group import OneLineGroup
 from patching.spark.session import JavaMissing, require_java
-from patching.spark.summaries import show_contention, show_plan, show_sync, show_table
+from patching.spark.summaries import show_plan, show_sync, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,56 +178,6 @@ def export_command(
     show_table(
         f"{catalog} in {report.path}", [("rows", report.rows), ("revision", report.revision or 0)]
     )
-    return 0
-
-
-@main.command("contention")
-@click.argument("catalog")
-@click.option("--window", type=float, default=60.0, help="Seconds between racing commits.")
-@click.option(
-    "--by",
-    type=click.Choice(("author", "message", "idempotency_key")),
-    default="author",
-    help="What tells writers apart. Default: author.",
-)
-@click.option("--after", type=click.IntRange(0), help="Only commits above this revision.")
-@click.option("--prefix", help="Only keys that begin with this.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also a picture: .svg, .png, .pdf.")
-@_session_flags
-def contention_command(
-    catalog: str,
-    window: float,
-    by: str,
-    after: int | None,
-    prefix: str | None,
-    plot: Path | None,
-    url: str,
-    pairs: Sequence[str],
-    master: str | None,
-    driver_memory: str | None,
-) -> int:
-    """Who races with whom in CATALOG, by document and pointer."""
-    options = _options(pairs)
-    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
-        from .contention import contention
-
-        progress(f"reading the history of {catalog}")
-        found = contention(
-            spark,
-            catalog,
-            url=url,
-            window_s=window,
-            by=by,
-            after=after,
-            prefix=prefix,
-            options=options,
-        )
-        rows = [row.asDict() for row in found.limit(1000).collect()]
-        if plot is not None:
-            from .contention_plot import plot_contention
-
-            plot_contention(rows, plot, catalog)
-    show_contention(rows, catalog, plot)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 # Exit code: it is done, but some documents are not as wanted.
 LEFT_OVER: Final = 3
-_ROWS_SHOWN: Final = 20
 _OUT: Final = Console()
 
 
@@ -51,23 +49,6 @@ def show_plan(report: PlanReport) -> None:
             ("seconds", round(report.seconds, 1)),
         ],
     )
-
-
-def show_contention(rows: Sequence[dict[str, Any]], catalog: str, plot: Path | None) -> None:
-    table = Table(title=escape(f"Who races with whom in {catalog}"))
-    for name in ("document", "pointer", "one", "other"):
-        table.add_column(name, overflow="fold")
-    for name in ("races", "retried", "attempts"):
-        table.add_column(name, justify="right")
-    for row in rows[:_ROWS_SHOWN]:
-        names = [row["key"], row["pointer"] or "(whole)", row["one"], row["other"] or "-"]
-        counts = [row["races"], row["retried"], row["attempts_max"]]
-        table.add_row(*(escape(name) for name in names), *(f"{each:,}" for each in counts))
-    _OUT.print(table)
-    if len(rows) > _ROWS_SHOWN:
-        click.echo(f"and {len(rows) - _ROWS_SHOWN} more")
-    if plot is not None:
-        click.echo(f"plot: {plot}")
 
 
 def show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:

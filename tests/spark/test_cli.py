@@ -86,18 +86,16 @@ def test_a_plan_is_made_and_replayed(there: Catalog, run: Any, tmp_path: Path) -
     assert there.documents() == {"a": 3, "b": 2}
 
 
-def test_exports_and_contention(there: Catalog, run: Any, tmp_path: Path) -> None:
+def test_exports(there: Catalog, run: Any, tmp_path: Path) -> None:
     there.put({"a": 1})
     there.put({"a": 2})
-    export, history, plot = (str(tmp_path / name) for name in ("export", "history", "p.svg"))
+    export, history = (str(tmp_path / name) for name in ("export", "history"))
 
     assert run("export", there.name, export).exit_code == 0
     assert run("export", there.name, history, "--history").exit_code == 0
-    assert run("contention", there.name, "--by", "message", "--plot", plot).exit_code == 0
 
     assert json.loads(next(Path(export).glob("part-*")).read_text()) == {"key": "a", "document": 2}
     assert list(Path(history).glob("date=*/*.parquet"))
-    assert "<svg" in Path(plot).read_text()
 
 
 @pytest.mark.parametrize(

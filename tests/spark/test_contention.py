@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
-from patching.spark.contention import Racing, contention
-from patching.spark.contention_plot import plot_contention
+from docs.examples.contention import Racing, contention, plot_contention, show
 from tests.service import RunningGateway
 
 from .test_sync import Catalog
@@ -69,7 +68,9 @@ def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
     found.transport.close()
 
 
-def test_it_is_found_in_a_real_history_and_drawn(there: Catalog, tmp_path: Path) -> None:
+def test_it_is_found_in_a_real_history_and_drawn(
+    there: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     there.put({"hot": {"n": 0, "m": 0}, "cold": {"n": 0}})
     begun = there.head()
     for number, (key, pointer, writer) in enumerate(
@@ -97,6 +98,8 @@ def test_it_is_found_in_a_real_history_and_drawn(there: Catalog, tmp_path: Path)
         *("hot", "/n", "team $a$", "team b"),
     )
     assert row["races"] == 2
+    show(rows, there.name)
+    assert "team $a$" in capsys.readouterr().out
     plot = plot_contention(rows, tmp_path / "plots" / "races.svg", there.name)
     assert plot.read_text().count("<svg") == 1
     assert contention(there.spark, there.name, url=there.url).where("races > 0").count() == 0

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
-from patching.spark.packages_index import Index, indexes, opened, packages, parse_stanza
+from docs.examples.packages_index import Index, indexes, opened, packages, parse_stanza
 
 MAIN = """Package: bash
 Version: 5.2.15-2+b2

@@ -1,6 +1,10 @@
 """Who gets in whose way: commits of different writers on one document, soon after each other, at
 pointers that meet.
 
+    python docs/examples/contention.py tables --url http://127.0.0.1:8080 --plot races.svg
+
+Needs the extra `spark`, Java 17 or 21 and, for `--plot`, matplotlib.
+
 Worked example, with a window of a minute. At 10:00:00 A replaces /owner of t, at 10:00:20 B adds
 /owner/team, at 10:00:30 B replaces /size, at 10:05:00 C replaces /owner. A and B raced at
 /owner/team: had B's been made from what A saw, one of them would have been lost. /size was B's
@@ -9,22 +13,27 @@ alone, and C came when nobody else was there.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from patching import Footprint, PatchError, footprint, overlap
+from patching.spark import register
 from patching.spark.options import READ
-
-from .datasource import register
-from .sync import options_for
+from patching.spark.session import Shown, command_session, require_java
+from patching.spark.sync import options_for
 
 WRITERS: Final = ("author", "message", "idempotency_key")
 SCHEMA: Final = (
@@ -41,6 +50,60 @@ _ARROW: Final = pa.schema(
 # pause, the last few tell who races.
 _COMPARED_MAX: Final = 100
 _ROWS_MAX: Final = 1000
+_ROWS_SHOWN: Final = 20
+_PLACES_MAX: Final = 20
+_PAIRS_MAX: Final = 8
+_NAME_MAX: Final = 60
+_OTHERS: Final = "other pairs"
+
+
+@click.command()
+@click.argument("catalog")
+@click.option("--url", required=True, help="Address of the gateway.")
+@click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Of the data source.")
+@click.option("--window", default=60.0, help="Seconds between racing commits. Default: 60.")
+@click.option(
+    "--by", type=click.Choice(WRITERS), default="author", help="What tells writers apart."
+)
+@click.option("--after", type=click.IntRange(0), help="Only commits above this revision.")
+@click.option("--prefix", help="Only keys that begin with this.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also a picture: .svg, .png, .pdf.")
+def main(
+    catalog: str,
+    url: str,
+    pairs: Sequence[str],
+    window: float,
+    by: str,
+    after: int | None,
+    prefix: str | None,
+    plot: Path | None,
+) -> None:
+    """Who races with whom in CATALOG, by document and pointer."""
+    options = dict(pair.split("=", 1) for pair in pairs)
+    require_java()
+    with command_session(None, None) as spark, Shown(spark, Console(stderr=True)) as progress:
+        progress(f"reading the history of {catalog}")
+        asked = {"window_s": window, "by": by, "after": after, "prefix": prefix}
+        found = contention(spark, catalog, url=url, options=options, **asked)  # type: ignore[arg-type]
+        rows = [row.asDict() for row in found.limit(1000).collect()]
+    show(rows, catalog)
+    if plot is not None:
+        click.echo(f"plot: {plot_contention(rows, plot, catalog)}")
+
+
+def show(rows: Sequence[dict[str, Any]], catalog: str) -> None:
+    table = Table(title=escape(f"Who races with whom in {catalog}"))
+    for name in ("document", "pointer", "one", "other"):
+        table.add_column(name, overflow="fold")
+    for name in ("races", "retried", "attempts"):
+        table.add_column(name, justify="right")
+    for row in rows[:_ROWS_SHOWN]:
+        names = [row["key"], row["pointer"] or "(whole)", row["one"], row["other"] or "-"]
+        counts = [row["races"], row["retried"], row["attempts_max"]]
+        table.add_row(*(escape(name) for name in names), *(f"{each:,}" for each in counts))
+    Console().print(table)
+    if len(rows) > _ROWS_SHOWN:
+        click.echo(f"and {len(rows) - _ROWS_SHOWN} more")
 
 
 def contention(
@@ -204,3 +267,75 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
         for column, kind in zip(zip(*rows, strict=True), _ARROW, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def plot_contention(rows: Sequence[Mapping[str, Any]], path: str | Path, catalog: str) -> Path:
+    """A bar for each of the places with the most races, a colour for each pair of writers.
+
+    ``rows`` are those of ``contention``. The suffix of ``path`` says what it is written as: .svg,
+    .png or .pdf; ValueError for others.
+    """
+    path = Path(path)
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"a plot is .svg, .png or .pdf, not {path.name!r}")
+    from matplotlib.figure import Figure
+
+    races = _by_place(rows)
+    places = sorted(races, key=lambda place: -sum(races[place].values()))[:_PLACES_MAX]
+    pairs = _shown_pairs(rows)
+    figure = Figure(figsize=(10, 1.5 + 0.35 * max(len(places), 3)), layout="constrained")
+    axes = figure.add_subplot()
+    names = [_short(f"{key}  {pointer or '(whole)'}") for key, pointer in places]
+    begun = [0.0] * len(places)
+    for pair in [*pairs, _OTHERS]:
+        widths = [
+            float(sum(n for p, n in races[place].items() if (p if p in pairs else _OTHERS) == pair))
+            for place in places
+        ]
+        if any(widths):
+            axes.barh(names, widths, left=begun, label=_short(_plain(pair)))
+            begun = [low + width for low, width in zip(begun, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("races")
+    axes.set_title(_plain(f"Who races with whom in {catalog}"))
+    if places:
+        axes.legend(fontsize="small")
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _by_place(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, int]]:
+    found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row["races"]:
+            found[row["key"], row["pointer"]][_pair(row)] += row["races"]
+    return found
+
+
+def _shown_pairs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those with the most races."""
+    totals: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row["races"]:
+            totals[_pair(row)] += row["races"]
+    return sorted(totals, key=lambda pair: -totals[pair])[:_PAIRS_MAX]
+
+
+def _pair(row: Mapping[str, Any]) -> str:
+    return f"{row['one'] or '(nobody)'} / {row['other'] or '(nobody)'}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else "… " + name[-_NAME_MAX:]
+
+
+def _plain(text: str) -> str:
+    """A dollar begins a formula otherwise."""
+    return text.replace("$", r"\$")
+
+
+if __name__ == "__main__":
+    main()
