@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,25 +11,40 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Package -> which others of the gateway it may import; the order is that of the house, upwards.
+# Room -> which others it imports; the order is that of the house, upwards. A room is a package or
+# module of the gateway, or one of the three of ``patching``.
 MAY_IMPORT = {
-    "model": "",
+    "patching": "",
+    "model": "patching",
     "runtime": "",
     "conflict": "model",
-    "errors": "conflict model",
-    "store": "model",
-    "access": "errors model store",
-    "decide": "access conflict errors model",
+    "errors": "conflict model patching",
+    "store": "model patching",
+    "access": "errors model patching store",
+    "decide": "access conflict errors model patching",
     "meters": "decide errors",
-    "state": "errors meters model runtime store",
-    "commit": "decide errors meters model runtime state store",
+    "state": "errors meters model patching runtime store",
+    "commit": "decide errors meters model patching runtime state store",
     "read": "access commit errors model runtime state store",
     "feed": "access errors meters model read runtime state store",
-    "retention": "decide errors meters model runtime state store",
-    "uploads": "access decide errors model runtime state store",
+    "retention": "decide errors meters model patching runtime state store",
+    "uploads": "access decide errors model patching runtime state store",
     "catalogs": "decide errors model read runtime state",
-    "service": "catalogs commit decide feed meters model read retention runtime state store"
-    " uploads",
+    "service": "catalogs commit decide feed meters model patching read retention runtime state"
+    " store uploads",
+    "client": "patching",
+    "spark": "client patching",
+    "logs": "",
+    "settings": "",
+    "metrics": "meters store",
+    "http": "access conflict decide errors feed logs model patching read service state uploads",
+    "tracing": "http meters",
+    "operation": "http meters metrics runtime service store tracing",
+    "server": "access logs metrics settings store",
+    "application": "access commit feed http metrics operation patching retention runtime server"
+    " service settings store",
+    "cli": "access client errors patching retention runtime server service settings state store",
+    "demo": "settings store",
 }
 # Folder (or file) -> what nothing in it may import.
 FORBIDDEN = {
@@ -75,24 +91,62 @@ def test_only_the_store_speaks_to_mongodb() -> None:
 
 
 def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
-    places = [p for p in MAY_IMPORT if p not in {"access", "store", "runtime"}]
+    inner = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]
+    places = [name for name in inner if name not in {"access", "store", "runtime"}]
     for place in places:
         for path in package(place):
             assert not [m for m in imports(path) if m.split(".")[0] in CLOCKS], path
 
 
 def package(name: str) -> list[Path]:
+    if name == "patching":
+        return sorted((ROOT / "patching").glob("*.py"))
+    if name in ("client", "spark"):
+        return files(f"patching/{name}")
     return files(f"gateway/{name}" if (ROOT / "gateway" / name).is_dir() else f"gateway/{name}.py")
 
 
+def room(module: str) -> str | None:
+    """The room of a module; None: it is neither the gateway's nor of ``patching``."""
+    top, name = f"{module}.".split(".")[:2]
+    if top == "patching":
+        return name if name in ("client", "spark") else top
+    return name if top == "gateway" and name else None
+
+
 @pytest.mark.parametrize("name", MAY_IMPORT)
-def test_a_package_imports_only_what_is_below_it(name: str) -> None:
-    allowed = {name, *MAY_IMPORT[name].split()}
-    assert not allowed & (
-        MAY_IMPORT.keys() - set(list(MAY_IMPORT)[: [*MAY_IMPORT].index(name) + 1])
-    )
-    for path in package(name):
-        for module in imports(path):
-            parts = module.split(".")
-            if parts[0] == "gateway" and len(parts) > 1:
-                assert parts[1] in allowed, f"{path} imports {module}"
+def test_a_room_imports_what_its_row_says(name: str) -> None:
+    found = {room(module) for path in package(name) for module in imports(path)} - {name, None}
+    assert found == set(MAY_IMPORT[name].split())
+    above = list(MAY_IMPORT)[list(MAY_IMPORT).index(name) :]
+    assert not found & set(above)
+
+
+def test_every_room_has_a_row() -> None:
+    modules = {*files("gateway"), *files("patching")}
+    of_rows = {path for name in MAY_IMPORT for path in package(name)}
+    without = {path.relative_to(ROOT).as_posix() for path in modules - of_rows}
+    assert without == {"gateway/__init__.py", "gateway/console/__init__.py"}
+
+
+def below(name: str) -> set[str]:
+    """All rooms that ``name`` imports, or that these import."""
+    direct = MAY_IMPORT[name].split()
+    return {*direct, *(each for other in direct for each in below(other))}
+
+
+def test_the_picture_shows_the_imports() -> None:
+    """An arrow of docs/architecture.md is an import that follows from no other two arrows."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = text.partition("```mermaid")[2].partition("```")[0]
+    shown = re.findall(r"^ *(\w+) --> (.+)$", picture, re.MULTILINE)
+    drawn = {(name, other) for name, others in shown for other in others.split(" & ")}
+    needed = {
+        (name, other)
+        for name, others in MAY_IMPORT.items()
+        for other in others.split()
+        if not any(other in below(third) for third in others.split())
+    }
+    assert drawn == needed
+    named = re.findall(r"^\| `(\w+)`", text.partition("## Rooms")[2], re.MULTILINE)
+    assert sorted(named) == sorted(MAY_IMPORT)
