@@ -11,6 +11,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import PrincipalLimits
+from gateway.http.context import context_of, this_request
 from gateway.http.door.admission import Admission, AdmissionBounds, claim_share
 from gateway.http.door.audit import Audit
 from gateway.http.door.authorization import Authorization
@@ -34,7 +35,6 @@ from gateway.http.routes.static import (
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
 from gateway.http.wire.answers import Answer
-from gateway.http.wire.environ import RawPath, RequestIds, WsgiApplication
 from gateway.http.wire.problems import problem_answer
 from gateway.service import Gateway
 
@@ -109,14 +109,11 @@ def create_app(
         request: Request = flask.request._get_current_object()  # type: ignore[attr-defined]
         note_route(request)
         authorization.identify(request)
-        claim_share(request.environ)
+        claim_share(context_of(request.environ))
         if rate_limits is not None:  # who is refused again and again pays for that, too
             rate_limits.admit(request)
         authorization.admit(request)
 
-    answering: WsgiApplication = app.wsgi_app
-    if rate_limits is not None:
-        answering = rate_limits.with_fields(answering)
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)
@@ -135,12 +132,11 @@ def create_app(
     ConsoleRoutes().register(app)
     MetricsRoutes(exposition).register(app)
     app.register_error_handler(Exception, _answer_error)
-    admitting = Admission(answering, admission)
+    admitting = Admission(app.wsgi_app, admission)
     app.has_room_for = admitting.has_room_for
-    numbered = RequestIds(RawPath(admitting))
-    app.wsgi_app = Observation(numbered, observers)  # type: ignore[method-assign]
+    app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
     return app
 
 
 def _answer_error(error: Exception) -> Answer:
-    return problem_answer(error, flask.request.environ, {})
+    return problem_answer(error, this_request())

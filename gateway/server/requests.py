@@ -229,7 +229,7 @@ class _CheckedBody:
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
         # The application knows by now whom the request is from.
-        holder = self._environ.get("gateway.share_holder")
+        holder = getattr(self._environ.get("gateway.context"), "holder", None)
         return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0, holder)
 
     def _take(

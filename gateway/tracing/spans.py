@@ -24,12 +24,11 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.http.door.observation import NO_ROUTE, Exchange
+from gateway.http.context import NO_ROUTE, Context
 from gateway.meters import Meters, WriteEnded
 from gateway.tracing.setup import Tracing
 
 _SERVICE = "metadata-gateway"
-_SPAN = "gateway.span"
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -70,39 +69,39 @@ class RequestSpans:
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    def began(self, exchange: Exchange) -> None:
-        environ = exchange.environ
+    def began(self, request: Context) -> None:
+        environ = request.environ
         carrier = {
             name: value
             for name in ("traceparent", "tracestate")
             if (value := environ.get("HTTP_" + name.upper())) is not None
         }
         parent = _propagator.extract(carrier)
-        span = self._tracer.start_span(exchange.method, parent, kind=SpanKind.SERVER)
-        exchange.trace_id = trace.format_trace_id(span.get_span_context().trace_id)
-        environ[_SPAN] = span, context.attach(trace.set_span_in_context(span))
+        span = self._tracer.start_span(request.method, parent, kind=SpanKind.SERVER)
+        request.trace_id = trace.format_trace_id(span.get_span_context().trace_id)
+        request.span = span, context.attach(trace.set_span_in_context(span))
 
-    def ended(self, exchange: Exchange) -> None:
-        span, token = exchange.environ.pop(_SPAN)
-        _describe(span, exchange)
+    def ended(self, request: Context) -> None:
+        span, token = request.span
+        _describe(span, request)
         span.end()
         context.detach(token)
 
 
-def _describe(span: Span, exchange: Exchange) -> None:
+def _describe(span: Span, request: Context) -> None:
     if not span.is_recording():
         return
-    span.set_attribute("http.request.method", exchange.method)
-    if exchange.route != NO_ROUTE:
-        span.update_name(f"{exchange.method} {exchange.route}")
-        span.set_attribute("http.route", exchange.route)
-    span.set_attribute("http.response.status_code", exchange.status)
-    for name, value in exchange.log_fields().items():
+    span.set_attribute("http.request.method", request.method)
+    if request.route != NO_ROUTE:
+        span.update_name(f"{request.method} {request.route}")
+        span.set_attribute("http.route", request.route)
+    span.set_attribute("http.response.status_code", request.status)
+    for name, value in request.log_fields().items():
         if name != "trace_id":
             span.set_attribute(f"gateway.{name}", value)
-    if exchange.problem is not None:
-        span.set_attribute("error.type", exchange.problem)
-    if exchange.status >= 500 or not exchange.status:
+    if request.problem is not None:
+        span.set_attribute("error.type", request.problem)
+    if request.status >= 500 or not request.status:
         span.set_status(StatusCode.ERROR)
 
 

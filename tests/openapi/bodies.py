@@ -10,7 +10,7 @@ from typing import Any
 
 from schemathesis import Case
 
-from gateway.http.door.authorization import is_author
+from gateway.http.wire.headers import is_author
 from gateway.http.write import transactions as transaction_items
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 from tests.openapi.document import Object

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from schemathesis import Case
 
-from gateway.http.door.authorization import is_author
+from gateway.http.wire.headers import is_author
 from tests.openapi.bodies import fit
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 from tests.patience import WAIT_S

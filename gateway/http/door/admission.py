@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.access.limits import Shares
-from gateway.http.door.authorization import share_holder
-from gateway.http.limits import MIB
-from gateway.http.wire.environ import Environ, WsgiApplication, declared_bytes
+from gateway.http.context import Context, Environ, WsgiApplication, context_of
+from gateway.http.door.rate_limits import spend_body_bytes
+from gateway.http.limits import MIB, RequestLimits
+from gateway.http.wire.body import read_body, weigh
+from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.problems import problem_answer
-from gateway.http.wire.refusals import TryLater
+from gateway.http.wire.refusals import RequestRefused, TryLater
 
-_SEAT: Final = "gateway.seat"
 _RETRY_AFTER_S: Final = (1, 3)
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _READING_STARTS: Final = tuple(method.encode() for method in _READING)
@@ -170,7 +171,8 @@ class Admission:
         try:
             self._admit(environ, among, seat)
         except Full as full:
-            return problem_answer(_refusal(full), environ, {})(environ, start_response)
+            refused = problem_answer(_refusal(full), context_of(environ))
+            return refused(environ, start_response)
         try:
             answer = self._application(environ, start_response)
         except BaseException:
@@ -182,7 +184,7 @@ class Admission:
         return answer
 
     def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
-        environ[_SEAT] = seat
+        context_of(environ).seat = seat
         if among is self._writes and _has_body(environ):
             among.refuse_if_full(declared_bytes(environ) or 0)  # taken when the body is there
         else:
@@ -203,33 +205,40 @@ class Admission:
         return not among.is_full()
 
 
-def claim_share(environ: Environ) -> None:
+def claim_share(context: Context) -> None:
     """The request's principal is known: from now on the request counts among its own.
 
     Raises TryLater where it has as many as it may.
     """
-    seat: _Seat | None = environ.get(_SEAT)
-    holder = share_holder(environ)
-    if seat is None or holder is None:
+    if context.seat is None or context.holder is None:
         return
     try:
-        seat.claim(holder)
+        context.seat.claim(context.holder)
     except Full as full:
         raise _refusal(full) from full
 
 
-def body_came(environ: Environ, size: int) -> None:
-    """The request's body is there, with ``size`` bytes: from now on it counts as under way.
+def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -> bytes:
+    """The request's body, which isn't empty: read, taken on, paid for, its sender looked at again.
 
-    Raises TryLater.
+    ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
+    RequestRefused, also where it holds too many values; TryLater where there is too much under way;
+    AccessError where its sender would not be let in any more; StoreUnavailable; and what reading
+    from the connection raises (werkzeug's BadRequest).
     """
-    seat: _Seat | None = environ.get(_SEAT)
-    if seat is None:
-        return
-    try:
-        seat.take(size)
-    except Full as full:
-        raise _refusal(full) from full
+    raw = read_body(context.environ, limits)
+    weight = weigh(raw, limits) if parsed else len(raw)
+    if context.seat is not None:
+        try:
+            context.seat.take(weight)
+        except Full as full:
+            raise _refusal(full) from full
+    if context.spending is not None:
+        spend_body_bytes(context, len(raw))
+    context.require_still_let_in()  # it may have come slowly
+    if not raw:
+        raise RequestRefused("malformed_json", "the body is empty")
+    return raw
 
 
 def _refusal(full: Full) -> TryLater:

@@ -27,12 +27,10 @@ from flask import Flask
 from gateway.access.limits import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, Written
 from gateway.errors import Forbidden, OutcomeUnknown, code_of
-from gateway.http.door.authorization import principal_name
-from gateway.http.wire.environ import Environ, request_id
+from gateway.http.context import Context, Decided, this_request
 
 _log = logging.getLogger("gateway.audit")
 
-_KEY: Final = "gateway.decided"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED_BY_ACCESS: Final = (401, 403)
 # Refusals that cost nobody anything, so that there may be as many as somebody likes.
@@ -40,14 +38,6 @@ _CHEAP: Final = ("unauthenticated", "forbidden", "rate_limited")
 _PRINCIPALS_MAX: Final = 10_000
 _WRITES_MAX: Final = 100
 _PATH_CHARACTERS_MAX: Final = 300
-
-
-class Decided(NamedTuple):
-    """A write that was decided; ``author``: whom its commit names."""
-
-    author: str
-    dry_run: bool
-    written: Written
 
 
 class LineOutcome(NamedTuple):
@@ -89,11 +79,6 @@ class _Refusals:
 _refusals = _Refusals(time.monotonic)
 
 
-def decided(author: str, dry_run: bool, written: Written) -> None:
-    """The request that is being answered comes to this."""
-    flask.request.environ[_KEY] = Decided(author, dry_run, written)
-
-
 class Audit:
     def register(self, app: Flask) -> None:
         app.after_request(self.tell)
@@ -120,13 +105,13 @@ class BulkAudit:
     ``refused`` is for the one who reads the lines to count those that never became a write.
     """
 
-    def __init__(self, environ: Environ) -> None:
+    def __init__(self, context: Context) -> None:
         self.refused = 0
         self._fields = {
             "action": "bulk",
-            "principal": principal_name(environ),
-            "request_id": request_id(environ),
-            "client": environ.get("REMOTE_ADDR"),
+            "principal": context.principal_name,
+            "request_id": context.request_id,
+            "client": context.environ.get("REMOTE_ADDR"),
         }
 
     def tell_lines(self, lines: Iterable[LineOutcome]) -> None:
@@ -185,26 +170,25 @@ def _line_fields(line: LineOutcome) -> dict[str, str]:
 
 def _fields(answer: flask.Response) -> dict[str, Any]:
     request = flask.request
-    environ = request.environ
+    context = this_request()
     fields: dict[str, Any] = {
         "action": request.endpoint,
         "method": request.method,
-        "principal": principal_name(environ),
+        "principal": context.principal_name,
         "status": answer.status_code,
         "outcome": "refused" if answer.status_code >= 400 else "done",
-        "request_id": environ.get("gateway.request_id"),
-        "client": environ.get("REMOTE_ADDR"),
+        "request_id": context.request_id,
+        "client": context.environ.get("REMOTE_ADDR"),
     }
     names = request.view_args or {}
     if request.endpoint is None:
         fields["path"] = request.path[:_PATH_CHARACTERS_MAX]
     # As they were understood, or as they were sent where they can't be.
     fields |= {name: _decoded(names[name]) for name in ("catalog", "key") if name in names}
-    if "gateway.problem" in environ:
-        fields["code"] = environ["gateway.problem"]
-    told: Decided | None = environ.get(_KEY)
-    if told is not None:
-        fields |= _of_write(told)
+    if context.problem is not None:
+        fields["code"] = context.problem
+    if context.decided is not None:
+        fields |= _of_write(context.decided)
     return fields
 
 

@@ -11,8 +11,6 @@ site. Browsers set all three by themselves; other clients send the first alone.
 
 What each route needs: one row for every endpoint and method; what isn't here is refused.
 
-Who a request is from: set once for each request, before any route sees it.
-
 Whom a commit names as its author: who asked for it, or somebody for whom he may speak.
 """
 
@@ -22,7 +20,6 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from ipaddress import ip_address
@@ -33,19 +30,17 @@ import flask
 from gateway.access import Principal, Role
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
-from gateway.access.principal import NAME_CHARACTERS_MAX, forbidden
+from gateway.access.principal import forbidden
 from gateway.errors import GatewayError, Unauthenticated
+from gateway.http.context import Context, Environ, Recheck, context_of, this_request
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.problems import problem_answer
-from gateway.http.wire.query import percent_decoded
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.state.heads import reaching
 
 _log = logging.getLogger(__name__)
 
-_RECHECK: Final = "gateway.recheck"
 # With the time for which a token is remembered, less than the five seconds after which a
 # revocation holds.
 _RECHECK_S: Final = 1.5
@@ -56,8 +51,6 @@ _host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").
 _OWN_SITES: Final = (None, "same-origin", "none")
 
 _READING: Final = ("GET", "HEAD")
-
-Recheck = Callable[[], None]
 
 
 class Authorization:
@@ -71,32 +64,33 @@ class Authorization:
 
     def identify(self, request: flask.Request) -> None:
         """Set the request's principal, but where everybody may do what it asks for."""
-        environ = request.environ
+        context = context_of(request.environ)
         if self._is_off:
-            _refuse_foreign_pages(environ)
+            _refuse_foreign_pages(context.environ)
         # No such route, or not this method: that is told to those who show who they are.
         route = request.url_rule
         if route is None or need_of(request.endpoint or "", request.method) is not Need.NOTHING:
-            set_principal(environ, self._principal(environ))
+            context.principal = principal = self._principal(context.environ)
+            context.holder = holder_of(principal)
 
     def admit(self, request: flask.Request) -> None:
         """Whether its principal may do it."""
-        environ = request.environ
         need = need_of(request.endpoint or "", request.method)
         if request.url_rule is None or need is Need.NOTHING:
             return
-        principal = principal_of(environ)
+        context = context_of(request.environ)
+        principal = context.by
         if need is None:
             _log.error("endpoint %s has no row for %s in roles", request.endpoint, request.method)
             raise RequestRefused("forbidden", "nobody has said who may use this route")
         if need is Need.TOKEN:
-            environ[_RECHECK] = self._recheck(environ, None, "")
+            context.recheck = self._recheck(context, None, "")
             return
         catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
             raise forbidden(principal, need, catalog, "the request")
-        environ[_RECHECK] = self._recheck(environ, need, catalog)
+        context.recheck = self._recheck(context, need, catalog)
 
     def _slow_down(self, principal: Principal) -> None:
         """Raise TryLater where the principal was refused too often of late."""
@@ -111,22 +105,21 @@ class Authorization:
 
         Of reads alone: what a write did is told to who was let in when it was decided.
         """
-        environ = flask.request.environ
-        again: Recheck | None = environ.get(_RECHECK)
-        if again is None or environ["REQUEST_METHOD"] not in _READING or answer.status_code >= 400:
+        context = this_request()
+        if context.recheck is None or answer.status_code >= 400 or context.method not in _READING:
             return answer
         try:
-            again()
+            context.recheck()
         except GatewayError as error:
             answer.close()
-            return problem_answer(error, environ, {})
+            return problem_answer(error, context)
         return answer
 
     def _principal(self, environ: Environ) -> Principal:
         with reaching():
             return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
 
-    def _recheck(self, environ: Environ, role: Role | None, catalog: str) -> Recheck:
+    def _recheck(self, context: Context, role: Role | None, catalog: str) -> Recheck:
         checked_at = time.monotonic()
 
         def recheck() -> None:
@@ -135,8 +128,8 @@ class Authorization:
             if now - checked_at < _RECHECK_S:
                 return
             checked_at = now
-            principal = self._principal(environ)
-            if principal.name != principal_of(environ).name:
+            principal = self._principal(context.environ)
+            if principal.name != context.by.name:
                 raise Unauthenticated("the token is another principal's now", presented=True)
             if role is not None:
                 require(principal, role, catalog)
@@ -177,21 +170,6 @@ def _is_loopback(host: str) -> bool:
         return ip_address(named[1].strip("[]")).is_loopback
     except ValueError:
         return named[1] == "localhost"
-
-
-def recheck(environ: Environ) -> None:
-    """After whatever may have taken long, and before it leads to anything.
-
-    Raises AccessError where the request would no longer be let in, and StoreUnavailable. Costs
-    nothing where it was called a moment ago.
-    """
-    recheck_of(environ)()
-
-
-def recheck_of(environ: Environ) -> Recheck:
-    """``recheck``, for answers that go on when the request's own thread is elsewhere."""
-    again: Recheck = environ[_RECHECK]
-    return again
 
 
 class Need(Enum):
@@ -260,58 +238,6 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
 def need_of(endpoint: str, method: str) -> Role | Need | None:
     """None where nobody has said: such a route is open to no one."""
     return ROLES.get(endpoint, {}).get("GET" if method == "HEAD" else method)
-
-
-_KEY: Final = "gateway.principal"
-# The server looks at it, too, when a body is read.
-_HOLDER: Final = "gateway.share_holder"
-
-
-def set_principal(environ: Environ, principal: Principal) -> None:
-    """``principal`` was authenticated."""
-    environ[_KEY] = principal
-    environ[_HOLDER] = holder_of(principal)
-
-
-def principal_of(environ: Environ) -> Principal:
-    """The principal that was authenticated. KeyError, a defect, where nobody looked who it is."""
-    principal: Principal = environ[_KEY]
-    return principal
-
-
-def principal_name(environ: Environ) -> str | None:
-    """Its name, for logs; None where it is not known, as on routes that are open to everybody."""
-    principal: Principal | None = environ.get(_KEY)
-    return None if principal is None else principal.name
-
-
-def share_holder(environ: Environ) -> str | None:
-    """Whose share of what there is only so much of counts (``gateway.access.limits``), if any's."""
-    holder: str | None = environ.get(_HOLDER)
-    return holder
-
-
-HEADER: Final = "Commit-Author"
-RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a space at its ends"
-
-
-def header_author(environ: Environ) -> str | None:
-    """The author that a header names, in percent-encoded UTF-8."""
-    encoded: str | None = environ.get("HTTP_COMMIT_AUTHOR")
-    if encoded is None:
-        return None
-    try:
-        name = percent_decoded(encoded)
-    except ValueError as error:
-        detail = f"{HEADER}: it is not percent-encoded UTF-8: {error}"
-        raise RequestRefused("invalid_header", detail, header=HEADER) from error
-    if not is_author(name):
-        raise RequestRefused("invalid_header", f"{HEADER}: {RULE}", header=HEADER)
-    return name
-
-
-def is_author(name: str) -> bool:
-    return 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable() and name == name.strip()
 
 
 def author_of(named: str | None, by: Principal, catalog: str) -> str:

@@ -1,20 +1,15 @@
-"""Each request as those see it who watch the service: metrics, access log, traces.
+"""The outermost middleware: it makes a request's ``Context``, and tells those who watch of it.
 
-The outermost middleware: what any other one answers is seen too. It knows when a streamed answer
-is over, and which request a thread works on (for what it logs).
+What any other one answers is seen too. It knows when a streamed answer is over, and which request a
+thread works on (for what it logs). Every answer goes out here, with what all answers have: the
+request's id, what its principal may still spend, and that its media type is believed.
 
-Who watches requests: the metrics and the access log.
-
-The header ``traceparent``: W3C Trace Context, level 1, section 3.2.
-
-One that isn't as the specification has it is as if it weren't there; nobody is refused for it.
+Who watches requests: metrics, the access log, traces.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -22,67 +17,20 @@ from urllib.parse import unquote
 
 import flask
 
-from gateway.http.wire.environ import Environ, WsgiApplication
+from gateway.http.context import KEY, Context, Environ, HeaderList, WsgiApplication, context_of
+from gateway.http.wire.environ import raw_path, request_id, trace_id
 from gateway.logs import current_request
 
-_EXCHANGE = "gateway.exchange"
-NO_ROUTE = "(none)"
-
-
-class Exchange:
-    """A request and what was answered, as far as that has come.
-
-    ``route`` is the template of its path, ``status`` 0 before the answer began. ``trace_id`` is
-    that of ``traceparent``, or of the span that was begun for the request.
-    """
-
-    __slots__ = ("begun", "commit_id", "environ", "route", "sent_bytes", "status", "trace_id")
-
-    def __init__(self, environ: Environ) -> None:
-        self.begun = time.perf_counter()
-        self.environ = environ
-        self.route = NO_ROUTE
-        self.status = 0
-        self.sent_bytes = 0
-        self.commit_id: str | None = None
-        header = environ.get("HTTP_TRACEPARENT")
-        self.trace_id = trace_id(header) if header else None
-
-    @property
-    def method(self) -> str:
-        method: str = self.environ["REQUEST_METHOD"]
-        return method
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.begun
-
-    @property
-    def problem(self) -> str | None:
-        """The code of the problem that it was answered with, if it was one."""
-        code: str | None = self.environ.get("gateway.problem")
-        return code
-
-    def log_fields(self) -> dict[str, str]:
-        """See ``gateway.logs.RequestContext``."""
-        environ = self.environ
-        principal = environ.get("gateway.principal")
-        fields = {
-            "request_id": environ.get("gateway.request_id"),
-            "principal": getattr(principal, "name", None),
-            "trace_id": self.trace_id,
-            "commit_id": self.commit_id,
-            "catalog": environ.get("gateway.catalog"),
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+# Documents hold what clients wrote: no browser may take one for a page or a script.
+_NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
 
 
 class Observer(Protocol):
     """Called in the thread of the request; must not raise."""
 
-    def began(self, exchange: Exchange) -> None: ...
+    def began(self, context: Context) -> None: ...
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, context: Context) -> None:
         """The answer was made, or was a stream and is over."""
 
 
@@ -94,32 +42,38 @@ class Observation:
         self._observers = tuple(observers)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        exchange = environ[_EXCHANGE] = Exchange(environ)
-        current_request.set(exchange)
+        header = environ.get("HTTP_TRACEPARENT")
+        trace = trace_id(header) if header else None
+        context = environ[KEY] = Context(environ, request_id(environ), trace)
+        environ["PATH_INFO"] = raw_path(environ)
+        current_request.set(context)
         for observer in self._observers:
-            observer.began(exchange)
+            observer.began(context)
 
-        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            exchange.status = int(status[:3])
+        def start(status: str, headers: HeaderList, exc_info: Any = None) -> Any:
+            context.status = int(status[:3])
             for name, value in headers:
                 if name == "Commit-Id":
-                    exchange.commit_id = value
+                    context.commit_id = value
+            if context.spending is not None:
+                headers += context.spending.fields()
+            headers += (("X-Request-Id", context.request_id), _NOSNIFF)
             return start_response(status, headers, exc_info)
 
         try:
             body = self._application(environ, start)
         except BaseException:
-            self._end(exchange)
+            self._end(context)
             raise
         if isinstance(body, tuple):
-            exchange.sent_bytes = sum(map(len, body))
-            self._end(exchange)
+            context.sent_bytes = sum(map(len, body))
+            self._end(context)
             return body
-        return _Watched(body, exchange, self._end)
+        return _Watched(body, context, self._end)
 
-    def _end(self, exchange: Exchange) -> None:
+    def _end(self, context: Context) -> None:
         for observer in self._observers:
-            observer.ended(exchange)
+            observer.ended(context)
         current_request.set(None)
 
 
@@ -127,15 +81,15 @@ class _Watched:
     """A body that is made while it is sent."""
 
     def __init__(
-        self, body: Iterable[bytes], exchange: Exchange, end: Callable[[Exchange], None]
+        self, body: Iterable[bytes], context: Context, end: Callable[[Context], None]
     ) -> None:
         self._body = body
-        self._exchange = exchange
+        self._context = context
         self._end = end
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._body:
-            self._exchange.sent_bytes += len(piece)
+            self._context.sent_bytes += len(piece)
             yield piece
 
     def close(self) -> None:
@@ -145,7 +99,7 @@ class _Watched:
             if close is not None:
                 close()
         finally:
-            self._end(self._exchange)
+            self._end(self._context)
 
 
 def note_route(request: flask.Request) -> None:
@@ -153,13 +107,11 @@ def note_route(request: flask.Request) -> None:
     rule = request.url_rule
     if rule is None:
         return
-    environ = request.environ
-    exchange = environ.get(_EXCHANGE)
-    if exchange is not None:
-        exchange.route = _template(rule.rule)
-        catalog = (request.view_args or {}).get("catalog")
-        if catalog is not None:
-            environ["gateway.catalog"] = unquote(catalog, errors="backslashreplace")
+    context = context_of(request.environ)
+    context.route = _template(rule.rule)
+    catalog = (request.view_args or {}).get("catalog")
+    if catalog is not None:
+        context.catalog = unquote(catalog, errors="backslashreplace")
 
 
 @lru_cache(maxsize=1024)
@@ -185,50 +137,27 @@ class RequestMetrics:
     def __init__(self, meters: RequestMeters) -> None:
         self._meters = meters
 
-    def began(self, exchange: Exchange) -> None: ...
+    def began(self, context: Context) -> None: ...
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, context: Context) -> None:
         self._meters.request_ended(
-            exchange.route, exchange.method, exchange.status, exchange.seconds, exchange.problem
+            context.route, context.method, context.status, context.seconds, context.problem
         )
 
 
 class AccessLog:
     """A line for each request when its answer is over; what else it says is the context's."""
 
-    def began(self, exchange: Exchange) -> None: ...
+    def began(self, context: Context) -> None: ...
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, context: Context) -> None:
         fields: dict[str, object] = {
-            "method": exchange.method,
-            "route": exchange.route,
-            "status": exchange.status,
-            "duration_ms": round(exchange.seconds * 1000, 3),
-            "bytes": exchange.sent_bytes,
+            "method": context.method,
+            "route": context.route,
+            "status": context.status,
+            "duration_ms": round(context.seconds * 1000, 3),
+            "bytes": context.sent_bytes,
         }
-        if exchange.problem is not None:
-            fields["problem"] = exchange.problem
+        if context.problem is not None:
+            fields["problem"] = context.problem
         _access_log.info("request", extra=fields)
-
-
-_parts: Final = re.compile(
-    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-[0-9a-f]{2}"
-    r"(?P<more>-.*)?"
-).fullmatch
-_NO_TRACE: Final = "0" * 32
-_NO_PARENT: Final = "0" * 16
-
-
-def trace_id(header: str | None) -> str | None:
-    """The trace that a request belongs to, as 32 hex digits; None where it says nothing valid.
-
-    A version above 00 may have more fields than are known; version 00 has none (section 3.2.2.1).
-    """
-    found = _parts(header) if header else None
-    if found is None or found["version"] == "ff":
-        return None
-    if found["version"] == "00" and found["more"] is not None:
-        return None
-    if found["trace"] == _NO_TRACE or found["parent"] == _NO_PARENT:
-        return None
-    return found["trace"]

@@ -17,21 +17,20 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import flask
 
 from gateway.access.limits import Excess, PrincipalLimits, Rate
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes
-from gateway.http.door.authorization import principal_name
-from gateway.http.wire.environ import Environ, WsgiApplication, declared_bytes
+from gateway.http.context import Context, HeaderList, context_of
+from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.refusals import TryLater
 
 REQUESTS: Final = "requests"
 BODY_BYTES: Final = "body-bytes"
 OPERATIONS: Final = "operations"
 
-_KEY: Final = "gateway.spending"
 _UNITS: Final = {REQUESTS: "", BODY_BYTES: ';qu="content-bytes"', OPERATIONS: ';qu="operations"'}
 _SETTINGS: Final = {
     REQUESTS: "principal_requests_per_s",
@@ -44,7 +43,7 @@ _LOOK_S: Final = 0.5
 
 
 class RateLimits:
-    """Refuses what is too much, and says on every answer what is left."""
+    """Refuses what is too much."""
 
     def __init__(self, limits: PrincipalLimits) -> None:
         self._limits = limits
@@ -52,39 +51,24 @@ class RateLimits:
 
     def admit(self, request: flask.Request) -> None:
         """Raises TryLater."""
-        environ = request.environ
-        principal = principal_name(environ)
+        context = context_of(request.environ)
+        principal = context.principal_name
         if principal is None:
             return  # a route that is open to everybody
-        spending = Spending(self._limits, principal)
-        environ[_KEY] = spending
+        spending = context.spending = Spending(self._limits, principal, self._policy)
         amounts = {REQUESTS: 1}
         if request.method not in _READING and request.endpoint != "bulk":
-            amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(environ) or 0}
+            amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(context.environ) or 0}
         spending.take(amounts)
-
-    def with_fields(self, application: WsgiApplication) -> WsgiApplication:
-        """A WSGI middleware around the application that it is registered with."""
-
-        def answer(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-            def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-                spending: Spending | None = environ.get(_KEY)
-                if spending is not None:
-                    headers.append(("RateLimit-Policy", self._policy))
-                    headers.append(("RateLimit", spending.field()))
-                return start_response(status, headers, exc_info)
-
-            return application(environ, start)
-
-        return answer
 
 
 class Spending:
     """What one request spends of what its principal may."""
 
-    def __init__(self, limits: PrincipalLimits, principal: str) -> None:
+    def __init__(self, limits: PrincipalLimits, principal: str, policy: str) -> None:
         self._limits = limits
         self._principal = principal
+        self._policy = policy
         self._excess: Excess | None = None
 
     def take(self, amounts: dict[str, int]) -> None:
@@ -126,8 +110,8 @@ class Spending:
             amount -= step
         return True
 
-    def field(self) -> str:
-        """The value of RateLimit."""
+    def fields(self) -> HeaderList:
+        """The headers of the answer."""
         levels = self._limits.levels(self._principal)
         excess = self._excess
         if excess is not None:
@@ -137,9 +121,10 @@ class Spending:
                 for level in levels
                 if level.rate.name in excess.names
             ]
-        return ", ".join(
+        left = ", ".join(
             f'"{level.rate.name}";r={level.available};t={level.within_s}' for level in levels
         )
+        return [("RateLimit-Policy", self._policy), ("RateLimit", left)]
 
 
 def policy_field(rates: Iterable[Rate]) -> str:
@@ -149,22 +134,15 @@ def policy_field(rates: Iterable[Rate]) -> str:
     )
 
 
-def spending_of(environ: Environ) -> Spending | None:
-    """None where the principal isn't limited."""
-    spending: Spending | None = environ.get(_KEY)
-    return spending
-
-
-def spend_operations(environ: Environ, count: int) -> None:
+def spend_operations(context: Context, count: int) -> None:
     """The request asks for ``count`` operations; one of them was spent when it was let in.
 
     Raises TryLater; then nothing of it may be done.
     """
-    spending = spending_of(environ)
-    if spending is not None and count > 1:
+    if context.spending is not None and count > 1:
         # All of it together: what exceeds the quota needs a bucket that is still full.
-        spending.spend(OPERATIONS, -1)
-        spending.take({OPERATIONS: count})
+        context.spending.spend(OPERATIONS, -1)
+        context.spending.take({OPERATIONS: count})
 
 
 def operations_in(edit: Edit) -> int:
@@ -173,8 +151,7 @@ def operations_in(edit: Edit) -> int:
     return max(1, len(inner.patch)) if isinstance(inner, ApplyPatch) else 1
 
 
-def spend_body_bytes(environ: Environ, size: int) -> None:
+def spend_body_bytes(context: Context, size: int) -> None:
     """The body had ``size`` bytes. Where it had said so before, they are spent already."""
-    spending = spending_of(environ)
-    if spending is not None and declared_bytes(environ) is None:
-        spending.spend(BODY_BYTES, size)
+    if context.spending is not None and declared_bytes(context.environ) is None:
+        context.spending.spend(BODY_BYTES, size)

@@ -26,22 +26,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-import flask
 from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway.decide.request import Request
 from gateway.errors import Forbidden, GatewayError
+from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
-from gateway.http.door.authorization import principal_of, recheck_of, share_holder
-from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in, spending_of
+from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
 from gateway.http.limits import MIB, RequestLimits
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer, HeaderList, Stream, StreamAnswer, unbound_sending
+from gateway.http.wire.answers import Answer, Stream, StreamAnswer, unbound_sending
 from gateway.http.wire.body import refuse_encoded
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.environ import Environ, request_id
 from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DryRunParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -82,7 +80,8 @@ class BulkRoutes:
 
     def bulk(self) -> Answer:
         """Commit the lines as they come. Everything that can be refused as a whole is, before."""
-        environ = flask.request.environ
+        context = this_request()
+        environ = context.environ
         refuse_conditions(environ)
         for name, (header, member) in _HEADERS_OF_LINES.items():
             if name in environ:
@@ -95,8 +94,8 @@ class BulkRoutes:
         headers: HeaderList = [("Content-Type", media_types.LINES[0])]
         if wait_s is not None:
             headers.append(("Preference-Applied", f"wait={wait_s}"))
-        terms = BulkTerms(principal_of(environ), self._limits, asked["dry_run"], wait_s)
-        run = _Run(self._gateway, terms, environ, self._budget)
+        terms = BulkTerms(context.by, self._limits, asked["dry_run"], wait_s)
+        run = _Run(self._gateway, terms, context, self._budget)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 
 
@@ -104,19 +103,19 @@ class _Run:
     """One request, from its first line to its last answer."""
 
     def __init__(
-        self, gateway: Gateway, terms: BulkTerms, environ: Environ, budget: SpoolBudget
+        self, gateway: Gateway, terms: BulkTerms, context: Context, budget: SpoolBudget
     ) -> None:
         self._gateway = gateway
         self._terms = terms
-        self._name = request_id(environ)
-        self._body = get_input_stream(environ)
-        self._connection = environ.get("gunicorn.socket")
+        self._name = context.request_id
+        self._body = get_input_stream(context.environ)
+        self._connection = context.environ.get("gunicorn.socket")
         self._bound_sending = unbound_sending(self._connection)
-        self._recheck = recheck_of(environ)
-        self._spending = spending_of(environ)
-        self._audit = BulkAudit(environ)
+        self._recheck = context.require_still_let_in
+        self._spending = context.spending
+        self._audit = BulkAudit(context)
         self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
-        self._spool = Spool(budget, share_holder(environ))
+        self._spool = Spool(budget, context.holder)
         self._reader = threading.Thread(target=for_this_request(self._read), name="bulk")
         self._reader.daemon = True
         self._broken: Exception | None = None

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
-import flask
 from flask import Flask
 
 from gateway.access import Principal, Role
@@ -18,12 +16,13 @@ from gateway.decide.conditions import ANY, CatalogTag
 from gateway.decide.request import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
 from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
-from gateway.http.door.authorization import principal_of
+from gateway.http.context import Context, this_request
+from gateway.http.door.admission import take_body
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.body import decode_document, read_body
+from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions, tag_header
 from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
 from gateway.http.wire.shapes import rfc3339
@@ -58,11 +57,10 @@ class CatalogRoutes:
 
     def list(self) -> Answer:
         """Those that the principal may read, by name; a page may hold fewer than there are."""
-        environ = flask.request.environ
-        refuse_conditions(environ)
-        asked = parameters(environ, _LIST_PARAMETERS)
-        by = principal_of(environ)
-        heads, more = readable_catalogs(self._gateway.listing, by, **asked)
+        context = this_request()
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, _LIST_PARAMETERS)
+        heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
         content = {
             "catalogs": [
                 {
@@ -79,7 +77,7 @@ class CatalogRoutes:
 
     def read(self, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
-        environ = flask.request.environ
+        environ = this_request().environ
         catalog = names.catalog_name(catalog, self._limits)
         parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
@@ -104,46 +102,50 @@ class CatalogRoutes:
 
     def put(self, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog)
-        media_types.require_json(environ)
-        raw = read_body(environ, self._limits)
+        context = this_request()
+        ask = self._ask(context, catalog)
+        media_types.require_json(context.environ)
+        raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
         parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
         sent = Sent(value, media_types.JSON, len(raw))
         try:
-            written = commit(self._gateway, ask, edits, sent)
+            written = commit(self._gateway, context, ask, edits, sent)
         except CommitError as error:
-            return refusal_answer(self._gateway, environ, ask, error)
+            return refusal_answer(self._gateway, context, ask, error)
         return commit_answer(ask, written, with_settings=True)
 
     def delete(self, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog)
+        context = this_request()
+        ask = self._ask(context, catalog)
         try:
-            written = commit(self._gateway, ask, (), NOTHING_SENT, self._gateway.catalogs.delete)
+            written = commit(
+                self._gateway, context, ask, (), NOTHING_SENT, self._gateway.catalogs.delete
+            )
         except CatalogNotFound as error:
             if ask.is_conditional:
                 raise _nothing_there(error) from error
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
         except CommitError as error:
-            return refusal_answer(self._gateway, environ, ask, error)
+            return refusal_answer(self._gateway, context, ask, error)
         return commit_answer(ask, written)
 
     def touch(self, catalog: str) -> Answer:
         """A commit that changes nothing: whoever follows the catalog sees a new revision."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog)
+        context = this_request()
+        ask = self._ask(context, catalog)
         try:
-            written = commit(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+            written = commit(
+                self._gateway, context, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT
+            )
         except CommitError as error:
-            return refusal_answer(self._gateway, environ, ask, error)
+            return refusal_answer(self._gateway, context, ask, error)
         return commit_answer(ask, written)
 
-    def _ask(self, environ: dict[str, Any], catalog: str) -> CatalogAsk:
-        return read_catalog_ask(environ, names.catalog_name(catalog, self._limits))
+    def _ask(self, context: Context, catalog: str) -> CatalogAsk:
+        return read_catalog_ask(context, names.catalog_name(catalog, self._limits))
 
 
 def _nothing_there(error: CatalogNotFound) -> CommitError:

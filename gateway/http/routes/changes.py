@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import flask
 from flask import Flask
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
@@ -19,12 +18,11 @@ from werkzeug.http import parse_accept_header
 from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
-from gateway.http.door.authorization import Recheck, principal_of, recheck_of, share_holder
+from gateway.http.context import Environ, Recheck, this_request
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.headers import JSON
 from gateway.http.wire.query import PollParameters, StreamParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
@@ -55,8 +53,9 @@ class ChangesRoutes:
         self._feed.stop()
 
     def changes(self, catalog: str) -> Answer:
-        environ = flask.request.environ
-        if environ["REQUEST_METHOD"] != "GET":  # Flask gives HEAD away with it
+        context = this_request()
+        environ = context.environ
+        if context.method != "GET":  # Flask gives HEAD away with it
             raise MethodNotAllowed(["GET"])
         catalog = names.catalog_name(catalog, self._limits)
         refuse_conditions(environ)
@@ -66,7 +65,7 @@ class ChangesRoutes:
             detail = "parameter 'key': no document has an empty key"
             raise RequestRefused("invalid_parameter", detail, parameter="key")
         after = _last_event_id(environ)
-        sight = self._acls.sight(principal_of(environ), catalog)
+        sight = self._acls.sight(context.by, catalog)
         if sight is not None and asked["key"]:
             sight.require_named(asked["key"])
         selection = Selection(frozenset(asked["key"]), asked["prefix"])
@@ -74,17 +73,17 @@ class ChangesRoutes:
             catalog,
             after=asked["after"] if after is None else after,
             selection=selection,
-            holder=share_holder(environ),
+            holder=context.holder,
         )
         seen = Seen(sight, selection)
         if as_stream:
-            return self._stream(watcher, seen, environ)
+            return self._stream(watcher, seen, context.require_still_let_in)
         with watcher:
             return _polled(_take(watcher, asked["timeout"], asked["limit"]), seen)
 
-    def _stream(self, watcher: Watcher, seen: Seen, environ: Environ) -> Answer:
+    def _stream(self, watcher: Watcher, seen: Seen, recheck: Recheck) -> Answer:
         headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
-        events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck_of(environ))
+        events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck)
         return StreamAnswer(Stream(events, watcher.close), 200, headers)
 
 

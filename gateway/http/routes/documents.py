@@ -16,14 +16,15 @@ from flask import Flask
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.request import Delete, Put
 from gateway.errors import DocumentNotFound
-from gateway.http.door.authorization import principal_of
+from gateway.http.context import Context, Environ, this_request
+from gateway.http.door.admission import take_body
+from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
-from gateway.http.wire.body import decode_document, read_body
+from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import read_conditions, refuse_composites
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.patches import read_patch
 from gateway.http.wire.query import ReadParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -57,37 +58,41 @@ class DocumentRoutes:
     def read(self, catalog: str, key: str) -> Answer:
         """The part as it is, or as it was at ``?revision=`` or ``?at=``."""
         catalog, key = self._names(catalog, key)
-        return read_document(self._gateway, flask.request.environ, catalog, key, self._part)
+        return read_document(self._gateway, this_request(), catalog, key, self._part)
 
     def put(self, catalog: str, key: str) -> Answer:
         """Create or replace the whole document, or replace the attributes of one that exists."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog, key)
-        media_types.require_json(environ)
-        raw = read_body(environ, self._limits)
+        context = this_request()
+        ask = self._ask(context, catalog, key)
+        media_types.require_json(context.environ)
+        raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
         sent = Sent(value, media_types.JSON, len(raw))
-        return answer_write(self._gateway, environ, ask, Put(value, size_bytes), sent)
+        return answer_write(self._gateway, context, ask, Put(value, size_bytes), sent)
 
     def patch(self, catalog: str, key: str) -> Answer:
         """Apply a JSON Patch, an extended one, or a merge patch to what exists."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog, key)
-        edit, sent = read_patch(environ, self._limits, self._gateway.limits.patch)
-        return answer_write(self._gateway, environ, ask, edit, sent)
+        context = this_request()
+        ask = self._ask(context, catalog, key)
+        media_type = media_types.patch_type(context.environ)
+        raw = take_body(context, self._limits)
+        edit, body = read_patch(media_type, raw, self._limits, self._gateway.limits.patch)
+        spend_operations(context, operations_in(edit))
+        sent = Sent(body, media_type, len(raw))
+        return answer_write(self._gateway, context, ask, edit, sent)
 
     def delete(self, catalog: str, key: str) -> Answer:
         """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
-        environ = flask.request.environ
-        ask = self._ask(environ, catalog, key)
-        return answer_write(self._gateway, environ, ask, Delete(), NOTHING_SENT)
+        context = this_request()
+        ask = self._ask(context, catalog, key)
+        return answer_write(self._gateway, context, ask, Delete(), NOTHING_SENT)
 
     def options(self, catalog: str, key: str) -> Answer:
         self._names(catalog, key)
         return empty_answer([("Allow", METHODS), media_types.ACCEPT_PATCH])
 
-    def _ask(self, environ: Environ, catalog: str, key: str) -> Ask:
-        return read_ask(environ, *self._names(catalog, key), part=self._part)
+    def _ask(self, context: Context, catalog: str, key: str) -> Ask:
+        return read_ask(context, *self._names(catalog, key), part=self._part)
 
     def _names(self, catalog: str, key: str) -> tuple[str, str]:
         return names.catalog_name(catalog, self._limits), names.document_key(key, self._limits)
@@ -98,18 +103,19 @@ _PARAMETERS = ReadParameters()
 _OF_THE_TIME: Final = (200, 304, 404, 412)
 
 
-def read_document(gateway: Gateway, environ: Environ, catalog: str, key: str, part: Part) -> Answer:
+def read_document(gateway: Gateway, context: Context, catalog: str, key: str, part: Part) -> Answer:
     """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
 
     Raises DocumentNotFound, DocumentForbidden, PreconditionFailed, and what reading an earlier
     revision raises.
     """
+    environ = context.environ
     conditions = read_conditions(environ)
     reading = _reading(gateway, environ, catalog, key)
     document = reading.document
     if document is None or not document.exists:
         raise DocumentNotFound(catalog, key).at(reading.catalog_revision)
-    _require_seen(gateway, environ, catalog, document)
+    _require_seen(gateway, context, catalog, document)
     headers = [
         etag(document.token),
         last_modified(document.time_us // 1_000_000),
@@ -158,15 +164,16 @@ def _provisional(answer: flask.Response) -> flask.Response:
     return answer
 
 
-def _require_seen(gateway: Gateway, environ: Environ, catalog: str, document: Document) -> None:
+def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Document) -> None:
     """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
     another time."""
-    if document.attributes is None and not environ.get("QUERY_STRING"):
+    as_of_then = context.environ.get("QUERY_STRING")
+    if document.attributes is None and not as_of_then:
         return
-    sight = gateway.acls.sight(principal_of(environ), catalog)
+    sight = gateway.acls.sight(context.by, catalog)
     if sight is None:
         return
-    if environ.get("QUERY_STRING"):
+    if as_of_then:
         sight.require_then(document)
     else:
         sight.require(document)

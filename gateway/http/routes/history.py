@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import flask
 from flask import Flask
 
-from gateway.http.door.authorization import principal_of
+from gateway.http.context import this_request
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, encode
@@ -40,8 +39,8 @@ class HistoryRoutes:
     def page(self, catalog: str) -> Answer:
         """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
         catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(flask.request.environ)
-        asked = parameters(flask.request.environ, _PAGE_PARAMETERS)
+        refuse_conditions(this_request().environ)
+        asked = parameters(this_request().environ, _PAGE_PARAMETERS)
         sight = self._sight(catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
@@ -55,8 +54,8 @@ class HistoryRoutes:
 
     def commit(self, catalog: str, revision: str) -> Answer:
         catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(flask.request.environ)
-        parameters(flask.request.environ, _NO_PARAMETERS)
+        refuse_conditions(this_request().environ)
+        parameters(this_request().environ, _NO_PARAMETERS)
         try:
             number = whole_number(revision)
         except ValueError as error:
@@ -67,10 +66,10 @@ class HistoryRoutes:
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """The commit made under the key. That there is none is true up to now, not for ever."""
         catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(flask.request.environ)
+        refuse_conditions(this_request().environ)
         name = _idempotency_key(idempotency_key)
-        parameters(flask.request.environ, _NO_PARAMETERS)
-        by = principal_of(flask.request.environ)
+        parameters(this_request().environ, _NO_PARAMETERS)
+        by = this_request().by
         commit = self._gateway.reply(catalog, by.name, name)
         if commit is None:
             detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
@@ -79,7 +78,7 @@ class HistoryRoutes:
         return body_answer(encode({"applied": True, **shape}), [])
 
     def _sight(self, catalog: str) -> Sight | None:
-        return self._gateway.acls.sight(principal_of(flask.request.environ), catalog)
+        return self._gateway.acls.sight(this_request().by, catalog)
 
     def _seen(self, catalog: str, commit: Commit) -> Commit:
         """Without the changes of documents that can't be read."""

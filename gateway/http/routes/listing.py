@@ -11,7 +11,7 @@ from flask import Flask
 
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
-from gateway.http.door.authorization import Recheck, principal_of, recheck_of
+from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.limits import RequestLimits
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire import query as names
@@ -43,17 +43,17 @@ class ListingRoutes:
 
     def page(self, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
-        environ = flask.request.environ
+        context = this_request()
         catalog = names.catalog_name(catalog, self._limits)
-        asked = parameters(environ, _PAGE_PARAMETERS)
+        asked = parameters(context.environ, _PAGE_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
         if keys is not None:
-            return self._several(environ, catalog, keys, asked, revision)
-        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+            return self._several(context, catalog, keys, asked, revision)
+        sight = self._gateway.acls.sight(context.by, catalog)
         page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
         more = page.next_after
         return _answer(
-            environ,
+            context.environ,
             CatalogTag(page.revision),
             page.revision,
             {
@@ -66,7 +66,7 @@ class ListingRoutes:
 
     def _several(
         self,
-        environ: dict[str, Any],
+        context: Context,
         catalog: str,
         keys: list[str],
         asked: dict[str, Any],
@@ -80,7 +80,7 @@ class ListingRoutes:
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
-        sight = self._gateway.acls.sight(principal_of(environ), catalog)
+        sight = self._gateway.acls.sight(context.by, catalog)
         at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
         tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
         documents = [
@@ -88,20 +88,20 @@ class ListingRoutes:
             for key in keys
         ]
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
-        return _answer(environ, Composite(tokens), at, content)
+        return _answer(context.environ, Composite(tokens), at, content)
 
     def export(self, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
-        environ = flask.request.environ
+        context = this_request()
         catalog = names.catalog_name(catalog, self._limits)
-        asked = parameters(environ, _EXPORT_PARAMETERS)
+        asked = parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
-            owner=principal_of(environ).name,
+            owner=context.by.name,
             prefix=asked["prefix"],
             revision=revision,
-            sight=self._gateway.acls.sight(principal_of(environ), catalog),
+            sight=self._gateway.acls.sight(context.by, catalog),
         )
         tag = CatalogTag(export.revision)
         headers = [
@@ -111,18 +111,18 @@ class ListingRoutes:
         ]
         sending = False
         try:
-            if is_not_modified(environ, tag, "the catalog"):
+            if is_not_modified(context.environ, tag, "the catalog"):
                 return empty_answer(headers, 304)
-            sending = environ["REQUEST_METHOD"] != "HEAD"
+            sending = context.method != "HEAD"
         finally:
             if not sending:
                 export.close()
         lines = _export_lines(export.revision, export.documents) if sending else iter(())
-        body = Stream(_pieces(lines, recheck_of(environ)), export.close)
+        body = Stream(_pieces(lines, context.require_still_let_in), export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
 
 
-def _answer(environ: dict[str, Any], tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
+def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
     headers = [
         tag_header(tag),
         ("Catalog-Revision", str(revision)),

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-import flask
 from flask import Flask
 
 from gateway.access import Role
-from gateway.http.door.authorization import principal_of
+from gateway.http.context import this_request
+from gateway.http.door.admission import take_body
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.body import decode_value, read_body
+from gateway.http.wire.body import decode_value
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.members import refuse_member, require_object, required
 from gateway.http.wire.query import REVISION_MAX, NoParameters, parameters
@@ -51,7 +51,7 @@ class PinRoutes:
         note = members.get("note", "")
         if not isinstance(note, str) or len(note) > _NOTE_CHARACTERS_MAX:
             refuse_member("/note", f"it must be a text of at most {_NOTE_CHARACTERS_MAX}")
-        owner = principal_of(flask.request.environ).name
+        owner = this_request().by.name
         pin = self._retention.pin(catalog, revision, whole(members, "seconds", 1), owner, note)
         location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
         return body_answer(encode(_shape(pin)), [("Location", location)], 201)
@@ -69,29 +69,29 @@ class PinRoutes:
         """Hold the same revision for so many seconds from now: for its owner alone."""
         catalog = self._catalog(catalog)
         members = json_object(self._limits, ("seconds",))
-        by = principal_of(flask.request.environ).name
+        by = this_request().by.name
         renewed = self._retention.renew(catalog, pin, whole(members, "seconds", 1), by)
         return body_answer(encode(_shape(renewed)), [])
 
     def delete(self, catalog: str, pin: str) -> Answer:
         """For its owner, and for those who are admin in the catalog."""
         catalog = self._catalog(catalog)
-        by = principal_of(flask.request.environ)
+        by = this_request().by
         self._retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
         return empty_answer([])
 
     def _catalog(self, encoded: str) -> str:
         catalog = names.catalog_name(encoded, self._limits)
-        refuse_conditions(flask.request.environ)
-        parameters(flask.request.environ, _NO_PARAMETERS)
+        refuse_conditions(this_request().environ)
+        parameters(this_request().environ, _NO_PARAMETERS)
         return catalog
 
 
 def json_object(limits: RequestLimits, known: tuple[str, ...]) -> dict[str, Any]:
     """The request's body, an object with ``known`` members alone."""
-    environ = flask.request.environ
-    media_types.require_json(environ)
-    return require_object(decode_value(read_body(environ, limits), limits), known)
+    context = this_request()
+    media_types.require_json(context.environ)
+    return require_object(decode_value(take_body(context, limits), limits), known)
 
 
 def whole(members: dict[str, Any], name: str, minimum: int) -> int:
@@ -116,9 +116,6 @@ def _shape(pin: Pin) -> dict[str, Any]:
     }
 
 
-_NO_PARAMETERS = NoParameters()
-
-
 class CompactionRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._retention = gateway.retention
@@ -130,7 +127,7 @@ class CompactionRoutes:
 
     def compact(self, catalog: str) -> Answer:
         """Drop the history below a revision; answered when it is gone."""
-        environ = flask.request.environ
+        environ = this_request().environ
         catalog = names.catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         parameters(environ, _NO_PARAMETERS)

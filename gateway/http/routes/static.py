@@ -11,13 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import flask
 from flask import Flask
 from werkzeug.http import unquote_etag
 
 import gateway as package
-from gateway.http.door.authorization import principal_of
-from gateway.http.wire.answers import Answer, HeaderList, body_answer, empty_answer, encode
+from gateway.http.context import HeaderList, this_request
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.service import Gateway
@@ -76,7 +75,7 @@ class StaticFiles:
 
     def answer(self, name: str) -> Answer:
         """Raises RequestRefused ``route_not_found`` for a name that no file has."""
-        environ = flask.request.environ
+        environ = this_request().environ
         parameters(environ, _NO_PARAMETERS)
         found = self._files.get(name)
         if found is None:
@@ -110,7 +109,7 @@ class ConsoleRoutes:
 
     def entry(self) -> Answer:
         """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
-        environ = flask.request.environ
+        environ = this_request().environ
         parameters(environ, _NO_PARAMETERS)
         # The root's is temporary: browsers keep a 308 for any later service at this address.
         status = 307 if environ["PATH_INFO"] == "/" else 308
@@ -188,9 +187,9 @@ class ServiceRoutes:
 
     def principal(self) -> Answer:
         """Who the request is from, and what it may do."""
-        environ = flask.request.environ
-        parameters(environ, _NO_PARAMETERS)
-        by = principal_of(environ)
+        context = this_request()
+        parameters(context.environ, _NO_PARAMETERS)
+        by = context.by
         grants = [{"role": each.role.name.lower(), "pattern": each.pattern} for each in by.grants]
         content = {"name": by.name, "grants": grants}
         return body_answer(encode(content), [("Cache-Control", "no-store")])

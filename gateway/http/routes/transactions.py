@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import flask
 import msgspec
 from flask import Flask
 
@@ -18,17 +17,16 @@ from gateway.errors import (
     PatchDoesNotFit,
     TargetExists,
 )
-from gateway.http.door.audit import decided
-from gateway.http.door.authorization import author_of, header_author, principal_of
+from gateway.http.context import Context, Decided, this_request
+from gateway.http.door.admission import take_body
+from gateway.http.door.authorization import author_of
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer
-from gateway.http.wire.body import read_body
 from gateway.http.wire.conditions import refuse_all_but_several, write_conditions
-from gateway.http.wire.environ import Environ
-from gateway.http.wire.headers import commit_message, idempotency_key, preferences
+from gateway.http.wire.headers import commit_author, commit_message, idempotency_key, preferences
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.query import WriteParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -55,33 +53,33 @@ class TransactionRoutes:
 
     def commit(self, catalog: str) -> Answer:
         """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
-        environ = flask.request.environ
+        context = this_request()
         catalog = names.catalog_name(catalog, self._limits)
-        asked, request = self._read(environ, catalog)
+        asked, request = self._read(context, catalog)
         try:
-            done = _committed(self._gateway, request)
+            done = _committed(self._gateway, context, request)
         except CommitError as error:
             if isinstance(error, _ACTION_ERRORS) and error.action is None:
                 error.action = 0  # a single one isn't counted
             key = request.idempotency.key if request.idempotency else None
-            more = what_helps(self._gateway, request.by, catalog, error, key)
-            return problem_answer(error, environ, more)
+            context.helps = what_helps(self._gateway, request.by, catalog, error, key)
+            return problem_answer(error, context)
         return transaction_answer(self._gateway, asked, done)
 
-    def _read(self, environ: Environ, catalog: str) -> tuple[Asked, Request]:
-        by = principal_of(environ)
+    def _read(self, context: Context, catalog: str) -> tuple[Asked, Request]:
+        by, environ = context.by, context.environ
         query = parameters(environ, _PARAMETERS)
         conditions = write_conditions(environ)
         refuse_all_but_several(conditions)
         prefer = preferences(environ)
         key = idempotency_key(environ)
         header_message = commit_message(environ)
-        named = header_author(environ)
+        named = commit_author(environ)
         media_types.require_json(environ)
-        raw = read_body(environ, self._limits)
+        raw = take_body(context, self._limits)
         transaction = read_transaction(raw, self._limits, self._gateway.limits.patch)
         edits = (*transaction.then, *(transaction.otherwise or ()))
-        spend_operations(environ, sum(operations_in(each.edit) for each in edits))
+        spend_operations(context, sum(operations_in(each.edit) for each in edits))
         message = _message(header_message, transaction)
         author = author_of(_author(named, transaction), by, catalog)
         idempotency = None
@@ -108,10 +106,10 @@ class TransactionRoutes:
         )
 
 
-def _committed(gateway: Gateway, request: Request) -> Written:
+def _committed(gateway: Gateway, context: Context, request: Request) -> Written:
     """Raises the CommitError of a transaction that was not applied."""
     done = gateway.commit(request)
-    decided(request.author, request.dry_run, done)
+    context.decided = Decided(request.author, request.dry_run, done)
     if isinstance(done.outcome, Unknown):
         raise OutcomeUnknown(done.outcome.commit_id)
     if isinstance(done.outcome, Refused):

@@ -5,36 +5,34 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-import flask
 from flask import Flask
 
 from gateway.decide.conditions import Tags, written
 from gateway.decide.request import Applied, Unchanged, Written
 from gateway.errors import PreconditionFailed
-from gateway.http.door.audit import decided
-from gateway.http.door.authorization import author_of, header_author, principal_of
+from gateway.http.context import Context, Decided, Environ, HeaderList, this_request
+from gateway.http.door.admission import take_body
+from gateway.http.door.authorization import author_of
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
     Answer,
-    HeaderList,
     body_answer,
     empty_answer,
     encode,
     etag,
     last_modified,
 )
-from gateway.http.wire.body import decode_document, decode_value, read_body, weigh
+from gateway.http.wire.body import decode_document, decode_value, weigh
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions, refuse_conditions
-from gateway.http.wire.environ import Environ
-from gateway.http.wire.headers import commit_message, preferences
+from gateway.http.wire.headers import commit_author, commit_message, preferences
 from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.query import DryRunParameters, NoParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
-from gateway.http.write.explain import changes_since
+from gateway.http.write.explain import what_helps
 from gateway.model import version_token
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
@@ -64,45 +62,43 @@ class UploadRoutes:
 
     def open(self, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
-        environ = flask.request.environ
-        catalog = self._catalog(environ, catalog)
-        media_types.require_json(environ)
-        raw = read_body(environ, self._limits)
+        context = this_request()
+        catalog = self._catalog(context.environ, catalog)
+        media_types.require_json(context.environ)
+        raw = take_body(context, self._limits)
         asked = require_object(decode_value(raw, self._limits), _OPEN_MEMBERS)
         key = text(asked, "key")
         names.require_key(key, self._limits)
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
-        by = principal_of(environ)
         try:
-            opened = self._uploads.open(catalog, key, by, conditions, attributes)
+            opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
         except PreconditionFailed as failed:
-            return self._refused(environ, catalog, failed)
+            return self._refused(context, catalog, failed)
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
     def read(self, catalog: str, upload: str) -> Answer:
-        environ = flask.request.environ
-        opened = self._find(self._catalog(environ, catalog), upload)
+        opened = self._find(self._catalog(this_request().environ, catalog), upload)
         return body_answer(encode(_upload_shape(opened)), [("Cache-Control", "no-store")])
 
     def drop(self, catalog: str, upload: str) -> Answer:
         """Also where there is none any more. What was committed stays so."""
-        catalog = self._catalog(flask.request.environ, catalog)
-        self._uploads.drop(catalog, _upload_id(upload), principal_of(flask.request.environ))
+        catalog = self._catalog(this_request().environ, catalog)
+        self._uploads.drop(catalog, _upload_id(upload), this_request().by)
         return empty_answer([])
 
     def put_part(self, catalog: str, upload: str, number: str) -> Answer:
         """Stage or replace a part: bytes, whatever they are."""
-        environ = flask.request.environ
-        catalog = self._catalog(environ, catalog)
+        context = this_request()
+        catalog = self._catalog(context.environ, catalog)
         try:
             place = whole_number(number, 1, PART_NUMBER_MAX)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"part number: {error}") from error
-        media_types.require_bytes(environ)
+        media_types.require_bytes(context.environ)
         opened = self._find(catalog, upload)
-        part = self._uploads.put_part(opened, place, read_body(environ, self._limits, parsed=False))
+        part = self._uploads.put_part(opened, place, take_body(context, self._limits, parsed=False))
         return body_answer(encode(part), [])
 
     def commit(self, catalog: str, upload: str) -> Answer:
@@ -110,15 +106,16 @@ class UploadRoutes:
 
         What is wrong with the parts, or the catalog, leaves the upload as it is.
         """
-        environ = flask.request.environ
+        context = this_request()
+        environ = context.environ
         refuse_conditions(environ)
         _refuse_idempotency_key(environ)
         dry_run: bool = parameters(environ, _COMMIT_PARAMETERS)["dry_run"]
         catalog = names.catalog_name(catalog, self._limits)
         prefer = preferences(environ)
         message = commit_message(environ)
-        author = author_of(header_author(environ), principal_of(environ), catalog)
-        numbers = self._numbers(environ)
+        author = author_of(commit_author(environ), context.by, catalog)
+        numbers = self._numbers(context)
         opened = self._find(catalog, upload)
         done = self._uploads.earlier(opened)
         if done is None:
@@ -137,18 +134,19 @@ class UploadRoutes:
                     dry_run=dry_run,
                 )
             except PreconditionFailed as failed:
-                return self._refused(environ, catalog, failed)
-        decided(author, dry_run, done)
+                return self._refused(context, catalog, failed)
+        context.decided = Decided(author, dry_run, done)
         return _write_answer(opened, done, dry_run=dry_run, wait_s=prefer.wait_s)
 
-    def _numbers(self, environ: Environ) -> list[int] | None:
+    def _numbers(self, context: Context) -> list[int] | None:
         """The parts that the body lists; None where there is no body, or it lists none."""
+        environ = context.environ
         if environ.get("CONTENT_LENGTH") in (None, "", "0") and (
             "HTTP_TRANSFER_ENCODING" not in environ
         ):
             return None
         media_types.require_json(environ)
-        raw = read_body(environ, self._limits)
+        raw = take_body(context, self._limits)
         asked = require_object(decode_value(raw, self._limits), ("parts",))
         if "parts" not in asked:
             return None
@@ -164,14 +162,12 @@ class UploadRoutes:
             seen.add(each)
         return listed
 
-    def _refused(self, environ: Environ, catalog: str, failed: PreconditionFailed) -> Answer:
-        changes = changes_since(self._gateway, principal_of(environ), catalog, failed)
-        return problem_answer(
-            failed, environ, {} if changes is None else {"changes_since": changes}
-        )
+    def _refused(self, context: Context, catalog: str, failed: PreconditionFailed) -> Answer:
+        context.helps = what_helps(self._gateway, context.by, catalog, failed, None)
+        return problem_answer(failed, context)
 
     def _find(self, catalog: str, upload: str) -> OpenUpload:
-        return self._uploads.find(catalog, _upload_id(upload), principal_of(flask.request.environ))
+        return self._uploads.find(catalog, _upload_id(upload), this_request().by)
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
         refuse_conditions(environ)

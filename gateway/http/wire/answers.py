@@ -17,10 +17,8 @@ import msgspec
 from flask import Response
 from werkzeug.datastructures import Headers
 
-from gateway.http.wire.environ import Environ
+from gateway.http.context import Environ, HeaderList
 from gateway.http.wire.headers import JSON
-
-HeaderList = list[tuple[str, str]]
 
 encode: Final = msgspec.json.Encoder().encode
 

@@ -29,13 +29,11 @@ import msgspec
 from werkzeug.wsgi import get_input_stream
 
 from gateway.errors import OverLimit, Unstorable
-from gateway.http.door.admission import body_came
-from gateway.http.door.authorization import recheck
-from gateway.http.door.rate_limits import spend_body_bytes
+from gateway.http.context import Environ
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import storable
 from gateway.http.wire.answers import encode
-from gateway.http.wire.environ import Environ, declared_bytes
+from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.refusals import RequestRefused
 from patching import Json, join_pointer, repeated_member
 
@@ -54,13 +52,10 @@ _LONG_RUN = b"0" * 19
 _strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
-def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -> bytes:
-    """The body, which isn't empty. Chunked bodies are read until the limit is passed, not further.
+def read_body(environ: Environ, limits: RequestLimits) -> bytes:
+    """The body. Chunked bodies are read until the limit is passed, not further.
 
-    ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
-    RequestRefused, also where it holds too many values, or there is too much under way to take the
-    body on; AccessError where its sender would not be let in any more; StoreUnavailable; and what
-    reading from the connection raises (werkzeug's BadRequest).
+    Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
     """
     maximum = limits.body_bytes_max
     refuse_encoded(environ)
@@ -70,11 +65,6 @@ def read_body(environ: Environ, limits: RequestLimits, *, parsed: bool = True) -
     raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
     if len(raw) > maximum:
         _refuse_large(maximum, len(raw))
-    body_came(environ, weigh(raw, limits) if parsed else len(raw))
-    spend_body_bytes(environ, len(raw))
-    recheck(environ)  # it may have come slowly
-    if not raw:
-        raise RequestRefused("malformed_json", "the body is empty")
     return raw
 
 

@@ -38,8 +38,8 @@ from gateway.decide.conditions import (
     written,
 )
 from gateway.errors import PreconditionFailed
+from gateway.http.context import Environ
 from gateway.http.wire.answers import etag
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.query import percent_decoded
 from gateway.http.wire.refusals import RequestRefused
 

@@ -1,11 +1,7 @@
-"""Paths as they were sent: WSGI decodes them too early, and ``%2F`` would become a slash.
+"""What a request is before its route reads it: its path, its length, its names in logs and traces.
 
-A WSGI middleware puts the still encoded path where Flask routes by it; the names in it are decoded
-by ``names``, strictly, once it is known where each begins and ends.
-
-How long a request's body is said to be.
-
-What every answer has: a name, in logs and problems too, and that its media type is believed.
+WSGI decodes paths too early: ``%2F`` would become a slash. So Flask routes by the path as it was
+sent, and the names in it are decoded (``query``) once it is known where each begins and ends.
 """
 
 from __future__ import annotations
@@ -13,23 +9,10 @@ from __future__ import annotations
 import os
 import re
 import string
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
-Environ = dict[str, Any]
-WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
-
-
-class RawPath:
-    """Calls ``application`` with the encoded path in PATH_INFO."""
-
-    def __init__(self, application: WsgiApplication) -> None:
-        self._application = application
-
-    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        environ["PATH_INFO"] = raw_path(environ)
-        return self._application(environ, start_response)
+from gateway.http.context import Environ
 
 
 def raw_path(environ: Environ) -> str:
@@ -69,31 +52,32 @@ def declared_bytes(environ: Environ) -> int | None:
     return int(declared) if declared.isascii() and declared.isdigit() else None
 
 
-# Documents hold what clients wrote: no browser may take one for a page or a script.
-_NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
-_KEY: Final = "gateway.request_id"
 _is_sane = re.compile("[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
-
-
-class RequestIds:
-    """A WSGI middleware: keeps a sane X-Request-Id that came in, else makes one; sends it back."""
-
-    def __init__(self, application: WsgiApplication) -> None:
-        self._application = application
-
-    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        given = environ.get("HTTP_X_REQUEST_ID")
-        name = given if given is not None and _is_sane(given) else os.urandom(8).hex()
-        environ[_KEY] = name
-
-        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            headers.append(("X-Request-Id", name))
-            headers.append(_NOSNIFF)
-            return start_response(status, headers, exc_info)
-
-        return self._application(environ, start)
+_traceparent = re.compile(
+    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-[0-9a-f]{2}"
+    r"(?P<more>-.*)?"
+).fullmatch
+_NO_TRACE: Final = "0" * 32
+_NO_PARENT: Final = "0" * 16
 
 
 def request_id(environ: Environ) -> str:
-    name: str = environ[_KEY]
-    return name
+    """The sane X-Request-Id that came in, or one that is made."""
+    given: str | None = environ.get("HTTP_X_REQUEST_ID")
+    return given if given is not None and _is_sane(given) else os.urandom(8).hex()
+
+
+def trace_id(header: str | None) -> str | None:
+    """The trace that a ``traceparent`` names, as 32 hex digits; None where it isn't valid.
+
+    W3C Trace Context, level 1, section 3.2: what isn't as specified is as if it weren't there. A
+    version above 00 may have more fields than are known; version 00 has none (section 3.2.2.1).
+    """
+    found = _traceparent(header) if header else None
+    if found is None or found["version"] == "ff":
+        return None
+    if found["version"] == "00" and found["more"] is not None:
+        return None
+    if found["trace"] == _NO_TRACE or found["parent"] == _NO_PARENT:
+        return None
+    return found["trace"]

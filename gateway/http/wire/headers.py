@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from werkzeug.http import parse_options_header
 
-from gateway.http.wire.environ import Environ
+from gateway.access.principal import NAME_CHARACTERS_MAX
+from gateway.http.context import Environ
 from gateway.http.wire.query import percent_decoded
 from gateway.http.wire.refusals import RequestRefused
 
@@ -92,6 +93,29 @@ def commit_message(environ: Environ) -> str | None:
         detail = f"Commit-Message: at most {MESSAGE_CHARACTERS_MAX} characters"
         raise RequestRefused("invalid_header", detail, header="Commit-Message")
     return message
+
+
+_AUTHOR: Final = "Commit-Author"
+AUTHOR_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a space at its ends"
+
+
+def commit_author(environ: Environ) -> str | None:
+    """The author that is to be named in the commit: percent-encoded UTF-8."""
+    encoded: str | None = environ.get("HTTP_COMMIT_AUTHOR")
+    if encoded is None:
+        return None
+    try:
+        name = percent_decoded(encoded)
+    except ValueError as error:
+        detail = f"{_AUTHOR}: it is not percent-encoded UTF-8: {error}"
+        raise RequestRefused("invalid_header", detail, header=_AUTHOR) from error
+    if not is_author(name):
+        raise RequestRefused("invalid_header", f"{_AUTHOR}: {AUTHOR_RULE}", header=_AUTHOR)
+    return name
+
+
+def is_author(name: str) -> bool:
+    return 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable() and name == name.strip()
 
 
 JSON: Final = "application/json"

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import patching
 from gateway.decide.request import ApplyPatch, Merge
-from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import encode
-from gateway.http.wire.body import decode_extended_patch, decode_patch, decode_value, read_body
-from gateway.http.wire.environ import Environ
-from gateway.http.write.ask import Sent
+from gateway.http.wire.body import decode_extended_patch, decode_patch, decode_value
 from patching import Json, Limits
 
 
 def read_patch(
-    environ: Environ, limits: RequestLimits, patch_limits: Limits
-) -> tuple[ApplyPatch | Merge, Sent]:
-    """The edit that the body asks for, and what was sent.
+    media_type: str, raw: bytes, limits: RequestLimits, patch_limits: Limits
+) -> tuple[ApplyPatch | Merge, Json]:
+    """The edit that a body of one of the patch types asks for, and the body decoded.
 
-    Raises RequestRefused, also where its principal may not ask for as many operations now,
-    Unstorable, and PatchError where it is no patch.
+    Raises RequestRefused, Unstorable, and PatchError where it is no patch.
     """
-    media_type = media_types.patch_type(environ)
-    raw = read_body(environ, limits)
     body: Json
     edit: ApplyPatch | Merge
     if media_type == media_types.JSON_PATCH:
@@ -35,8 +29,7 @@ def read_patch(
     else:
         body = decode_value(raw, limits)
         edit = Merge(body, len(encode(body)))
-    spend_operations(environ, operations_in(edit))
-    return edit, Sent(body, media_type, len(raw))
+    return edit, body
 
 
 def _plain(body: Json, limits: Limits) -> patching.Patch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,8 +19,8 @@ from werkzeug.exceptions import (
 from gateway import errors
 from gateway.conflict import Conflict, FailedCompare, Stale
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
+from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode
-from gateway.http.wire.environ import Environ, request_id
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
 from gateway.model import WITHHELD
@@ -74,27 +74,27 @@ class _Unreachable:
 _unreachable = _Unreachable()
 
 
-def problem_answer(error: Exception, environ: Environ, more: Mapping[str, Any]) -> Answer:
-    """The response to ``error``, with ``more`` members. An unforeseen one is logged as a defect."""
+def problem_answer(error: Exception, context: Context) -> Answer:
+    """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
     problem = problem_of(error)
     if isinstance(error, errors.StoreUnavailable) and error.__cause__ is not None:
         _unreachable.tell(error.__cause__)
     if problem is None:
-        _log.error("request %s failed", request_id(environ), exc_info=error)
+        _log.error("request %s failed", context.request_id, exc_info=error)
         # Nobody knows how far a write got before the defect.
-        applied = "no" if environ["REQUEST_METHOD"] in _READING else "unknown"
+        applied = "no" if context.method in _READING else "unknown"
         problem = Problem("internal_error", "the gateway has a defect; it was logged", applied)
-    problem.members.update(more)
-    return _answer(problem, environ)
+    problem.members |= context.helps or {}
+    return _answer(problem, context)
 
 
-def _answer(problem: Problem, environ: Environ) -> Answer:
+def _answer(problem: Problem, context: Context) -> Answer:
     kind = KINDS[problem.code]
-    environ["gateway.problem"] = problem.code  # for whoever watches requests
+    context.problem = problem.code  # for whoever watches requests
     headers = problem.headers
     if kind.retry_after_s is not None:
         headers.append(("Retry-After", str(kind.retry_after_s)))
-    content = problem_content(problem, request_id(environ))
+    content = problem_content(problem, context.request_id)
     return body_answer(encode(content), headers, kind.status, PROBLEM)
 
 

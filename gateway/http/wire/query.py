@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load
 
+from gateway.http.context import Environ
 from gateway.http.limits import RequestLimits
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.refusals import RequestRefused
 
 REVISION_MAX = 2**63 - 1

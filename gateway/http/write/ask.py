@@ -20,12 +20,11 @@ from gateway.decide.conditions import Conditions, written
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import Applied, ContentEdit, EditAttributes, Unchanged, Unknown
 from gateway.errors import CommitError, OutcomeUnknown
-from gateway.http.door.audit import decided
-from gateway.http.door.authorization import author_of, header_author, principal_of
+from gateway.http.context import Context, Decided, HeaderList
+from gateway.http.door.authorization import author_of
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
     Answer,
-    HeaderList,
     body_answer,
     empty_answer,
     encode,
@@ -33,8 +32,13 @@ from gateway.http.wire.answers import (
     last_modified,
 )
 from gateway.http.wire.conditions import write_conditions
-from gateway.http.wire.environ import Environ
-from gateway.http.wire.headers import Preferences, commit_message, idempotency_key, preferences
+from gateway.http.wire.headers import (
+    Preferences,
+    commit_author,
+    commit_message,
+    idempotency_key,
+    preferences,
+)
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.query import WriteParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -97,10 +101,10 @@ class Sent:
 NOTHING_SENT = Sent(ABSENT, "", 0)
 
 
-def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -> Ask:
+def read_ask(context: Context, catalog: str, key: str, part: Part = "content") -> Ask:
     """Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
     author that the principal can't name."""
-    by = principal_of(environ)
+    by, environ = context.by, context.environ
     asked: dict[str, Any] = {}
     if environ.get("QUERY_STRING"):
         asked = parameters(environ, _PARAMETERS)
@@ -115,23 +119,23 @@ def read_ask(environ: Environ, catalog: str, key: str, part: Part = "content") -
         resource_version=asked.get("resource_version"),
         idempotency_key=idempotency_key(environ),
         message=commit_message(environ),
-        author=author_of(header_author(environ), by, catalog),
+        author=author_of(commit_author(environ), by, catalog),
         part=part,
     )
 
 
 def answer_write(
-    gateway: Gateway, environ: Environ, ask: Ask, edit: ContentEdit, sent: Sent
+    gateway: Gateway, context: Context, ask: Ask, edit: ContentEdit, sent: Sent
 ) -> Answer:
     """``write``, with what was not applied answered by a problem that helps."""
     try:
-        return write(gateway, ask, edit, sent)
+        return write(gateway, context, ask, edit, sent)
     except CommitError as error:
-        more = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
-        return problem_answer(error, environ, more)
+        context.helps = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
+        return problem_answer(error, context)
 
 
-def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
+def write(gateway: Gateway, context: Context, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
     """Commit ``edit`` and answer. Raises the CommitError of a write that was not applied."""
     idempotency = None
     if ask.idempotency_key is not None:
@@ -151,7 +155,7 @@ def write(gateway: Gateway, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
         idempotency=idempotency,
         dry_run=ask.dry_run,
     )
-    decided(ask.author, ask.dry_run, committed)
+    context.decided = Decided(ask.author, ask.dry_run, committed)
     outcome = committed.outcome
     if isinstance(outcome, Applied):
         return _applied(gateway, ask, outcome)

@@ -42,8 +42,7 @@ from gateway.decide.request import (
     Written,
 )
 from gateway.errors import OutcomeUnknown
-from gateway.http.door.authorization import RULE as AUTHOR_RULE
-from gateway.http.door.authorization import author_of, is_author, require
+from gateway.http.door.authorization import author_of, require
 from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
@@ -57,7 +56,13 @@ from gateway.http.wire.body import (
     weigh,
 )
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import MESSAGE_CHARACTERS_MAX, Preferences, is_idempotency_key
+from gateway.http.wire.headers import (
+    AUTHOR_RULE,
+    MESSAGE_CHARACTERS_MAX,
+    Preferences,
+    is_author,
+    is_idempotency_key,
+)
 from gateway.http.wire.members import (
     attributes_asked,
     refuse_member,

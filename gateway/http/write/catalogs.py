@@ -11,10 +11,9 @@ import msgspec
 from gateway.decide.conditions import NO_CONDITIONS, CatalogTag
 from gateway.decide.request import Applied, KeyEdit, Request, Unchanged, Unknown, Written
 from gateway.errors import CommitError, OutcomeUnknown
-from gateway.http.door.audit import decided
-from gateway.http.wire.answers import Answer, HeaderList, body_answer, empty_answer, encode
+from gateway.http.context import Context, Decided, HeaderList
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.conditions import tag_header
-from gateway.http.wire.environ import Environ
 from gateway.http.wire.problems import problem_answer
 from gateway.http.write.ask import Ask, Sent, fingerprint, read_ask
 from gateway.http.write.explain import what_helps
@@ -35,12 +34,13 @@ class CatalogAsk:
         return self.ask.conditions is not NO_CONDITIONS or self.ask.resource_version is not None
 
 
-def read_catalog_ask(environ: dict[str, Any], catalog: str) -> CatalogAsk:
-    return CatalogAsk(read_ask(environ, catalog, SETTINGS_KEY))
+def read_catalog_ask(context: Context, catalog: str) -> CatalogAsk:
+    return CatalogAsk(read_ask(context, catalog, SETTINGS_KEY))
 
 
 def commit(
     gateway: Gateway,
+    context: Context,
     asked: CatalogAsk,
     edits: Sequence[KeyEdit],
     sent: Sent,
@@ -65,7 +65,7 @@ def commit(
         dry_run=ask.dry_run,
     )
     done = (run or gateway.commit)(request)
-    decided(ask.author, ask.dry_run, done)
+    context.decided = Decided(ask.author, ask.dry_run, done)
     if isinstance(done.outcome, Unknown):
         raise OutcomeUnknown(done.outcome.commit_id)
     if not isinstance(done.outcome, Applied | Unchanged):
@@ -74,12 +74,12 @@ def commit(
 
 
 def refusal_answer(
-    gateway: Gateway, environ: Environ, asked: CatalogAsk, error: CommitError
+    gateway: Gateway, context: Context, asked: CatalogAsk, error: CommitError
 ) -> Answer:
     """The answer to a write that was not applied, or of which nobody knows; with what helps."""
     ask = asked.ask
-    more = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
-    return problem_answer(error, environ, more)
+    context.helps = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
+    return problem_answer(error, context)
 
 
 def commit_answer(asked: CatalogAsk, done: Written, *, with_settings: bool = False) -> Answer:

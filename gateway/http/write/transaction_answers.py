@@ -28,7 +28,8 @@ from gateway.decide.request import (
     Written,
 )
 from gateway.errors import CommitError, RevisionCompacted
-from gateway.http.wire.answers import Answer, HeaderList, body_answer, encode, etag
+from gateway.http.context import HeaderList
+from gateway.http.wire.answers import Answer, body_answer, encode, etag
 from gateway.http.wire.headers import Preferences
 from gateway.http.wire.shapes import change_shape
 from gateway.http.write.transactions import Transaction

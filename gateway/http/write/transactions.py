@@ -35,11 +35,9 @@ from gateway.decide.request import (
     Touch,
 )
 from gateway.errors import Unstorable
-from gateway.http.door.authorization import RULE as AUTHOR_RULE
-from gateway.http.door.authorization import is_author
 from gateway.http.limits import RequestLimits
 from gateway.http.wire.body import check_operations, decode_members, document_bytes
-from gateway.http.wire.headers import MESSAGE_CHARACTERS_MAX
+from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
 from gateway.http.wire.members import attributes_asked, refuse_member, require_known, require_object
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.query import REVISION_MAX, require_key
