@@ -181,7 +181,11 @@ class TestRequiredPreconditions:
         ({"schemas": {"a": {"$ref": "http://127.0.0.1:9/x"}}}, "/schemas/a"),
         ({"require_precondition": None}, "/require_precondition"),
         ({"retention": {"commits": 0}}, "/retention/commits"),
+        ({"retention": {"commits": True}}, "/retention/commits"),
         ({"retention": {"days": 1}}, "/retention/days"),
+        ({"require_preconditions": True}, "/require_preconditions"),
+        ({"schemas": []}, "/schemas"),
+        ({"schemas": {"*": {"pattern": "(?=a)b"}}}, "/schemas/*/pattern"),
     ],
 )
 def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> None:

@@ -252,21 +252,6 @@ def test_what_arrives_all_at_once_is_applied_or_refused(
         assert [status == 200 for status in found] == [status == 201 for status in statuses]
 
 
-def test_requests_that_are_sent_ahead_on_one_connection_are_answered(
-    mongodb_uri: str, database_name: str
-) -> None:
-    """The second is in the server's buffer when it would look at the socket."""
-    with (
-        RunningGateway(mongodb_uri, database_name, workers=1) as gateway,
-        connections(gateway.port, 1) as (only,),
-    ):
-        request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        only.socket.sendall(request * 3)
-        received = b""
-        while received.count(b'{"status":"alive"}') < 3:
-            received += only.socket.recv(65536)
-
-
 def test_where_all_connections_are_used_the_one_that_idles_longest_goes(
     mongodb_uri: str, database_name: str
 ) -> None:

@@ -83,14 +83,6 @@ def test_replacing_or_patching_the_document_keeps_them(attributes: Attributes) -
     assert attributes.get().get_json() == {"owner": "a"}
 
 
-def test_deleting_the_document_drops_them(attributes: Attributes) -> None:
-    attributes.put({"owner": "a"})
-    attributes.catalog.delete()
-    problem(attributes.get(), 404, "document_not_found")
-    attributes.catalog.put(1)
-    assert attributes.get().get_json() == {}
-
-
 def test_deleting_them_leaves_the_document(attributes: Attributes) -> None:
     attributes.put({"owner": "a"})
     assert attributes.send("DELETE").status_code == 204
@@ -114,19 +106,6 @@ def test_each_kind_of_patch(attributes: Attributes, kind: str, body: Any) -> Non
     answer = attributes.send("PATCH", body, kind)
     assert answer.status_code == 200
     assert attributes.get().get_json() == {"n": 2, "m": 1}
-
-
-def test_a_failed_test_leaves_them(attributes: Attributes) -> None:
-    attributes.put({"n": 1})
-    body = [{"op": "add", "path": "/m", "value": 1}, {"op": "test", "path": "/n", "value": 2}]
-    problem(attributes.send("PATCH", body, JSON_PATCH), 409, "test_failed")
-    assert attributes.get().get_json() == {"n": 1}
-
-
-def test_equal_ones_are_no_change(attributes: Attributes) -> None:
-    attributes.put({"n": 1, "m": []})
-    content = attributes.put({"m": [], "n": 1.0}).get_json()
-    assert (content["changed"], content["revision"]) == (False, 2)
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "x", True])
@@ -158,13 +137,6 @@ def test_of_an_absent_document_nothing_can_be_kept(catalog: Catalog) -> None:
 
 
 class TestConditions:
-    def test_they_hold_as_on_the_document(self, attributes: Attributes) -> None:
-        token = attributes.get().headers["ETag"]
-        problem(attributes.put({}, If_None_Match="*"), 412, "precondition_failed")
-        problem(attributes.put({"a": 1}, If_None_Match=token), 412, "precondition_failed")
-        assert attributes.put({"a": 1}, If_Match=token).status_code == 200
-        problem(attributes.put({}, If_Match=""), 400, "invalid_condition")
-
     def test_reads(self, attributes: Attributes) -> None:
         answer = attributes.get()
         token = answer.headers["ETag"]
@@ -174,15 +146,6 @@ class TestConditions:
         problem(attributes.get(If_Match='"k=1-x"'), 400, "invalid_condition")
         head = attributes.send("HEAD")
         assert (head.status_code, head.data, head.headers["ETag"]) == (200, b"", token)
-
-    def test_composites_name_other_documents(self, attributes: Attributes) -> None:
-        tag = attributes.get().headers["ETag"].strip('"')
-        assert attributes.put({"a": 1}, If_Match=f'"k={tag};other=absent"').status_code == 200
-        tag = attributes.get().headers["ETag"].strip('"')
-        attributes.catalog.put(1, "other")
-        answer = attributes.put({"a": 2}, If_Match=f'"k={tag};other=absent"')
-        content = problem(answer, 412, "precondition_failed")
-        assert content["key"] == "other"
 
     def test_rebase_looks_at_the_attributes_alone(self, attributes: Attributes) -> None:
         attributes.put({"a": 1, "b": 1})
@@ -244,15 +207,6 @@ def test_an_idempotency_key_tells_them_from_the_document(attributes: Attributes)
     assert again.get_json() == {"v": 1}
     answer = attributes.catalog.put({"v": 1}, Idempotency_Key="i")
     problem(answer, 422, "idempotency_key_reused")
-
-
-def test_preferences_and_dry_runs(attributes: Attributes) -> None:
-    answer = attributes.put({"v": 1}, Prefer="return=representation")
-    assert answer.get_json() == {"v": 1}
-    assert attributes.put({"v": 2}, Prefer="return=minimal").status_code == 204
-    answer = attributes.send("PUT", {"v": 3}, query="?dry_run=true")
-    assert answer.get_json()["changed"] is True
-    assert attributes.get().get_json() == {"v": 2}
 
 
 def test_methods(attributes: Attributes) -> None:

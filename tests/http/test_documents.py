@@ -8,40 +8,23 @@ import pytest
 
 from tests.http.conftest import Catalog, problem
 
-ADD_B = {"op": "add", "path": "/b", "value": 2}
 REMOVE_ALL = {"op": "remove", "path": ""}
 
 
-def test_put_creates_with_201_and_tells_where(catalog: Catalog) -> None:
+def test_a_write_is_answered_with_what_became_of_it(catalog: Catalog) -> None:
     answer = catalog.put({"a": 1})
-    assert answer.status_code == 201
-    assert answer.headers["Location"] == f"{catalog.path}/documents/k"
-    token = answer.headers["ETag"].strip('"')
+    assert (answer.status_code, answer.content_type) == (201, "application/json")
     assert answer.get_json() == {
         "catalog": catalog.name,
         "key": "k",
-        "etag": token,
+        "etag": answer.headers["ETag"].strip('"'),
         "revision": 1,
         "create_revision": 1,
         "changed": True,
         "attempts": 1,
         "rebased_from": None,
     }
-    assert answer.headers["Catalog-Revision"] == "1"
     assert len(answer.headers["Commit-Id"]) == 32
-    assert answer.headers["Attempts"] == "1"
-    assert answer.headers["Last-Modified"].endswith(" GMT")
-    assert answer.content_type == "application/json"
-
-
-def test_put_replaces_with_200(catalog: Catalog) -> None:
-    first = catalog.put({"a": 1})
-    second = catalog.put({"a": 2})
-    assert second.status_code == 200
-    assert "Location" not in second.headers
-    assert second.get_json()["create_revision"] == 1
-    assert second.headers["ETag"] != first.headers["ETag"]
-    assert catalog.get().get_json() == {"a": 2}
 
 
 @pytest.mark.parametrize("value", [None, True, 0, -(2**63), 1.5, "", "é😀", [], {}, {"$a.b": 1}])
@@ -79,21 +62,6 @@ def test_head_is_get_without_a_body(catalog: Catalog) -> None:
     assert catalog.head("absent").data == b""
 
 
-def test_patch_applies_and_answers_200(catalog: Catalog) -> None:
-    catalog.put({"a": 1})
-    answer = catalog.patch(ADD_B)
-    assert answer.status_code == 200
-    assert answer.get_json()["revision"] == 2
-    assert catalog.get().get_json() == {"a": 1, "b": 2}
-
-
-def test_patch_that_adds_the_root_creates_with_201(catalog: Catalog) -> None:
-    answer = catalog.patch({"op": "add", "path": "", "value": [1]}, {**ADD_B, "path": "/-"})
-    assert answer.status_code == 201
-    assert answer.headers["Location"]
-    assert catalog.get().get_json() == [1, 2]
-
-
 def test_patch_that_removes_the_root_deletes(catalog: Catalog) -> None:
     catalog.put(1)
     answer = catalog.patch(REMOVE_ALL)
@@ -102,13 +70,6 @@ def test_patch_that_removes_the_root_deletes(catalog: Catalog) -> None:
     content = answer.get_json()
     assert (content["etag"], content["revision"], content["changed"]) == (None, None, True)
     assert catalog.get().status_code == 404
-
-
-def test_patches_of_an_absent_document_are_404(catalog: Catalog) -> None:
-    catalog.put(1, "other")
-    problem(catalog.patch(ADD_B), 404, "document_not_found")
-    problem(catalog.merge({"a": 1}), 404, "document_not_found")
-    assert catalog.head_revision() == 1
 
 
 def test_merge_patch_merges(catalog: Catalog) -> None:
@@ -120,37 +81,8 @@ def test_merge_patch_merges(catalog: Catalog) -> None:
 def test_delete_leaves_204_then_404(catalog: Catalog) -> None:
     catalog.put(1)
     answer = catalog.delete()
-    assert (answer.status_code, answer.data) == (204, b"")
-    assert answer.headers["Catalog-Revision"] == "2"
-    assert answer.headers["Commit-Id"]
-    assert "ETag" not in answer.headers
-    assert "Content-Type" not in answer.headers
+    assert (answer.status_code, answer.data, "Content-Type" in answer.headers) == (204, b"", False)
     problem(catalog.get(), 404, "document_not_found")
-
-
-def test_deleting_what_is_absent_is_204_and_spends_no_revision(catalog: Catalog) -> None:
-    catalog.put(1, "other")
-    answer = catalog.delete()
-    assert (answer.status_code, answer.headers["Catalog-Revision"]) == (204, "1")
-    assert "Commit-Id" not in answer.headers
-
-
-def test_a_write_that_changes_nothing_answers_the_current_token(catalog: Catalog) -> None:
-    first = catalog.put({"a": 1})
-    for again in (catalog.put({"a": 1.0}), catalog.patch({**ADD_B, "path": "/a", "value": 1})):
-        assert again.status_code == 200
-        assert again.get_json()["changed"] is False
-        for header in ("ETag", "Commit-Id", "Last-Modified", "Catalog-Revision"):
-            assert again.headers[header] == first.headers[header]
-    assert catalog.head_revision() == 1
-
-
-def test_a_key_made_again_has_a_new_create_revision_and_is_201(catalog: Catalog) -> None:
-    first = catalog.put(1)
-    catalog.delete()
-    again = catalog.put(1)
-    assert (again.status_code, again.get_json()["create_revision"]) == (201, 3)
-    assert again.headers["ETag"] != first.headers["ETag"]
 
 
 class TestTimeTravel:

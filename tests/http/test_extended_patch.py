@@ -52,13 +52,6 @@ def test_items_are_addressed_by_key_and_recorded_by_index(schema: Catalog) -> No
     assert all("user.name" not in each["path"] for each in last_patch(schema))
 
 
-def test_set_operations_sent_again_change_nothing(schema: Catalog) -> None:
-    body = {"patch": [{"op": "add_to_set", "path": "/fields/1/tags", "value": "x"}]}
-    assert send(schema, body).get_json()["changed"] is True
-    content = send(schema, body).get_json()
-    assert (content["changed"], content["revision"]) == (False, 2)
-
-
 def test_a_false_predicate_is_a_failed_test(schema: Catalog) -> None:
     body = {"patch": [{"op": "increment", "path": "/n"}, {"op": "less", "path": "/n", "value": 2}]}
     content = problem(send(schema, body), 409, "test_failed")
@@ -133,13 +126,6 @@ def test_an_increment_under_an_idempotency_key_counts_once(schema: Catalog) -> N
     assert schema.get().get_json()["n"] == 2
     answer = send(schema, {"patch": [*body["patch"], *body["patch"]]}, Idempotency_Key="i")
     problem(answer, 422, "idempotency_key_reused")
-
-
-def test_conditions_and_dry_runs(schema: Catalog) -> None:
-    body = {"patch": [{"op": "increment", "path": "/n"}]}
-    problem(send(schema, body, If_Match='"x"'), 412, "precondition_failed")
-    assert send(schema, body, "?dry_run=true").get_json()["changed"] is True
-    assert schema.head_revision() == 1
 
 
 def test_rebase_by_key_goes_on_past_other_fields(schema: Catalog) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
@@ -26,7 +25,6 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, ServiceLimits, Written
 from gateway.store.memory import MemoryStore
 from patching import (
-    ABSENT,
     DocumentAbsent,
     InvalidPatch,
     Json,
@@ -416,17 +414,6 @@ class TestWhatHelps:
         assert answer.status_code in (400, 409, 412, 415, 422)
         assert len(answer.data) < 5000
 
-    def test_a_limit_carries_its_setting_and_figures(self, catalog: Catalog) -> None:
-        catalog.put({"a": 1})
-        many = [{"op": "test", "path": "/a", "value": 1}] * 1001
-        content = problem(catalog.patch(*many), 413, "over_limit")
-        assert (content["limit"], content["maximum"], content["actual"]) == (
-            "patch_operations_max",
-            1000,
-            1001,
-        )
-        assert "patch_operations_max" in content["detail"]
-
     def test_an_unknown_outcome_names_the_way_to_ask(
         self, fails_with: Callable[..., Catalog]
     ) -> None:
@@ -435,13 +422,6 @@ class TestWhatHelps:
         assert content["outcome"] == "/v1/catalogs/c/outcomes/a%2Fb"
         assert content["commit_id"] == "the-id"
         assert "outcome" not in problem(catalog.put(1), 504, "outcome_unknown")
-
-    def test_compacted_history_names_the_oldest_revision(
-        self, fails_with: Callable[..., Catalog]
-    ) -> None:
-        catalog = fails_with(errors.RevisionCompacted(1, 5))
-        content = problem(catalog.get(query="?revision=1"), 410, "revision_compacted")
-        assert content["oldest_revision"] == 5
 
     def test_a_precondition_is_answered_also_when_its_history_cant_be_read(
         self, scripted: Scripted, fails_with: Callable[..., Catalog], monkeypatch: Any
@@ -471,13 +451,3 @@ class TestDefects:
     def test_a_read_certainly_applied_nothing(self, fails_with: Callable[..., Catalog]) -> None:
         content = problem(fails_with(RuntimeError("x")).get(), 500, "internal_error")
         assert content["applied"] == "no"
-
-
-def test_the_examples_hold_values_that_are_absent() -> None:
-    made = problem_of(TestFailed(1, ABSENT, operation=0, pointer="/a"))
-    assert made is not None
-    assert "actual" not in made.members
-
-
-def test_no_error_of_ours_is_taken_for_a_defect(client: FlaskClient) -> None:
-    assert client.open("/v1/catalogs/c/documents/k", method="BREW").status_code == 405

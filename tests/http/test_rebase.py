@@ -65,28 +65,6 @@ def test_without_the_preference_it_is_refused(catalog: Catalog, stale: str) -> N
     assert not {"overlap", "not_rebased"} & content.keys()
 
 
-def test_only_patches_are_rebased(catalog: Catalog, stale: str) -> None:
-    for answer in (
-        catalog.put(1, If_Match=stale, **REBASE),
-        catalog.delete(If_Match=stale, **REBASE),
-    ):
-        content = problem(answer, 412, "precondition_failed")
-        assert "only a patch" in content["not_rebased"]
-
-
-def test_a_document_made_again_is_another_one(catalog: Catalog, stale: str) -> None:
-    catalog.delete()
-    content = problem(
-        catalog.patch(replace("/b", 5), If_Match=stale, **REBASE), 412, "precondition_failed"
-    )
-    assert "exist" in content["not_rebased"]
-    catalog.put({"a": 1, "b": 1, "list": [1]})
-    content = problem(
-        catalog.patch(replace("/b", 5), If_Match=stale, **REBASE), 412, "precondition_failed"
-    )
-    assert "made again" in content["not_rebased"]
-
-
 def test_a_replay_says_the_same(catalog: Catalog, stale: str) -> None:
     headers = {"If_Match": stale, "Idempotency_Key": "i", **REBASE}
     first = catalog.patch(replace("/b", 5), **headers)

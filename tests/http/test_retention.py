@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +11,6 @@ from werkzeug.test import TestResponse
 
 from tests.http.conftest import Catalog, problem
 from tests.http.served import serving
-from tests.patience import WAIT_S
 
 
 @pytest.fixture
@@ -56,10 +54,6 @@ class TestCompactions:
             told = problem(compact(written, revision), 409, "snapshot_exists")
             assert told["oldest_revision"] == 4
         assert compact(written, 5).status_code == 200
-
-    def test_there_is_none_above_the_head(self, written: Catalog) -> None:
-        assert problem(compact(written, 7), 404, "revision_not_found")["head_revision"] == 6
-        assert problem(compact(written, 2**63 - 1), 404, "revision_not_found")
 
     def test_an_unknown_catalog_is_404(self, catalog: Catalog) -> None:
         problem(compact(catalog, 1), 404, "catalog_not_found")
@@ -108,13 +102,6 @@ class TestPins:
         problem(written.client.get(path), 404, "pin_not_found")
         problem(written.client.put(path, json={"seconds": 1}), 404, "pin_not_found")
         problem(written.client.delete(path), 404, "pin_not_found")
-
-    def test_outside_the_history_nothing_is_held(self, written: Catalog) -> None:
-        compact(written, 3)
-        too_high = post(written, "pins", {"revision": 7, "seconds": 1})
-        assert problem(too_high, 404, "revision_not_found")["head_revision"] == 6
-        too_low = post(written, "pins", {"revision": 2, "seconds": 1})
-        assert problem(too_low, 410, "revision_compacted")["oldest_revision"] == 3
 
     def test_it_holds_no_longer_than_allowed(self, written: Catalog) -> None:
         told = problem(post(written, "pins", {"seconds": 86_401}), 413, "over_limit")
@@ -184,34 +171,3 @@ def test_a_served_catalog_is_compacted_in_the_background(
         eventually(lambda: floor() == 7)
         assert server.send("GET", "/v1/catalogs/c/documents/k?revision=7").json() == {"n": 6}
         assert server.send("GET", "/v1/catalogs/c/documents/k?revision=6").status == 410
-
-
-@pytest.mark.mongod
-def test_of_a_pin_and_a_compaction_side_by_side_one_is_refused(
-    mongodb_uri: str, database_name: str
-) -> None:
-    with serving(mongodb_uri, database_name, "--compaction-interval-s=0") as server:
-        json_body = [("Content-Type", "application/json")]
-        for round_number in range(10):
-            catalog = f"/v1/catalogs/c{round_number}"
-            for number in range(4):
-                server.send("PUT", f"{catalog}/documents/k", str(number).encode(), json_body)
-            statuses: dict[str, int] = {}
-            barrier = threading.Barrier(2)
-
-            def send(
-                what: str, body: bytes, catalog: str = catalog, barrier: threading.Barrier = barrier
-            ) -> None:
-                barrier.wait(WAIT_S)
-                answer = server.send("POST", f"{catalog}/{what}", body, json_body)
-                statuses[what] = answer.status  # noqa: B023
-
-            threads = [
-                threading.Thread(target=send, args=("pins", b'{"revision": 2, "seconds": 60}')),
-                threading.Thread(target=send, args=("compactions", b'{"revision": 3}')),
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(WAIT_S)
-            assert (statuses["pins"], statuses["compactions"]) in {(201, 409), (410, 200)}

@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from gateway.http import create_app
-from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.served import Server, serving
 
@@ -112,14 +108,6 @@ def test_a_commit_sent_again_gives_the_first_result(catalog: Catalog, uploads: U
     problem(uploads.part(upload, 1, b"1"), 409, "upload_committed")
 
 
-def test_the_parts_listed_are_committed_alone(catalog: Catalog, uploads: Uploads) -> None:
-    upload = uploads.opened(content=b"[")
-    uploads.part(upload, 3, b"7]")
-    uploads.part(upload, 2, b"oops")
-    assert uploads.commit(upload, {"parts": [3, 1]}).status_code == 201
-    assert catalog.get().json == [7]
-
-
 def test_a_stale_condition_is_refused_at_opening(catalog: Catalog, uploads: Uploads) -> None:
     old = catalog.put(1).json["etag"]
     new = catalog.put(2).json["etag"]
@@ -143,18 +131,6 @@ def test_a_lost_race_is_a_conflict_of_its_own(catalog: Catalog, uploads: Uploads
     assert (after.json, after.headers["ETag"]) == (5, before.headers["ETag"])
     assert after.headers["Last-Modified"] == before.headers["Last-Modified"]
     assert len(uploads.get(upload).json["parts"]) == 1
-
-
-def test_a_document_made_again_is_not_the_one_that_star_met(
-    catalog: Catalog, uploads: Uploads
-) -> None:
-    catalog.put(1)
-    upload = uploads.opened(if_match="*")
-    catalog.delete()
-    problem(uploads.commit(upload), 409, "upload_conflict")
-    catalog.put(1)
-    problem(uploads.commit(upload), 409, "upload_conflict")
-    assert catalog.head_revision() == 3
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"2**64", b"18446744073709551616"])
@@ -237,25 +213,6 @@ def test_headers_that_have_no_meaning_here_are_refused(uploads: Uploads) -> None
     problem(uploads.part(upload, 1, b"1", "application/json"), 415, "unsupported_media_type")
 
 
-def test_a_dry_run_says_what_a_commit_would_do(catalog: Catalog, uploads: Uploads) -> None:
-    catalog.put(1)
-    upload = uploads.opened()
-    tried = uploads.commit(upload, query="?dry_run=true")
-    assert (tried.status_code, tried.json["changed"], tried.json["dry_run"]) == (200, True, True)
-    assert catalog.get().json == 1
-    assert uploads.commit(upload).json["changed"] is True
-    assert catalog.get().json == 2
-
-
-def test_parts_over_the_bound_are_refused_naming_it() -> None:
-    limits = ServiceLimits(upload_bytes_max=10)
-    client = create_app(Gateway(MemoryStore(), ThreadRuntime(), limits)).test_client()
-    uploads = Uploads(Catalog(client, "c"))
-    upload = uploads.opened(content=b"12345678")
-    refused = problem(uploads.part(upload, 2, b"123"), 413, "over_limit")
-    assert (refused["limit"], refused["maximum"]) == ("upload_bytes_max", 10)
-
-
 # On a real database, over the wire, through two workers.
 
 
@@ -294,19 +251,3 @@ def test_an_upload_on_mongodb_replaces_once_and_drops_its_parts(
     for _ in range(4):  # by either worker
         assert _sent(server, "POST", f"{place}/commit").json() == first.json()
     assert _sent(server, "GET", f"{catalog}/documents/k").body == content.replace(b": ", b":")
-
-
-def test_a_lost_race_on_mongodb_leaves_document_and_parts(server: Server) -> None:
-    catalog = f"/v1/catalogs/{uuid.uuid4().hex}"
-    etag = _sent(server, "PUT", f"{catalog}/documents/k", 1).json()["etag"]
-    place = _sent(server, "POST", f"{catalog}/uploads", {"key": "k", "if_match": etag}).headers[
-        "Location"
-    ]
-    _sent(server, "PUT", f"{place}/parts/1", b"2", "application/octet-stream")
-    _sent(server, "PUT", f"{catalog}/documents/k", 3)
-    lost = _sent(server, "POST", f"{place}/commit")
-    assert (lost.status, lost.json()["code"]) == (409, "upload_conflict")
-    assert _sent(server, "GET", f"{catalog}/documents/k").json() == 3
-    assert len(_sent(server, "GET", place).json()["parts"]) == 1
-    assert _sent(server, "DELETE", place).status == 204
-    assert _sent(server, "GET", place).status == 404
