@@ -12,7 +12,6 @@ from flask import Flask
 from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, everybody
 from gateway.access.limits import PrincipalLimits, Rate
 from gateway.access.tokens import Tokens
-from gateway.access.web_tokens import KeySet, Trust, WebTokens, fetch_from
 from gateway.commit.turns import Turns
 from gateway.feed.channel import WatchBounds
 from gateway.http import RequestLimits, create_app
@@ -68,6 +67,9 @@ def authenticate(settings: Settings, store: TokenStore) -> Authenticate:
         return everybody
     verifiers: list[Verifier] = [Tokens(store)]
     if settings.jwt_jwks_url is not None:
+        # Here, for it takes a tenth of a worker's start, and most have no issuer to ask.
+        from gateway.access.web_tokens import KeySet, Trust, WebTokens, fetch_from
+
         trust = Trust(
             issuer=settings.jwt_issuer or "",
             audience=settings.jwt_audience or "",

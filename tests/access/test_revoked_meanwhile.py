@@ -81,7 +81,7 @@ class Ann:
 
 @pytest.fixture
 def ann(monkeypatch: pytest.MonkeyPatch) -> Ann:
-    monkeypatch.setattr(authorization, "_RECHECK_S", 0.0)
+    monkeypatch.setattr(authorization, "RECHECK_S", 0.0)
     return Ann()
 
 

@@ -174,7 +174,7 @@ def test_many_requests_cost_one_look_each_few_seconds(world: World) -> None:
 
 def test_what_is_remembered_and_looked_at_now_and_then_stays_below_five_seconds() -> None:
     """For an answer that goes on: what was read may be so old when it is looked at again."""
-    assert REMEMBERED_S + authorization._RECHECK_S < 5
+    assert REMEMBERED_S + authorization.RECHECK_S < 5
 
 
 def test_wrong_tokens_are_remembered_too(world: World) -> None:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 # With the time for which a token is remembered, less than the five seconds after which a
 # revocation holds.
-_RECHECK_S: Final = 1.5
+RECHECK_S: Final = 1.5
 
 # A name or an address, in brackets where it is one of IPv6, and a port.
 _host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
@@ -125,7 +125,7 @@ class Authorization:
         def recheck() -> None:
             nonlocal checked_at
             now = time.monotonic()
-            if now - checked_at < _RECHECK_S:
+            if now - checked_at < RECHECK_S:
                 return
             checked_at = now
             principal = self._principal(context.environ)
