@@ -17,28 +17,28 @@ from tests.service import RunningGateway
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 
-Follow = Callable[..., Follower]
 
+class Followed(FakeGateway):
+    """`eventually`: as the fixture of that name."""
 
-@pytest.fixture
-def gateway() -> Iterator[FakeGateway]:
-    with FakeGateway() as running:
-        yield running
+    def __init__(self, eventually: Callable[..., Any]) -> None:
+        super().__init__()
+        self.eventually = eventually
+        self.followers: list[Follower] = []
 
-
-@pytest.fixture
-def follow(gateway: FakeGateway) -> Iterator[Follow]:
-    """`follow(...)` starts a follower of the fake's catalog."""
-    started: list[Follower] = []
-
-    def start(**options: Any) -> Follower:
-        follower = Follower(gateway.url, "c", backoff=QUICK, **options)
-        started.append(follower.start())
+    def follow(self, **options: Any) -> Follower:
+        """One of its catalog that has started."""
+        follower = Follower(self.url, "c", backoff=QUICK, **options)
+        self.followers.append(follower.start())
         return follower
 
-    yield start
-    for follower in started:
-        follower.stop()
+
+@pytest.fixture
+def gateway(eventually: Callable[..., Any]) -> Iterator[Followed]:
+    with Followed(eventually) as running:
+        yield running
+        for follower in running.followers:
+            follower.stop()
 
 
 @pytest.fixture

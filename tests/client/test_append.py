@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from patching.client import Appended, AppendFailed, Conflict, FollowerStopped, Snapshot, append
-from tests.client.conftest import Follow
-from tests.client.fake_gateway import FakeGateway, Refused
+from tests.client.conftest import Followed
+from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
 
 Actions = list[dict[str, Any]]
@@ -19,16 +19,16 @@ def count_up(now: Snapshot) -> Actions:
     return [{"action": "put", "key": "n", "value": now.documents.get("n", 0) + 1}]  # type: ignore[operator]
 
 
-def test_it_commits_what_was_decided_on_the_copy(gateway: FakeGateway, follow: Follow) -> None:
-    follower = follow()
+def test_it_commits_what_was_decided_on_the_copy(gateway: Followed) -> None:
+    follower = gateway.follow()
     assert append(follower, count_up) == Appended(1, True, "id-1", 1)
     follower.wait_for(1, WAIT_S)
     assert append(follower, count_up).revision == 2
     assert gateway.documents() == {"n": 2}
 
 
-def test_eight_who_race_lose_nothing(gateway: FakeGateway, follow: Follow) -> None:
-    follower = follow()
+def test_eight_who_race_lose_nothing(gateway: Followed) -> None:
+    follower = gateway.follow()
     with ThreadPoolExecutor(8) as pool:
         done = [pool.submit(append, follower, count_up) for _ in range(40)]
         revisions = sorted(each.result().revision for each in done)
@@ -38,19 +38,17 @@ def test_eight_who_race_lose_nothing(gateway: FakeGateway, follow: Follow) -> No
 
 @pytest.mark.parametrize("nothing", [None, []])
 def test_nothing_to_do_appends_nothing_and_tells_the_latest_revision(
-    gateway: FakeGateway, follow: Follow, nothing: Actions | None
+    gateway: Followed, nothing: Actions | None
 ) -> None:
     gateway.put(n=1)
-    follower = follow()
+    follower = gateway.follow()
     assert append(follower, lambda _: nothing) == Appended(1, False, None, 0)
 
 
-def test_nothing_to_do_is_final_for_the_latest_state_alone(
-    gateway: FakeGateway, follow: Follow
-) -> None:
+def test_nothing_to_do_is_final_for_the_latest_state_alone(gateway: Followed) -> None:
     """The copy is behind: on what it has there is nothing to do, on the latest state there is."""
     gateway.put(n=0)
-    follower = follow()
+    follower = gateway.follow()
     seen: list[int] = []
 
     def build(now: Snapshot) -> Actions | None:
@@ -64,11 +62,9 @@ def test_nothing_to_do_is_final_for_the_latest_state_alone(
     assert (seen, gateway.documents()) == ([1, 2], {"n": 8})
 
 
-def test_a_refusal_is_final_for_the_latest_state_alone(
-    gateway: FakeGateway, follow: Follow
-) -> None:
+def test_a_refusal_is_final_for_the_latest_state_alone(gateway: Followed) -> None:
     gateway.put(n=0)
-    follower = follow()
+    follower = gateway.follow()
     calls: list[int] = []
 
     def build(now: Snapshot) -> Actions:
@@ -86,8 +82,8 @@ def test_a_refusal_is_final_for_the_latest_state_alone(
     assert gateway.head == 3
 
 
-def test_a_lost_answer_is_asked_for_again(gateway: FakeGateway, follow: Follow) -> None:
-    follower = follow()
+def test_a_lost_answer_is_asked_for_again(gateway: Followed) -> None:
+    follower = gateway.follow()
     losses = iter([True, True])
 
     def lose() -> None:
@@ -99,9 +95,9 @@ def test_a_lost_answer_is_asked_for_again(gateway: FakeGateway, follow: Follow) 
     assert gateway.documents() == {"n": 1}
 
 
-def test_the_deadline_says_what_happened(gateway: FakeGateway, follow: Follow) -> None:
+def test_the_deadline_says_what_happened(gateway: Followed) -> None:
     gateway.put(n=1)
-    follower = follow()
+    follower = gateway.follow()
 
     def hold_up(method: str, _: str) -> None:
         if method == "POST":
@@ -116,10 +112,8 @@ def test_the_deadline_says_what_happened(gateway: FakeGateway, follow: Follow) -
     assert failed.value.__cause__ is not None
 
 
-def test_the_deadline_says_that_the_outcome_is_unknown(
-    gateway: FakeGateway, follow: Follow
-) -> None:
-    follower = follow()
+def test_the_deadline_says_that_the_outcome_is_unknown(gateway: Followed) -> None:
+    follower = gateway.follow()
 
     def lose() -> None:
         raise ConnectionResetError
@@ -130,8 +124,8 @@ def test_the_deadline_says_that_the_outcome_is_unknown(
     assert failed.value.applied == "unknown"
 
 
-def test_other_refusals_are_told_as_they_are(gateway: FakeGateway, follow: Follow) -> None:
-    follower = follow()
+def test_other_refusals_are_told_as_they_are(gateway: Followed) -> None:
+    follower = gateway.follow()
 
     def refuse(method: str, _: str) -> None:
         if method == "POST":
@@ -143,10 +137,8 @@ def test_other_refusals_are_told_as_they_are(gateway: FakeGateway, follow: Follo
     assert (refused.value.code, refused.value.applied) == ("path_missing", "no")
 
 
-def test_a_stopped_follower_appends_no_more_after_a_lost_race(
-    gateway: FakeGateway, follow: Follow
-) -> None:
-    follower = follow()
+def test_a_stopped_follower_appends_no_more_after_a_lost_race(gateway: Followed) -> None:
+    follower = gateway.follow()
 
     def stop_and_lose(now: Snapshot) -> Actions:
         follower.stop()

@@ -20,7 +20,7 @@ from patching.client import (
     Unreachable,
     WaitTimedOut,
 )
-from tests.client.conftest import QUICK, Follow
+from tests.client.conftest import QUICK, Followed
 from tests.client.fake_gateway import EPOCH, FakeGateway, Refused
 from tests.patience import WAIT_S
 
@@ -31,11 +31,9 @@ def at(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def test_it_starts_from_the_export_and_applies_what_follows(
-    gateway: FakeGateway, follow: Follow
-) -> None:
+def test_it_starts_from_the_export_and_applies_what_follows(gateway: Followed) -> None:
     gateway.put(a={"n": 1}, b=[1, 2])
-    follower = follow()
+    follower = gateway.follow()
     assert dict(follower.current().documents) == {"a": {"n": 1}, "b": [1, 2]}
     gateway.put(a={"n": 2}, c="new")
     gateway.commit({"b": ABSENT})
@@ -47,10 +45,8 @@ def test_it_starts_from_the_export_and_applies_what_follows(
     assert snapshot.documents == {"a": {"n": 2}, "c": "new"}
 
 
-def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(
-    gateway: FakeGateway, follow: Follow
-) -> None:
-    follower = follow()
+def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(gateway: Followed) -> None:
+    follower = gateway.follow()
     assert (follower.position, dict(follower.current().documents)) == (0, {})
     assert follower.current().time is None
     gateway.put(a=1)
@@ -58,9 +54,9 @@ def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(
     assert follower.current().documents == {"a": 1}
 
 
-def test_settings_are_no_document(gateway: FakeGateway, follow: Follow) -> None:
+def test_settings_are_no_document(gateway: Followed) -> None:
     gateway.commit({None: {"require_precondition": True}, "a": 1})
-    follower = follow()
+    follower = gateway.follow()
     assert follower.current().settings == {"require_precondition": True}
     gateway.commit({None: {"require_precondition": False}})
     gateway.commit({None: ABSENT})
@@ -70,11 +66,9 @@ def test_settings_are_no_document(gateway: FakeGateway, follow: Follow) -> None:
     assert follower.current().settings is None
 
 
-def test_a_prefix_leaves_out_other_documents_of_the_same_commit(
-    gateway: FakeGateway, follow: Follow
-) -> None:
+def test_a_prefix_leaves_out_other_documents_of_the_same_commit(gateway: Followed) -> None:
     gateway.put(aa=1, b=1)
-    follower = follow(prefix="a", poll_s=1)
+    follower = gateway.follow(prefix="a", poll_s=1)
     gateway.commit({"aa": 2, "b": 2, "ab": 1})
     gateway.put(b=3)  # of which it learns by a bookmark
     follower.wait_for(3, WAIT_S)
@@ -82,9 +76,9 @@ def test_a_prefix_leaves_out_other_documents_of_the_same_commit(
     assert follower.at_revision(2).documents == {"aa": 2, "ab": 1}
 
 
-def test_lookups_by_revision_and_by_time(gateway: FakeGateway, follow: Follow) -> None:
+def test_lookups_by_revision_and_by_time(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow(now=lambda: at(100))
+    follower = gateway.follow(now=lambda: at(100))
     for n in range(2, 6):
         gateway.put(a=n, **{f"k{n}": n})
     follower.wait_for(5, WAIT_S)
@@ -107,24 +101,22 @@ def test_lookups_by_revision_and_by_time(gateway: FakeGateway, follow: Follow) -
         follower.at_time(datetime(2026, 11, 21))
 
 
-def test_times_since_the_gateway_was_lost_are_unknown(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_times_since_the_gateway_was_lost_are_unknown(gateway: Followed) -> None:
     clock = [at(10)]
     gateway.put(a=1)
-    follower = follow(now=lambda: clock[0])
+    follower = gateway.follow(now=lambda: clock[0])
     assert follower.at_time(at(9)).revision == 1
     gateway.stop()
-    eventually(lambda: follower.last_error is not None)
+    gateway.eventually(lambda: follower.last_error is not None)
     clock[0] = at(20)
     assert follower.at_time(at(9)).revision == 1
     with pytest.raises(RevisionUnknown):
         follower.at_time(at(15))
 
 
-def test_history_is_bounded_by_commits(gateway: FakeGateway, follow: Follow) -> None:
+def test_history_is_bounded_by_commits(gateway: Followed) -> None:
     gateway.put(a=0)
-    follower = follow(history=History(commits=2))
+    follower = gateway.follow(history=History(commits=2))
     for n in range(1, 7):
         gateway.commit({"a": n, "gone": n if n < 4 else ABSENT})
     follower.wait_for(7, WAIT_S)
@@ -137,10 +129,10 @@ def test_history_is_bounded_by_commits(gateway: FakeGateway, follow: Follow) -> 
         follower.at_time(at(4.9))
 
 
-def test_history_is_bounded_by_age(gateway: FakeGateway, follow: Follow) -> None:
+def test_history_is_bounded_by_age(gateway: Followed) -> None:
     clock = [at(5)]
     gateway.put(a=1)
-    follower = follow(history=History(seconds=2.5), now=lambda: clock[0])
+    follower = gateway.follow(history=History(seconds=2.5), now=lambda: clock[0])
     for n in (2, 3, 4, 5):
         gateway.put(a=n)
     follower.wait_for(5, WAIT_S)
@@ -150,9 +142,9 @@ def test_history_is_bounded_by_age(gateway: FakeGateway, follow: Follow) -> None
         follower.at_revision(1)
 
 
-def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: FakeGateway, follow: Follow) -> None:
+def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
-    follower = follow(history=History(commits=1))
+    follower = gateway.follow(history=History(commits=1))
     held = follower.current()
     for n in (2, 3, 4):
         gateway.put(a=n)
@@ -168,22 +160,20 @@ def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: FakeGateway, follo
     assert follower.current().documents == {"a": 7}
 
 
-def test_it_goes_on_where_it_was_after_a_restart(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_it_goes_on_where_it_was_after_a_restart(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     gateway.stop()
-    eventually(lambda: follower.last_error is not None)
+    gateway.eventually(lambda: follower.last_error is not None)
     gateway.put(a=2)
     gateway.start()
     follower.wait_for(2, WAIT_S)
-    eventually(lambda: follower.last_error is None)
+    gateway.eventually(lambda: follower.last_error is None)
     assert sum("export" in each for each in gateway.requests) == 1
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_a_refusal_is_waited_out(gateway: FakeGateway, follow: Follow, status: int) -> None:
+def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
     gateway.put(a=1)
     refusals = iter([True, True, True])
 
@@ -192,19 +182,17 @@ def test_a_refusal_is_waited_out(gateway: FakeGateway, follow: Follow, status: i
             raise Refused(status, "whatever")
 
     gateway.before = refuse
-    follower = follow()
+    follower = gateway.follow()
     gateway.put(a=2)
     follower.wait_for(2, WAIT_S)
     assert sum("export" in each for each in gateway.requests) == 1
 
 
-def test_it_loads_anew_where_history_was_compacted(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_it_loads_anew_where_history_was_compacted(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     gateway.stop()
-    eventually(lambda: follower.last_error is not None)
+    gateway.eventually(lambda: follower.last_error is not None)
     for n in (2, 3, 4):
         gateway.put(a=n)
     gateway.compact(3)
@@ -215,9 +203,9 @@ def test_it_loads_anew_where_history_was_compacted(
         follower.at_revision(1)
 
 
-def test_a_gap_in_the_feed_is_no_state(gateway: FakeGateway, follow: Follow) -> None:
+def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
-    follower = follow()
+    follower = gateway.follow()
     gateway.hidden = {2}
     with gateway.changed:
         gateway.put(a=2)
@@ -226,9 +214,9 @@ def test_a_gap_in_the_feed_is_no_state(gateway: FakeGateway, follow: Follow) -> 
     assert follower.current().documents == {"a": 2, "b": 2}
 
 
-def test_a_patch_that_does_not_fit_is_no_state(gateway: FakeGateway, follow: Follow) -> None:
+def test_a_patch_that_does_not_fit_is_no_state(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
-    follower = follow()
+    follower = gateway.follow()
     with gateway.changed:
         wrong = [{"op": "remove", "path": "/nowhere"}]
         good = [{"op": "add", "path": "", "value": 2}]
@@ -244,22 +232,18 @@ def test_a_patch_that_does_not_fit_is_no_state(gateway: FakeGateway, follow: Fol
     assert follower.current().documents == {"a": 7, "b": 2}
 
 
-def test_a_catalog_that_was_set_back_is_loaded_anew(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_a_catalog_that_was_set_back_is_loaded_anew(gateway: Followed) -> None:
     for n in (1, 2, 3):
         gateway.put(a=n)
-    follower = follow(poll_s=1)
+    follower = gateway.follow(poll_s=1)
     gateway.set_back(1)
-    eventually(lambda: follower.position == 1)
+    gateway.eventually(lambda: follower.position == 1)
     assert follower.current().documents == {"a": 1}
 
 
-def test_commits_that_are_told_again_change_nothing(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_commits_that_are_told_again_change_nothing(gateway: Followed) -> None:
     gateway.put(a=[])
-    follower = follow()
+    follower = gateway.follow()
     told: list[int] = []
     follower.subscribe(lambda commit: told.append(commit.revision))
     gateway.put(a=[1])
@@ -268,12 +252,12 @@ def test_commits_that_are_told_again_change_nothing(
     gateway.put(a=[1, 2])
     follower.wait_for(3, WAIT_S)
     assert follower.current().documents == {"a": [1, 2]}
-    assert eventually(lambda: len(told) == 2 and told) == [2, 3]
+    assert gateway.eventually(lambda: len(told) == 2 and told) == [2, 3]
 
 
-def test_waiting_ends_in_time_and_with_the_follower(gateway: FakeGateway, follow: Follow) -> None:
+def test_waiting_ends_in_time_and_with_the_follower(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     follower.wait_for(1, 0)
     with pytest.raises(WaitTimedOut) as late:
         follower.wait_for(2, 0.01)
@@ -285,12 +269,10 @@ def test_waiting_ends_in_time_and_with_the_follower(gateway: FakeGateway, follow
     stopper.join()
 
 
-def test_stop_breaks_off_a_long_poll(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_stop_breaks_off_a_long_poll(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow(poll_s=60)
-    eventually(lambda: any("changes" in each for each in gateway.requests))
+    follower = gateway.follow(poll_s=60)
+    gateway.eventually(lambda: any("changes" in each for each in gateway.requests))
     thread = follower._thread
     begun = time.monotonic()
     follower.stop(timeout_s=WAIT_S)

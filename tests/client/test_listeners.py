@@ -16,8 +16,8 @@ from patching.client import (
     ListenerTooSlow,
     Reload,
 )
-from tests.client.conftest import Follow
-from tests.client.fake_gateway import FakeGateway, Refused
+from tests.client.conftest import Followed
+from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
@@ -27,11 +27,9 @@ def told_to(told: list[int]) -> Callable[[Commit], None]:
     return lambda commit: told.append(commit.revision)
 
 
-def test_it_gets_every_commit_in_order_when_the_copy_has_it(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_it_gets_every_commit_in_order_when_the_copy_has_it(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     told: list[tuple[int, bool]] = []
 
     def listen(commit: Commit) -> None:
@@ -41,16 +39,14 @@ def test_it_gets_every_commit_in_order_when_the_copy_has_it(
     for n in range(2, 12):
         gateway.put(a=n)
     gateway.commit({})
-    eventually(lambda: subscription.position == 12)
+    gateway.eventually(lambda: subscription.position == 12)
     assert told == [(n, True) for n in range(2, 13)]
     assert not subscription.stopped
 
 
-def test_one_that_raises_stops_itself_alone_and_can_resume(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_one_that_raises_stops_itself_alone_and_can_resume(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     told: list[int] = []
     others: list[int] = []
 
@@ -63,39 +59,35 @@ def test_one_that_raises_stops_itself_alone_and_can_resume(
     follower.subscribe(told_to(others))
     for n in (2, 3, 4):
         gateway.put(a=n)
-    eventually(lambda: failing.stopped)
+    gateway.eventually(lambda: failing.stopped)
     assert isinstance(failing.error, LookupError)
     assert failing.position == 2
-    eventually(lambda: others == [2, 3, 4])
+    gateway.eventually(lambda: others == [2, 3, 4])
     resumed = follower.subscribe(told_to(told), after=failing.position)
     gateway.put(a=5)
-    eventually(lambda: resumed.position == 5)
+    gateway.eventually(lambda: resumed.position == 5)
     assert told == [2, 3, 4, 5]
 
 
-def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(gateway: Followed) -> None:
     for n in range(1, 251):
         gateway.put(a=n)
-    follower = follow(history=History(commits=2))
+    follower = gateway.follow(history=History(commits=2))
     for n in range(251, 260):
         gateway.put(a=n)
     follower.wait_for(259, WAIT_S)
     told: list[int] = []
     subscription = follower.subscribe(told_to(told), after=0)
     gateway.put(a=260)
-    eventually(lambda: subscription.position == 260)
+    gateway.eventually(lambda: subscription.position == 260)
     assert told == list(range(1, 261))
     assert sum("commits" in each for each in gateway.requests) == 3
 
 
-def test_the_gateway_being_away_delays_a_resumption(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_the_gateway_being_away_delays_a_resumption(gateway: Followed) -> None:
     gateway.put(a=1)
     gateway.put(a=2)
-    follower = follow()
+    follower = gateway.follow()
     refusals = iter([True, True])
 
     def refuse(_: str, route: str) -> None:
@@ -105,15 +97,13 @@ def test_the_gateway_being_away_delays_a_resumption(
     gateway.before = refuse
     told: list[int] = []
     subscription = follower.subscribe(told_to(told), after=0)
-    eventually(lambda: subscription.position == 2)
+    gateway.eventually(lambda: subscription.position == 2)
     assert told == [1, 2]
 
 
-def test_a_slow_one_holds_nobody_up_and_is_stopped(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_a_slow_one_holds_nobody_up_and_is_stopped(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow(listener_queue_max=3)
+    follower = gateway.follow(listener_queue_max=3)
     release = threading.Event()
     told: list[int] = []
 
@@ -126,38 +116,36 @@ def test_a_slow_one_holds_nobody_up_and_is_stopped(
     follower.subscribe(told_to(quick))
     for n in range(2, 8):
         gateway.put(a=n)
-        eventually(lambda n=n: quick == list(range(2, n + 1)))
-    eventually(lambda: slow.stopped)
+        gateway.eventually(lambda n=n: quick == list(range(2, n + 1)))
+    gateway.eventually(lambda: slow.stopped)
     assert isinstance(slow.error, ListenerTooSlow)
     release.set()
     assert slow.wait(WAIT_S)
     assert (told, slow.position) == ([2], 2)
     follower.subscribe(told_to(told), after=slow.position)
-    eventually(lambda: told == list(range(2, 8)))
+    gateway.eventually(lambda: told == list(range(2, 8)))
 
 
-def lose_commits(gateway: FakeGateway, last_error: Callable[[], object], wait: Eventually) -> None:
+def lose_commits(gateway: Followed) -> None:
     gateway.stop()
-    wait(last_error)
+    gateway.eventually(lambda: gateway.followers[0].last_error)
     for n in (2, 3, 4):
         gateway.put(a=n)
     gateway.compact(3)
     gateway.start()
 
 
-def test_missed_commits_are_told_as_a_reload(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_missed_commits_are_told_as_a_reload(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     events: list[int | Reload] = []
     subscription = follower.subscribe(
         lambda commit: events.append(commit.revision), on_reload=events.append
     )
-    lose_commits(gateway, lambda: follower.last_error, eventually)
-    eventually(lambda: subscription.position == 4)
+    lose_commits(gateway)
+    gateway.eventually(lambda: subscription.position == 4)
     gateway.put(a=5)
-    eventually(lambda: subscription.position == 5)
+    gateway.eventually(lambda: subscription.position == 5)
     reload, commit = events
     assert isinstance(reload, Reload)
     assert (reload.missed_after, reload.snapshot.revision) == (1, 4)
@@ -165,24 +153,20 @@ def test_missed_commits_are_told_as_a_reload(
     assert commit == 5
 
 
-def test_missed_commits_stop_one_that_could_not_be_told(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_missed_commits_stop_one_that_could_not_be_told(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     subscription = follower.subscribe(lambda _: None)
-    lose_commits(gateway, lambda: follower.last_error, eventually)
-    eventually(lambda: subscription.stopped)
+    lose_commits(gateway)
+    gateway.eventually(lambda: subscription.stopped)
     assert isinstance(subscription.error, CommitsMissed)
     assert (subscription.error.position, subscription.position) == (1, 1)
 
 
-def test_a_reload_that_misses_nothing_is_no_news(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_a_reload_that_misses_nothing_is_no_news(gateway: Followed) -> None:
     """The copy began anew, but the gateway still has every commit."""
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     told: list[int] = []
     follower.subscribe(told_to(told))
     gateway.hidden = {2}
@@ -191,50 +175,46 @@ def test_a_reload_that_misses_nothing_is_no_news(
         gateway.put(a=3)
     follower.wait_for(3, WAIT_S)
     gateway.put(a=4)
-    eventually(lambda: len(told) == 3)
+    gateway.eventually(lambda: len(told) == 3)
     assert told == [2, 3, 4]
 
 
-def test_a_catalog_that_was_set_back_is_a_reload(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_a_catalog_that_was_set_back_is_a_reload(gateway: Followed) -> None:
     for n in (1, 2, 3):
         gateway.put(a=n)
-    follower = follow(poll_s=1)
+    follower = gateway.follow(poll_s=1)
     events: list[int | Reload] = []
     follower.subscribe(lambda commit: events.append(commit.revision), on_reload=events.append)
     gateway.set_back(1)
-    eventually(lambda: events)
+    gateway.eventually(lambda: events)
     gateway.put(a="other")
-    eventually(lambda: len(events) == 2)
+    gateway.eventually(lambda: len(events) == 2)
     reload, commit = events
     assert isinstance(reload, Reload)
     assert (reload.missed_after, reload.snapshot.revision, commit) == (3, 1, 2)
 
 
 def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
+    gateway: Followed,
 ) -> None:
     gateway.put(a=1)
     gateway.put(b=1)
     gateway.commit({"a": 2, "b": 2})
     gateway.put(b=3)
-    follower = follow(prefix="a", poll_s=1)
+    follower = gateway.follow(prefix="a", poll_s=1)
     told: list[int] = []
     subscription = follower.subscribe(told_to(told), after=0)
-    eventually(lambda: subscription.position == 4)
+    gateway.eventually(lambda: subscription.position == 4)
     gateway.put(b=4)
     gateway.put(a=3)
     gateway.put(b=5)
-    eventually(lambda: subscription.position == 7)
+    gateway.eventually(lambda: subscription.position == 7)
     assert told == [1, 3, 6]
 
 
-def test_stopping_waits_for_the_listener_and_tells_no_more(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_stopping_waits_for_the_listener_and_tells_no_more(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     told: list[int] = []
 
     def stop_itself(commit: Commit) -> None:
@@ -246,31 +226,29 @@ def test_stopping_waits_for_the_listener_and_tells_no_more(
     gateway.put(a=2)
     assert subscription.wait(WAIT_S)
     gateway.put(a=3)
-    eventually(lambda: other.position == 3)
+    gateway.eventually(lambda: other.position == 3)
     follower.stop()
     assert (told, subscription.error, other.error) == ([2], None, None)
     assert other.stopped
 
 
-def test_one_that_is_ahead_of_the_copy_waits_for_what_it_has_not_seen(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_one_that_is_ahead_of_the_copy_waits_for_what_it_has_not_seen(gateway: Followed) -> None:
     gateway.put(a=1)
-    follower = follow()
+    follower = gateway.follow()
     told: list[int] = []
     subscription = follower.subscribe(told_to(told), after=3)
     for n in (2, 3, 4, 5):
         gateway.put(a=n)
-    eventually(lambda: subscription.position == 5)
+    gateway.eventually(lambda: subscription.position == 5)
     assert told == [4, 5]
 
 
 @pytest.mark.parametrize("kept", [0, 3, 1000])
 def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually, kept: int
+    gateway: Followed, kept: int
 ) -> None:
     gateway.put(a=0)
-    follower = follow(history=History(commits=kept))
+    follower = gateway.follow(history=History(commits=kept))
     writer = threading.Thread(target=lambda: [gateway.put(a=n) for n in range(1, 400)])
     writer.start()
     heard: list[list[int]] = []
@@ -282,19 +260,17 @@ def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
         follower.subscribe(told_to(heard[-1]), after=after[-1])
     writer.join()
     for told, start in zip(heard, after, strict=True):
-        eventually(lambda told=told: told and told[-1] == 400)
+        gateway.eventually(lambda told=told: told and told[-1] == 400)
         assert told == list(range(start + 1, 401))
 
 
-def test_a_refusal_because_of_compaction_is_the_reason(
-    gateway: FakeGateway, follow: Follow, eventually: Eventually
-) -> None:
+def test_a_refusal_because_of_compaction_is_the_reason(gateway: Followed) -> None:
     for n in (1, 2, 3):
         gateway.put(a=n)
     gateway.compact(2)
-    follower = follow()
+    follower = gateway.follow()
     subscription = follower.subscribe(lambda _: None, after=1)
-    eventually(lambda: subscription.stopped)
+    gateway.eventually(lambda: subscription.stopped)
     assert "compacted" in str(subscription.error)
     with pytest.raises(Gone):
         follower.routes.commits(1)
