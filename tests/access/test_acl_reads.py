@@ -6,21 +6,15 @@ What lists leaves out what can't be seen; what is asked for by name is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.access.people import People, Person, people_on
+from tests.access.people import People, Person
 from tests.http.conftest import problem
 
 ANN_ALONE = {"acl": {"read": ["ann"]}}
-
-
-@pytest.fixture(scope="module")
-def whole(mongodb_uri: str) -> Iterator[People]:
-    with people_on(mongodb_uri) as people:
-        yield people
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ An acl is checked on the state that is written, so a change of it and a write ar
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,19 +15,13 @@ from werkzeug.test import TestResponse
 from gateway.access import Grant, Principal, Role
 from gateway.decide.request import Applied, EditAttributes, Refused, View
 from gateway.errors import DocumentForbidden
-from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person, people_on
+from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person
 from tests.access.test_acl import MALFORMED
 from tests.commits.conftest import ask, patch, put, run
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 
 ANN_ALONE = {"acl": {"read": ["ann"], "write": ["ann"]}, "team": "x"}
-
-
-@pytest.fixture(scope="module")
-def whole(mongodb_uri: str) -> Iterator[People]:
-    with people_on(mongodb_uri) as people:
-        yield people
 
 
 @pytest.fixture

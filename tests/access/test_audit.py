@@ -9,14 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.decide.request import Unknown, Written
-from gateway.metrics.meters import PrometheusMeters
-from gateway.metrics.registry import Registry
-from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service
-from tests.operation.conftest import samples, value
 
 PATH = "/v1/catalogs/team%2Fc"
 Lines = Callable[[], list[dict[str, Any]]]
@@ -172,39 +167,6 @@ def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) ->
         ("boss", ["a", "c"]),
         ("eve", ["b"]),
     ]
-
-
-def test_a_refused_line_in_bulk_has_one_code_in_its_answer_the_log_and_the_metrics(
-    lines: Lines,
-) -> None:
-    registry = Registry(None)
-    meters = PrometheusMeters(registry)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=meters)
-    ann = Service(gateway=gateway).caller("ann", "write:*")
-    nested: Any = 1
-    for _ in range(90):
-        nested = [nested]
-    line = {"catalog": "c", "key": "k"}
-    patches: list[Any] = [
-        [{"op": "test", "path": "/0", "value": 2}],
-        [{"op": "remove", "path": "/x"}],
-        [{"op": "copy", "from": "", "path": "/0" * 20 + "/-"}],
-        [{"op": "replace", "path": "", "value": 1}],
-    ]
-    sent = [{**line, "op": "patch", "patch": patch} for patch in patches]
-    sent[-1] |= {"key": "none"}
-    answers = ann.bulk({**line, "op": "put", "value": nested}, *sent)
-    codes = [answer["problem"]["code"] for answer in answers[1:]]
-    assert codes == [
-        *("test_failed", "path_missing", "nesting_too_deep", "document_not_found"),
-    ]
-    assert [write.get("code") for each in lines() for write in each.get("writes", ())] == [
-        None,
-        *codes,
-    ]
-    counted = samples(registry.exposition().decode())
-    for code in codes:
-        assert value(counted, "gateway_writes_total", outcome=code) == codes.count(code)
 
 
 def test_a_line_in_bulk_whose_outcome_is_unknown_is_told_so(

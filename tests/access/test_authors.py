@@ -107,30 +107,3 @@ def test_each_line_in_bulk_names_its_own(service: Service) -> None:
     assert authors(service) == ["root", "eve", "ann"]
     (answer,) = service.caller("ann", "admin:c").bulk({**lines[0], "author": " x"})
     assert (answer["status"], answer["problem"]["pointer"]) == (400, "/author")
-
-
-def test_the_author_belongs_to_what_an_idempotency_key_stands_for(service: Service) -> None:
-    """And the key to whoever sent it, whomever the commit names."""
-    job = service.caller("job", "admin:c")
-    first = WRITES["put"](job, Commit_Author="eve", Idempotency_Key="a")
-    again = WRITES["put"](job, Commit_Author="eve", Idempotency_Key="a")
-    assert again.headers["Commit-Id"] == first.headers["Commit-Id"]
-    problem(WRITES["put"](job, Idempotency_Key="a"), 422, "idempotency_key_reused")
-    (line,) = job.bulk(
-        {
-            "catalog": "c",
-            "op": "put",
-            "key": "k",
-            "value": 1,
-            "idempotency_key": "a",
-            "author": "eve",
-        }
-    )
-    assert line["replayed"] is True
-    assert (
-        "Commit-Id"
-        in _transaction(job, value="2", Commit_Author="eve", Idempotency_Key="b").headers
-    )
-    problem(_transaction(job, value="2", Idempotency_Key="b"), 422, "idempotency_key_reused")
-    eve = service.caller("eve", "write:c")
-    problem(eve.send("GET", f"{PATH}/outcomes/a"), 404, "outcome_not_found")

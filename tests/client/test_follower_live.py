@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +17,12 @@ from pymongo import MongoClient
 from patching.client import (
     Backoff,
     CatalogRoutes,
-    Commit,
     Follower,
-    History,
     Problem,
     Reload,
     RevisionTooOld,
     RevisionUnknown,
-    Snapshot,
     Transport,
-    append,
 )
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -130,22 +125,6 @@ def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
             assert follower.at_revision(revision).documents == export.documents, revision
 
 
-def test_i6_replaying_from_the_first_commit_gives_the_current_state(
-    service: RunningGateway, transport: Transport, eventually: Eventually
-) -> None:
-    with follower_of(service) as follower:  # the catalog doesn't exist yet
-        assert (follower.position, len(follower.current().documents)) == (0, 0)
-        with writing(transport, commits=20):
-            pass
-        export = routes_of(transport).export()
-        follower.wait_for(export.revision, WAIT_S)
-        assert follower.current().documents == export.documents
-        told: list[int] = []
-        follower.subscribe(lambda commit: told.append(commit.revision), after=0)
-        eventually(lambda: len(told) == export.revision)
-        assert told == list(range(1, export.revision + 1))
-
-
 def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
@@ -192,56 +171,6 @@ def test_i4_lookups_by_time_agree_with_the_gateway(
             follower.at_time(commits[0].time.replace(year=2000))
         with pytest.raises(RevisionUnknown):
             follower.at_time(commits[-1].time.replace(year=9000))
-
-
-def test_i8_a_listener_that_failed_resumes_where_it_was(
-    service: RunningGateway, transport: Transport, eventually: Eventually
-) -> None:
-    """Commits it has not seen meanwhile are no longer kept here, but at the gateway."""
-    told: list[int] = []
-
-    def fail_at_5(commit: Commit) -> None:
-        if commit.revision == 5 and len(told) == 4:
-            told.append(-5)
-            raise LookupError
-        told.append(commit.revision)
-
-    with follower_of(service, history=History(commits=3)) as follower:
-        failing = follower.subscribe(fail_at_5)
-        with writing(transport, writers=2, commits=30):
-            eventually(lambda: failing.stopped)
-        head = routes_of(transport).read().revision
-        follower.wait_for(head, WAIT_S)
-        resumed = follower.subscribe(fail_at_5, after=failing.position)
-        eventually(lambda: resumed.position == head)
-    assert (failing.position, resumed.error) == (4, None)
-    assert told == [1, 2, 3, 4, -5, *range(5, head + 1)]
-
-
-def test_i2_eight_who_append_at_once_lose_nothing(
-    service: RunningGateway, transport: Transport
-) -> None:
-    def count_up(now: Snapshot) -> list[dict[str, Any]]:
-        count: Any = now.documents.get("n", 0)
-        return [{"action": "put", "key": "n", "value": count + 1}]
-
-    with follower_of(service) as follower:
-        barrier = threading.Barrier(8)
-
-        def append_five(_: int) -> list[int]:
-            barrier.wait()
-            return [append(follower, count_up, timeout_s=WAIT_S).revision for _ in range(5)]
-
-        with ThreadPoolExecutor(8) as pool:
-            revisions = [r for done in pool.map(append_five, range(8)) for r in done]
-        assert sorted(revisions) == list(range(1, 41))
-        assert routes_of(transport).export().documents == {"n": 40}
-        appended = append(follower, lambda _: None)
-        assert (appended.revision, appended.changed) == (40, False)
-        no_op = append(
-            follower, lambda now: [{"action": "put", "key": "n", "value": now.documents["n"]}]
-        )
-        assert (no_op.revision, no_op.changed, no_op.commit_id) == (40, False, None)
 
 
 def test_a_deleted_catalog_is_empty_and_goes_on(

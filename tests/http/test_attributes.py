@@ -54,35 +54,6 @@ def test_a_document_has_none_at_first(attributes: Attributes) -> None:
     assert answer.headers["ETag"] == attributes.catalog.get().headers["ETag"]
 
 
-def test_they_share_the_documents_token(attributes: Attributes) -> None:
-    before = attributes.catalog.get().headers["ETag"]
-    answer = attributes.put({"owner": "a"})
-    content = answer.get_json()
-    assert (answer.status_code, content["changed"], content["revision"]) == (200, True, 2)
-    assert answer.headers["ETag"] != before
-    assert answer.headers["ETag"] == attributes.catalog.get().headers["ETag"]
-    assert attributes.get().get_json() == {"owner": "a"}
-    assert attributes.catalog.get().get_json() == {"x": 1}
-
-
-def test_a_change_of_either_fails_the_others_stale_if_match(attributes: Attributes) -> None:
-    stale = attributes.catalog.get().headers["ETag"]
-    attributes.put({"owner": "a"})
-    content = problem(attributes.catalog.put(2, If_Match=stale), 412, "precondition_failed")
-    assert [each["action"] for each in content["changes_since"]] == ["attributes"]
-    stale = attributes.get().headers["ETag"]
-    attributes.catalog.put({"x": 2})
-    problem(attributes.put({}, If_Match=stale), 412, "precondition_failed")
-    problem(attributes.send("DELETE", If_Match=stale), 412, "precondition_failed")
-
-
-def test_replacing_or_patching_the_document_keeps_them(attributes: Attributes) -> None:
-    attributes.put({"owner": "a"})
-    attributes.catalog.put({"x": 2})
-    attributes.catalog.patch({"op": "add", "path": "", "value": []})
-    assert attributes.get().get_json() == {"owner": "a"}
-
-
 def test_deleting_them_leaves_the_document(attributes: Attributes) -> None:
     attributes.put({"owner": "a"})
     assert attributes.send("DELETE").status_code == 204

@@ -88,23 +88,6 @@ def test_lines_are_independent_writes_answered_in_order(bulk: Bulk, catalog: Cat
     assert [lines[place]["etag"] for place in (5, 6)] == [None, None]
 
 
-def test_d5_conditions_hold_per_line_also_for_two_writes_to_one_document(
-    bulk: Bulk, catalog: Catalog
-) -> None:
-    first = catalog.put(1).json["etag"]
-    lines = bulk(
-        put(2, if_match=first),
-        put(3, if_match=first),
-        put(4, if_none_match="*"),
-        put(5, if_match=["0-x", "*"]),
-        put(6, if_match="*", resource_version=2),
-        put(7, resource_version=2),
-    )
-    assert [line["status"] for line in lines] == [200, 412, 412, 400, 200, 412]
-    assert lines[1]["problem"]["current"] == {"etag": lines[0]["etag"], "revision": 2}
-    assert catalog.get().json == 6
-
-
 def test_a_line_under_a_composite_needs_all_that_it_names(bulk: Bulk, catalog: Catalog) -> None:
     token = catalog.put(1, key="other").json["etag"]
     stale = bulk(put(1, if_match=f"other={token};k=absent"), put(2, if_match="other=0-x"))

@@ -9,8 +9,6 @@ from flask.testing import FlaskClient
 
 from tests.http.conftest import Catalog, problem
 
-SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
-
 
 def call(
     catalog: Catalog, method: str, place: str = "", settings: Any = None, **headers: str
@@ -78,35 +76,11 @@ def test_settings_are_compared_by_their_own_tag(catalog: Catalog) -> None:
     problem(put(catalog, {}, "?resource_version=1"), 412, "precondition_failed")
 
 
-def test_documents_are_held_to_the_schemas_of_their_keys(catalog: Catalog) -> None:
-    put(catalog, {"schemas": {"tables/*": SCHEMA, "*.draft": True}})
-    assert catalog.put({"name": "t"}, "tables/t").status_code == 201
-    assert catalog.put({"other": 1}, "views/t").status_code == 201
-    found = problem(catalog.put({"name": 1}, "tables/u"), 422, "schema_violation")
-    assert found["errors"] == [{"pointer": "/name", "message": '1 is not of type "string"'}]
-    assert found["key"] == "tables/u"
-    remove = {"op": "remove", "path": "/name"}
-    problem(catalog.patch(remove, key="tables/t"), 422, "schema_violation")
-    assert catalog.get("tables/t").get_json() == {"name": "t"}
-    assert catalog.delete("tables/t").status_code == 204
-
-
 def test_a_key_pattern_takes_no_time_however_its_written(catalog: Catalog) -> None:
     pattern = "*a" * 200 + "*b"
     put(catalog, {"schemas": {pattern: False}})
     assert catalog.put(1, "a" * 1_000).status_code == 201
     problem(catalog.put(1, "a" * 900 + "b"), 422, "schema_violation")
-
-
-def test_a_touch_is_a_commit_without_changes(catalog: Catalog) -> None:
-    catalog.put(1)
-    token = catalog.get().headers["ETag"]
-    answer = touch(catalog)
-    assert answer.get_json()["revision"] == 2
-    assert answer.headers["ETag"] == '"@2"'
-    assert catalog.get().headers["ETag"] == token
-    commits = catalog.client.get(f"{catalog.path}/commits?after=1").get_json()["commits"]
-    assert [commit["changes"] for commit in commits] == [[]]
 
 
 def test_a_touch_is_the_same_request_however_its_path_is_written(client: FlaskClient) -> None:

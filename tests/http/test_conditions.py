@@ -207,39 +207,8 @@ def test_a_modified_document_is_answered_whole(catalog: Catalog, headers: dict[s
     assert catalog.get(**headers).get_json() == {"a": 1}
 
 
-@pytest.mark.parametrize("method", ["put", "patch", "delete"])
-def test_if_match_on_an_absent_document_is_412(catalog: Catalog, method: str) -> None:
-    for value in ("*", '"1-0"'):
-        content = problem(send(catalog, method, If_Match=value), 412, "precondition_failed")
-        assert "current" not in content
-
-
-def test_create_only_succeeds_once(catalog: Catalog) -> None:
-    assert catalog.put(1, If_None_Match="*").status_code == 201
-    content = problem(catalog.put(2, If_None_Match="*"), 412, "precondition_failed")
-    assert content["expected"] == "absent"
-    assert catalog.get().get_json() == 1
-    catalog.delete()
-    assert catalog.put(3, If_None_Match="*").status_code == 201
-
-
 def test_a_read_of_what_is_absent_is_404_whatever_the_conditions(catalog: Catalog) -> None:
     problem(catalog.get(If_Match='"other"'), 404, "document_not_found")
-
-
-def test_a_lost_compare_and_set_says_what_happened_since(catalog: Catalog) -> None:
-    etag = catalog.put({"n": 0}).headers["ETag"]
-    catalog.put({"n": 1}, "other")
-    catalog.merge({"n": 2}, Commit_Message="second%20thoughts")
-    catalog.delete()
-    content = problem(catalog.put({"n": 3}, If_Match=etag), 412, "precondition_failed")
-    changes = content["changes_since"]
-    assert [(change["revision"], change["action"]) for change in changes] == [
-        (3, "patch"),
-        (4, "delete"),
-    ]
-    assert changes[0]["message"] == "second thoughts"
-    assert {"time", "author", "commit_id"} <= changes[0].keys()
 
 
 @pytest.mark.parametrize("revision", ["1", "-5", "0", "0x1", "1_0", "7" * 15, "f" * 16, "f" * 30])

@@ -86,41 +86,12 @@ def test_delete_leaves_204_then_404(catalog: Catalog) -> None:
 
 
 class TestTimeTravel:
-    def test_an_earlier_revision_has_its_own_value_and_token(self, catalog: Catalog) -> None:
-        first = catalog.put({"a": 1})
-        catalog.put({"a": 2})
-        catalog.delete()
-        answer = catalog.get(query="?revision=1")
-        assert answer.get_json() == {"a": 1}
-        assert answer.headers["ETag"] == first.headers["ETag"]
-        assert answer.headers["Catalog-Revision"] == "1"
-        assert catalog.get(query="?revision=2").get_json() == {"a": 2}
-        problem(catalog.get(query="?revision=3"), 404, "document_not_found")
-
     def test_it_may_be_conditional(self, catalog: Catalog) -> None:
         token = catalog.put({"a": 1}).headers["ETag"]
         catalog.put({"a": 2})
         query = "?revision=1"
         assert catalog.get(query=query, If_None_Match=token).status_code == 304
         problem(catalog.get(query=query, If_Match='"other"'), 412, "precondition_failed")
-
-    def test_above_the_head_is_404(self, catalog: Catalog) -> None:
-        catalog.put(1)
-        content = problem(catalog.get(query="?revision=2"), 404, "revision_not_found")
-        assert content["head_revision"] == 1
-        problem(catalog.get(query=f"?revision={2**63 - 1}"), 404, "revision_not_found")
-
-    def test_a_time_gives_the_state_after_the_last_commit_up_to_it(self, catalog: Catalog) -> None:
-        catalog.put({"a": 1})
-        catalog.put({"a": 2})
-        commits = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
-        first, second = (commit["time"] for commit in commits)
-        assert catalog.get(query=f"?at={first}").get_json() == {"a": 1}
-        assert catalog.get(query=f"?at={second}").get_json() == {"a": 2}
-        to_come = catalog.get(query="?at=2999-01-01T00:00:00+05:30")
-        problem(to_come, 404, "revision_not_found")
-        for early in ("1969-12-31T23:59:59Z", "0001-01-01T00:00:00%2B23:59"):
-            problem(catalog.get(query=f"?at={early}"), 404, "revision_not_found")
 
     @pytest.mark.parametrize(
         "query",

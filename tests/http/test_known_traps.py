@@ -154,6 +154,12 @@ def test_what_is_stored_comes_back_the_same(document: Document, value: Any) -> N
     # History keeps it in another form.
     then = document.server.send("GET", document.path + "?revision=2")
     assert json.dumps(then.json()) == json.dumps(value)
+    if isinstance(value, dict) and value:
+        beside = document.path.replace("/documents/", "/attributes/")
+        assert document.server.send("PUT", beside, raw, [("Content-Type", JSON)]).status == 200
+        for query in ("", "?revision=3"):
+            kept = document.server.send("GET", beside + query).json()
+            assert json.dumps(kept) == json.dumps(value)
 
 
 @pytest.mark.parametrize("name", ["$set", "a.b", "$ref", "", "a~b/c", "😀", "0", "-"])

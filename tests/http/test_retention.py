@@ -36,25 +36,6 @@ def pin(catalog: Catalog, **body: Any) -> Any:
 
 
 class TestCompactions:
-    def test_the_revision_becomes_the_oldest_one(self, written: Catalog) -> None:
-        answer = compact(written, 4)
-        assert answer.status_code == 200
-        content = {"catalog": written.name, "floor": 4, "head_revision": 6}
-        assert answer.get_json() == content
-        assert answer.headers["Catalog-Revision"] == "6"
-        assert written.get(query="?revision=4").get_json() == {"n": 3}
-        told = problem(written.get(query="?revision=3"), 410, "revision_compacted")
-        assert told["oldest_revision"] == 4
-        commits = written.client.get(f"{written.path}/commits?after=4").get_json()["commits"]
-        assert [commit["revision"] for commit in commits] == [5, 6]
-
-    def test_i5_a_second_one_at_or_below_it_says_that_one_exists(self, written: Catalog) -> None:
-        compact(written, 4)
-        for revision in (0, 3, 4):
-            told = problem(compact(written, revision), 409, "snapshot_exists")
-            assert told["oldest_revision"] == 4
-        assert compact(written, 5).status_code == 200
-
     def test_an_unknown_catalog_is_404(self, catalog: Catalog) -> None:
         problem(compact(catalog, 1), 404, "catalog_not_found")
         problem(post(catalog, "pins", {"seconds": 1}), 404, "catalog_not_found")
@@ -62,16 +43,6 @@ class TestCompactions:
 
 
 class TestPins:
-    def test_i7_history_in_use_isnt_dropped(self, written: Catalog) -> None:
-        held = pin(written, revision=3)
-        told = problem(compact(written, 5), 409, "pin_holds")
-        assert told["pinned_revision"] == 3
-        assert compact(written, 3).status_code == 200
-        assert written.get(query="?revision=3").status_code == 200
-        path = f"{written.path}/pins/{held['pin']}"
-        assert written.client.delete(path).status_code == 204
-        assert compact(written, 5).status_code == 200
-
     def test_a_pin_says_what_it_holds(self, written: Catalog) -> None:
         before = datetime.now(UTC)
         answer = post(written, "pins", {"revision": 2, "seconds": 600, "note": "spark"})

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-import patching
 from gateway.http import RequestLimits, create_app
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
-from tests.http.served import serving
 
 AT_ATTRIBUTES_VALUE = ("invalid_body", "/attributes/value")
 ABSENT: dict[str, Any] = {"etag": None, "revision": None, "exists": False}
@@ -168,25 +165,6 @@ class TestAnswers:
 
 
 class TestCompares:
-    def test_all_true_or_else(self, table: Catalog) -> None:
-        etag = table.get("info").headers["ETag"].strip('"')
-        compare = [
-            {"key": "info", "etag": etag},
-            {"key": "info", "equals": {"n": 1}},
-            {"key": "info", "test": [{"op": "less", "path": "/n", "value": 2}]},
-            {"key": "new", "absent": True},
-            {"resource_version": 1},
-        ]
-        body = {
-            "compare": compare,
-            "then": [put("info", 2)],
-            "else": [act("get", "info")],
-        }
-        assert done(send(table, body))["succeeded"] is True
-        content = done(send(table, body))
-        assert (content["succeeded"], content["changed"]) == (False, False)
-        assert content["results"][0]["value"] == 2
-
     def test_without_else_it_is_refused_with_what_is_there(self, table: Catalog) -> None:
         compare = [
             {"key": "info", "etag": "1-x"},
@@ -219,18 +197,6 @@ class TestCompares:
         content = problem(answer, 412, "precondition_failed")
         assert [each["current"]["etag"] is not None for each in content["failed_compares"]]
         assert len(answer.data) < 1_100_000
-
-    def test_a_stale_revision_tells_what_changed_since(self, table: Catalog) -> None:
-        table.put(2, "info")
-        stale = [
-            send(table, {"compare": [{"resource_version": 1}]}),
-            send(table, {"then": [put("a", 1)]}, "?resource_version=1"),
-            send(table, {"then": [put("a", 1)]}, If_Match='"@1"'),
-        ]
-        for answer in stale:
-            content = problem(answer, 412, "precondition_failed")
-            assert [each["revision"] for each in content["changes_since"]] == [2]
-            assert content["resource_version"] == 2
 
     def test_an_else_that_cant_be_done_says_where(self, table: Catalog) -> None:
         body = {
@@ -482,69 +448,9 @@ class TestReplays:
         table.put(1, "a", Idempotency_Key="i")
         problem(then(table, put("a", 1), Idempotency_Key="i"), 422, "idempotency_key_reused")
 
-    def test_without_a_key_what_holds_already_is_a_success(self, table: Catalog) -> None:
-        body = {"compare": [{"key": "a", "absent": True}], "then": [put("a", {"owner": 1})]}
-        assert done(send(table, body))["changed"] is True
-        content = done(send(table, body))
-        assert (content["succeeded"], content["changed"]) == (True, False)
-        body["then"] = [put("a", {"owner": 2})]
-        problem(send(table, body), 412, "precondition_failed")
-
 
 def test_settings_are_told_without_their_key(table: Catalog) -> None:
     table.client.put(table.path, json={"require_precondition": False})
     (change,) = table.client.get(f"{table.path}/commits/2").get_json()["changes"]
     assert (change["key"], change["action"]) == (None, "settings")
     problem(then(table, put("", 1)), 400, "invalid_name")
-
-
-@pytest.mark.mongod
-def test_on_mongodb_states_and_history_agree(mongodb_uri: str, database_name: str) -> None:
-    """Through two workers: what one of them committed the other replays, reads and rebuilds."""
-    with serving(mongodb_uri, database_name) as server:
-        path = f"/v1/catalogs/{uuid.uuid4().hex}"
-
-        def post(body: Any, *headers: tuple[str, str]) -> Any:
-            sent = [("Content-Type", "application/json"), *headers]
-            return server.send("POST", f"{path}/transactions", json.dumps(body).encode(), sent)
-
-        name = "with.dot/$ref"
-        increment = {"op": "increment", "path": "/$x.y", "value": 4}
-        bodies: list[dict[str, Any]] = [
-            {"then": each}
-            for each in (
-                [put("a", {"$x.y": 1}, attributes={"mode": "replace", "value": {"$a.b": 1}})],
-                [
-                    patch("a", increment),
-                    move("a", name),
-                    put("a", [], attributes={"mode": "clear"}),
-                ],
-                [act("attributes", name, value={}), TOUCH],
-                [act("delete", "a"), put(name, 1), act("delete", name)],
-            )
-        ]
-        answers = [post(body, ("Idempotency-Key", str(n))) for n, body in enumerate(bodies)]
-        assert [answer.status for answer in answers] == [200] * len(bodies), answers
-        for n, body in enumerate(bodies):
-            again = post(body, ("Idempotency-Key", str(n)))
-            assert again.json() == answers[n].json()
-        expected = [
-            ({"$x.y": 1}, {"$a.b": 1}, None, None),
-            ([], {}, {"$x.y": 5}, {"$a.b": 1}),
-            ([], {}, {"$x.y": 5}, {}),
-            (None, None, None, None),
-        ]
-        for revision, states in enumerate(expected, 1):
-            found = []
-            for key in ("a", name):
-                for part in ("documents", "attributes"):
-                    answer = server.send("GET", f"{path}/{part}/{key}?revision={revision}")
-                    found.append(answer.json() if answer.status == 200 else None)
-            assert tuple(found) == states, revision
-        commits = server.send("GET", f"{path}/commits").json()["commits"]
-        document: patching.Document = patching.ABSENT
-        for commit in commits:
-            for change in commit["changes"]:
-                if change["key"] == "a":
-                    document = patching.apply(document, change["patch"])
-        assert document is patching.ABSENT
