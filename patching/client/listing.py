@@ -5,7 +5,7 @@ A catalog's export, read document by document while it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -74,7 +74,7 @@ def several(
     tags: list[str] = []
     query: list[tuple[str, str | int]] = time_query(revision, at)
     told_at = 0
-    for chunk in _chunks(list(dict.fromkeys(keys))):
+    for chunk in key_chunks(dict.fromkeys(keys)):
         asked: Query = [("key", key) for key in chunk]
         answer = calls.get(f"{catalog_path}/documents", [*asked, *query])
         content = answer.json()
@@ -87,7 +87,8 @@ def several(
     return Several(told_at, found, ";".join(tags))
 
 
-def _chunks(keys: Sequence[str]) -> Iterator[list[str]]:
+def key_chunks(keys: Iterable[str]) -> Iterator[list[str]]:
+    """As many at a time as one request can name."""
     chunk: list[str] = []
     size = 0
     for key in keys:
@@ -97,7 +98,8 @@ def _chunks(keys: Sequence[str]) -> Iterator[list[str]]:
             chunk, size = [], 0
         chunk.append(key)
         size += key_bytes
-    yield chunk
+    if chunk:
+        yield chunk
 
 
 def catalogs(calls: Calls, prefix: str, page_size: int) -> Iterator[CatalogHead]:

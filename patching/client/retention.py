@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -16,7 +18,7 @@ from patching.client.transport import segment
 from .calls import Call, Calls
 from .commits import expecting, parse_time, whole
 from .errors import PinLost, RequestError
-from .problems import NotFound
+from .problems import NotAuthorized, NotFound
 from .terms import encoded
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,10 @@ class Pin:
 
     A process that dies holds it for ``seconds`` more at most. Where it can't be renewed in time it
     is lost: `check` says so, and reads at the revision may be Gone.
+
+    Without a thread, and never given back: `take` it, and `keep` it between two steps of the work.
+    ``shared``: a pin of one's own with the same revision and note is taken in place of another;
+    ``held`` is the id of one that was taken before.
     """
 
     def __init__(
@@ -57,31 +63,36 @@ class Pin:
         revision: int | None,
         seconds: int,
         note: str | None,
+        *,
+        shared: bool = False,
+        held: str | None = None,
     ) -> None:
         if seconds < 1:
             raise ValueError("a pin holds for a second at least")
         self._calls = calls
-        self._path = f"{catalog_path}/pins"
-        self._asked: dict[str, Any] = {"seconds": seconds}
-        if revision is not None:
-            self._asked["revision"] = revision
-        if note is not None:
-            self._asked["note"] = note
+        self._catalog_path = catalog_path
+        self._revision = revision
         self._seconds = seconds
-        self._state: PinState | None = None
+        self._note = note
+        self._shared = shared
+        self._id = held
         self._error: RequestError | None = None
-        self._renewed_at = 0.0
+        self._renewed_at = -math.inf
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pin", daemon=True)
 
     @property
     def revision(self) -> int:
         """The revision that is held. RuntimeError before it was entered."""
-        return self._held().revision
+        assert self.id
+        assert self._revision is not None
+        return self._revision
 
     @property
     def id(self) -> str:
-        return self._held().id
+        if self._id is None:
+            raise RuntimeError("the pin was not entered")
+        return self._id
 
     def check(self) -> None:
         """PinLost where it doesn't hold any more."""
@@ -90,10 +101,32 @@ class Pin:
         ):
             raise PinLost(self.revision) from self._error
 
-    def __enter__(self) -> Self:
-        self._renewed_at = self._calls.retry.clock()
+    def take(self) -> None:
+        """Hold it from now on. RequestError."""
+        for held in list_pins(self._calls, self._catalog_path) if self._shared else ():
+            if (held.note, held.revision) == (self._note, self._revision):
+                with suppress(NotFound, NotAuthorized):  # expired just now; another principal's
+                    self._id = held.id
+                    self._renew()
+                    return
+        asked = {"seconds": self._seconds, "revision": self._revision, "note": self._note}
         # One whose answer got lost expires by itself.
-        self._state = _send(self._calls, "POST", self._path, self._asked)
+        state = self._send("POST", "", {k: v for k, v in asked.items() if v is not None})
+        self._id, self._revision = state.id, state.revision
+
+    def keep(self) -> None:
+        """Renew it if that is due. Where it has expired another is taken: RequestError, Gone if it
+        is too late for that."""
+        if self._calls.retry.clock() - self._renewed_at < self._seconds / _RENEWALS:
+            return
+        try:
+            self._renew()
+        except NotFound:
+            self.take()
+
+    def __enter__(self) -> Self:
+        if self._id is None:
+            self.take()
         self._thread.start()
         return self
 
@@ -105,7 +138,8 @@ class Pin:
     ) -> None:
         self._left.set()
         self._thread.join()
-        call = Call(method="DELETE", path=f"{self._path}/{segment(self.id)}", repeatable=True)
+        path = f"{self._catalog_path}/pins/{segment(self.id)}"
+        call = Call(method="DELETE", path=path, repeatable=True)
         try:
             self._calls.send(call, min(_TIMEOUT_S, self._seconds))
         except RequestError as failure:
@@ -115,26 +149,28 @@ class Pin:
     def _run(self) -> None:
         pause_s = self._seconds / _RENEWALS
         while not self._left.wait(pause_s):
-            asked_at = self._calls.retry.clock()
             try:
-                _send(
-                    self._calls,
-                    "PUT",
-                    f"{self._path}/{segment(self.id)}",
-                    {"seconds": self._seconds},
-                    timeout_s=min(_TIMEOUT_S, pause_s),
-                )
-                self._renewed_at, self._error = asked_at, None
+                self._renew(min(_TIMEOUT_S, pause_s))
+                self._error = None
             except RequestError as error:
                 self._error = error
                 _log.warning("the pin of revision %s was not renewed: %s", self.revision, error)
                 if isinstance(error, NotFound):
                     return
 
-    def _held(self) -> PinState:
-        if self._state is None:
-            raise RuntimeError("the pin was not entered")
-        return self._state
+    def _renew(self, timeout_s: float | None = None) -> None:
+        self._send("PUT", f"/{segment(self.id)}", {"seconds": self._seconds}, timeout_s)
+
+    def _send(
+        self, method: str, rest: str, body: Mapping[str, Any], timeout_s: float | None = None
+    ) -> PinState:
+        asked_at = self._calls.retry.clock()
+        path = f"{self._catalog_path}/pins{rest}"
+        call = Call(method=method, path=path, body=encoded(body), headers=_JSON, repeatable=True)
+        content = self._calls.send(call, timeout_s).json()
+        self._renewed_at = asked_at
+        with expecting("pin"):
+            return _parse_pin(content)
 
 
 def list_pins(calls: Calls, catalog_path: str) -> list[PinState]:
@@ -154,19 +190,6 @@ def compact(calls: Calls, catalog_path: str, revision: int, timeout_s: float | N
     content = calls.send(call, timeout_s).json()
     with expecting("compaction"):
         return Compaction(whole(content["floor"]), whole(content["head_revision"]))
-
-
-def _send(
-    calls: Calls,
-    method: str,
-    path: str,
-    body: Mapping[str, Any],
-    timeout_s: float | None = None,
-) -> PinState:
-    call = Call(method=method, path=path, body=encoded(body), headers=_JSON, repeatable=True)
-    content = calls.send(call, timeout_s).json()
-    with expecting("pin"):
-        return _parse_pin(content)
 
 
 def _parse_pin(shape: Mapping[str, Any]) -> PinState:

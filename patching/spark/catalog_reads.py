@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -12,14 +12,16 @@ from patching.client import (
     Answer,
     ClientError,
     Gone,
-    NotAuthorized,
     NotFound,
     OverLimit,
+    Pin,
     Transport,
     UnexpectedAnswer,
     Unreachable,
 )
-from patching.client.transport import segment
+from patching.client.calls import Calls
+from patching.client.documents import time_query
+from patching.client.transport import Query, segment
 from patching.spark.options import Options
 
 _Page = TypeVar("_Page")
@@ -93,16 +95,6 @@ class CommitPage(msgspec.Struct, frozen=True):
     next: int | None
 
 
-class PinShape(msgspec.Struct, frozen=True):
-    pin: str
-    revision: int
-    note: str
-
-
-class PinsShape(msgspec.Struct, frozen=True):
-    pins: list[PinShape]
-
-
 class CatalogReads:
     """The routes of one catalog. ReadFailed where the user can do something about it, else
     RequestError. ``transport`` stays the caller's to close."""
@@ -123,20 +115,21 @@ class CatalogReads:
         timestamp: str | None = None,
     ) -> DocumentPage:
         """The documents above ``after`` that begin with the option ``prefix``."""
-        query: list[tuple[str, str | int]] = [("limit", limit), *self._moment(revision, timestamp)]
+        query: list[tuple[str, str | int]] = [("limit", limit), *time_query(revision, timestamp)]
         if after:
             query.append(("after", after))
         if self._options.prefix:
             query.append(("prefix", self._options.prefix))
-        answer = self._ask("GET", "/documents", query, about=_about(revision, timestamp))
+        answer = self._ask("/documents", query, about=_about(revision, timestamp))
         return _decoded(answer, DocumentPage)
 
-    def document(self, key: str, revision: int) -> DocumentShape | None:
-        """The document under ``key``, None where there was none."""
-        query: list[tuple[str, str | int]] = [("key", key), ("revision", revision)]
-        answer = self._ask("GET", "/documents", query, about=_about(revision, None))
-        found = _decoded(answer, DocumentPage).documents
-        return found[0] if found and found[0].etag is not None else None
+    def named(self, keys: Sequence[str], revision: int) -> list[DocumentShape]:
+        """The documents under ``keys`` that there were; as many as a line of a request has room
+        for the names of."""
+        query: list[tuple[str, str | int]] = [("key", key) for key in keys]
+        query.append(("revision", revision))
+        answer = self._ask("/documents", query, about=_about(revision, None))
+        return [each for each in _decoded(answer, DocumentPage).documents if each.etag is not None]
 
     def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitPage, int]:
         """Commits above ``after``, of one ``key`` if given; and the catalog's head."""
@@ -144,7 +137,7 @@ class CatalogReads:
         if key is not None:
             query.append(("key", key))
         about = f"the commits above revision {after}"
-        answer = self._ask("GET", "/commits", query, about=about)
+        answer = self._ask("/commits", query, about=about)
         head = answer.headers.get("Catalog-Revision", "")
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
@@ -152,10 +145,14 @@ class CatalogReads:
 
     def head(self) -> int:
         """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""
-        _, head = self.commits(_BEYOND, 1)
+        head = self.head_if_any()
         if head == 0:
             self._refuse_catalog()
         return head
+
+    def head_if_any(self) -> int:
+        """0 if it was never written."""
+        return self.commits(_BEYOND, 1)[1]
 
     def floor(self) -> int:
         """The oldest revision that is retained: the commits above it are all there."""
@@ -167,54 +164,17 @@ class CatalogReads:
             return error.oldest
         return 0
 
-    def pin(self, revision: int, seconds: int, note: str) -> str:
-        """Keep ``revision`` from being compacted; the pin's id. A pin of one's own that is there
-        already with this ``note`` is renewed."""
-        pins = _decoded(self._ask("GET", "/pins"), PinsShape).pins
-        for held in pins:
-            if (held.note, held.revision) != (note, revision):
-                continue
-            with suppress(NotAuthorized):  # another principal's
-                if self.renew(held.pin, seconds):
-                    return held.pin
-        asked = {"revision": revision, "seconds": seconds, "note": note}
+    def pin(self, revision: int | None, seconds: int, note: str, **given: Any) -> Pin:
+        """See ``Pin``; to be taken and kept under ``told``."""
+        calls = Calls(self._transport, self._options.retry, self._options.retry_timeout)
+        return Pin(calls, self._path, revision, seconds, note, **given)
+
+    @contextmanager
+    def told(self, about: str) -> Iterator[None]:
+        """Tells by ReadFailed what the user can do something about; ``about`` is asked for."""
+        catalog = f"catalog {self.catalog!r}"
         try:
-            answer = self._ask("POST", "/pins", json=asked, about=f"revision {revision}")
-        except OverLimit as error:
-            raise ReadFailed(
-                f"catalog {self.catalog!r}: revision {revision} can't be held while it is read:"
-                f" {error.detail}. Each read holds its revision for the option pinSeconds"
-                f" ({seconds}): choose less, or 0 to read without holding it"
-            ) from error
-        return _decoded(answer, PinShape).pin
-
-    def renew(self, pin: str, seconds: int) -> bool:
-        """Hold it for ``seconds`` from now; False where it has expired."""
-        try:
-            self._ask("PUT", f"/pins/{segment(pin)}", json={"seconds": seconds})
-        except NotFound:
-            return False
-        return True
-
-    def _moment(self, revision: int | None, timestamp: str | None) -> list[tuple[str, str | int]]:
-        if timestamp is not None:
-            return [("at", timestamp)]
-        return [] if revision is None else [("revision", revision)]
-
-    def _ask(
-        self,
-        method: str,
-        rest: str,
-        query: Sequence[tuple[str, str | int]] = (),
-        *,
-        json: Any = None,
-        about: str = "it",
-    ) -> Answer:
-        def ask() -> Answer:
-            return self._transport.request(method, self._path + rest, query=query, json=json)
-
-        try:
-            return patiently(ask, self._options)
+            yield
         except Gone as error:
             oldest = error.problem.get("oldest_revision")
             known = oldest if isinstance(oldest, int) else None
@@ -223,8 +183,27 @@ class CatalogReads:
             if error.code == "catalog_not_found":
                 self._refuse_catalog(error)
             if error.code == "revision_not_found":
-                raise ReadFailed(f"catalog {self.catalog!r}: {about}: {error.detail}") from error
+                raise ReadFailed(f"{catalog}: {about}: {error.detail}") from error
             raise
+        except OverLimit as error:
+            if error.code != "over_limit":
+                raise
+            raise ReadFailed(
+                f"{catalog}: {about} can't be held while it is read: {error.detail}. Each read"
+                " holds its revision for the seconds of the option pinSeconds: choose less, or 0 to"
+                " read without holding it"
+            ) from error
+        except Unreachable as error:
+            raise ReadFailed(
+                f"option 'url': no gateway answers at {self._options.url}"
+                f" (asked {error.sends} times): {error.detail}"
+            ) from error
+
+    def _ask(self, rest: str, query: Query, about: str) -> Answer:
+        """Again while it is refused for now or not answered, as the options say."""
+        tries = self._options.retry.tries(self._options.retry_timeout)
+        with self.told(about):
+            return tries.ask(lambda: self._transport.request("GET", self._path + rest, query=query))
 
     def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
         raise ReadFailed(
@@ -238,20 +217,6 @@ def catalog_reads(options: Options) -> Iterator[CatalogReads]:
     """Over connections of their own, closed in the end."""
     with options.open_transport() as transport:
         yield CatalogReads(transport, options)
-
-
-def patiently(ask: Callable[[], Answer], options: Options) -> Answer:
-    """``ask()``, again while it is refused for now or not answered, as the options say.
-
-    What is asked must be safe to ask twice. ReadFailed names the option ``url`` if nobody answers.
-    """
-    try:
-        return options.retry.tries(options.retry_timeout).ask(ask)
-    except Unreachable as error:
-        raise ReadFailed(
-            f"option 'url': no gateway answers at {options.url}"
-            f" (asked {error.sends} times): {error.detail}"
-        ) from error
 
 
 def _about(revision: int | None, timestamp: str | None) -> str:

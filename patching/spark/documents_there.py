@@ -2,25 +2,19 @@
 
 As ``format("metadata")`` reads them, in the same ranges of keys; but the pages go to Spark as they
 come, and the driver starts no Python for planning: for a sync that finds little to do, that would
-be most of its time.
-
-Planning for a few keys: their documents are asked for by name, in the tasks.
+be most of its time. Of a few keys, the tasks ask for the documents by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-from urllib.parse import quote
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from patching.client import Transport
-from patching.client.transport import segment
-from patching.spark.catalog_reads import DocumentShape, catalog_reads, patiently
+from patching.client.listing import key_chunks
+from patching.spark.catalog_reads import CatalogReads, DocumentShape, catalog_reads
 from patching.spark.options import Options
 from patching.spark.plan import UNCHANGED, Planned, Planner, There, Wanted, to_batches
 from patching.spark.source import DocumentsReader, KeyRange
@@ -75,23 +69,6 @@ def _batch(documents: Sequence[DocumentShape]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
 
 
-_KEYS_MAX: Final = 100
-# Servers and proxies take lines of 8 KB; a key has 1,000 bytes at most, three times that encoded.
-_QUERY_BYTES_MAX: Final = 4000
-
-
-class _Shape(msgspec.Struct):
-    """An absent one has a key alone."""
-
-    key: str
-    etag: str | None
-    value: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Page(msgspec.Struct):
-    documents: list[_Shape]
-
-
 @dataclass(frozen=True)
 class KeyedPlanner:
     """As ``Planner``, for rows (key, copies, value); what is there is read at ``revision``.
@@ -105,45 +82,19 @@ class KeyedPlanner:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``."""
-        with self.options.open_transport() as transport:
-            yield from to_batches(self._rows(transport, batches))
+        with catalog_reads(self.options) as reads:
+            yield from to_batches(self._rows(reads, batches))
 
-    def _rows(self, transport: Transport, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+    def _rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
         for batch in batches:
-            rows = batch.to_pylist()
-            for some in _groups(rows):
-                there = self._there(transport, [row["key"] for row in some])
-                for row in some:
-                    key, copies = row["key"], row["copies"]
-                    wanted = None if copies is None else Wanted(key, row["value"], copies)
+            rows = {row["key"]: row for row in batch.to_pylist()}
+            for keys in key_chunks(rows):
+                found = reads.named(keys, self.revision) if self.revision else []
+                there = {
+                    each.key: There(str(each.etag), bytes(each.value).decode()) for each in found
+                }
+                for key in keys:
+                    copies = rows[key]["copies"]
+                    wanted = None if copies is None else Wanted(key, rows[key]["value"], copies)
                     planned = self.planner.plan(wanted, there.get(key), key)
                     yield planned if planned.action != UNCHANGED else Planned(UNCHANGED, key)
-
-    def _there(self, transport: Transport, keys: Sequence[str]) -> dict[str, There]:
-        if self.revision == 0:
-            return {}
-        path = f"/v1/catalogs/{segment(self.planner.catalog)}/documents"
-        query: list[tuple[str, str | int]] = [("key", key) for key in keys]
-        query.append(("revision", self.revision))
-        answer = patiently(lambda: transport.request("GET", path, query=query), self.options)
-        page = msgspec.json.decode(answer.body, type=_Page)
-        return {
-            each.key: There(each.etag, bytes(each.value).decode())
-            for each in page.documents
-            if each.etag is not None
-        }
-
-
-def _groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """As many rows at a time as one request may name the keys of."""
-    group: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        size_of_key = len(quote(row["key"], safe="")) + len("key=&")
-        if group and (len(group) >= _KEYS_MAX or size + size_of_key > _QUERY_BYTES_MAX):
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += size_of_key
-    if group:
-        yield group

@@ -144,11 +144,11 @@ def revision_ranges(
 def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, ...]]:
     """A row for each change in the range that ``options`` ask for, by revision."""
     with catalog_reads(options) as reads:
-        keeper = None if piece.hold is None else piece.hold.keeper(reads)
+        keep = piece.hold.keeper(reads) if piece.hold else None
         after = piece.after
         while after < piece.until:
-            if keeper is not None:
-                keeper.keep()
+            if keep:
+                keep()
             page, _ = reads.commits(after, piece.until - after, options.key)
             for commit in page.commits:
                 if commit.revision > piece.until:

@@ -146,11 +146,10 @@ class DocumentsReader:
                 )
 
     def _documents(self, reads: CatalogReads, piece: KeyRange) -> Iterator[DocumentShape]:
-        keeper, revision = piece.hold.keeper(reads), piece.hold.revision
-        keeper.keep()
+        keep, revision = piece.hold.keeper(reads), piece.hold.revision
+        keep()
         if self._options.key is not None:
-            document = reads.document(self._options.key, revision)
-            yield from () if document is None else (document,)
+            yield from reads.named([self._options.key], revision)
             return
         after = piece.after
         while True:
@@ -162,7 +161,7 @@ class DocumentsReader:
             if page.next is None:
                 return
             after = page.next.after
-            keeper.keep()
+            keep()
 
 
 def _held(reads: CatalogReads, revision: int, seconds: int) -> Hold:
