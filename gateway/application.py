@@ -13,20 +13,17 @@ from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, ev
 from gateway.access.limits import PrincipalLimits, Rate
 from gateway.access.tokens import Tokens
 from gateway.commit.turns import Turns
-from gateway.feed.channel import WatchBounds
-from gateway.http import RequestLimits, create_app
-from gateway.http.door.admission import AdmissionBounds
+from gateway.http import create_app
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.limits import limits_of
 from gateway.metrics.meters import measured
 from gateway.operation import operation
-from gateway.retention.pins import RetentionLimits
 from gateway.runtime import ThreadRuntime
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.settings import Settings
 from gateway.store.mongodb import connect
 from gateway.store.tokens import TokenStore
-from patching import Limits
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +40,19 @@ def create_application(settings: Settings) -> Flask:
     store = measured(connected, watched.store_meters)
     uploads = measured(connected.uploads(), watched.store_meters)
     runtime = ThreadRuntime()
+    limits = limits_of(settings)
     turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, runtime, service_limits(settings), turns, uploads, watched.meters)
+    gateway = Gateway(store, runtime, limits.service, turns, uploads, watched.meters)
     gateway.retention.compactor.start()
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
     app = create_app(
         gateway,
-        request_limits(settings),
+        limits.requests,
         authenticate(settings, store.tokens()),
         watched.observers,
         watched.exposition,
-        admission_bounds(settings),
+        limits.admission,
         principal_limits(settings),
     )
     app.extensions["check_ready"] = gateway.check_ready
@@ -110,60 +108,6 @@ def _turns(mongodb_uri: str, database: str) -> Turns | None:
         return None
 
 
-def service_limits(settings: Settings) -> ServiceLimits:
-    return ServiceLimits(
-        patch=Limits(
-            operations_max=settings.patch_operations_max,
-            items_examined_max=settings.items_examined_max,
-            copy_growth_bytes_max=settings.copy_growth_bytes_max,
-            depth_max=settings.depth_max,
-            result_bytes_max=settings.document_bytes_max,
-        ),
-        catalog_deletion_keys_max=settings.catalog_deletion_keys_max,
-        attributes_bytes_max=settings.attributes_bytes_max,
-        full_value_every=settings.full_value_every,
-        batch_requests_max=settings.batch_operations_max,
-        batch_bytes_max=settings.batch_bytes_max,
-        queue_requests_max=settings.queue_requests_max,
-        queue_bytes_max=settings.queue_bytes_max,
-        cache_bytes_max=settings.cache_bytes_max,
-        upload_bytes_max=settings.upload_bytes_max,
-        upload_expiry_s=settings.upload_expiry_s,
-        uploads_max=settings.uploads_max,
-        uploads_bytes_max=settings.uploads_bytes_max,
-        deadline_ms=settings.deadline_ms,
-        leaders=settings.leaders,
-        watch=WatchBounds(
-            watchers_max=settings.watchers_max,
-            lag_max=settings.watch_lag_max,
-        ),
-        retention=retention_limits(settings),
-    )
-
-
-def retention_limits(settings: Settings) -> RetentionLimits:
-    return RetentionLimits(
-        age_s=settings.retention_age_s,
-        commits=settings.retention_commits,
-        pin_seconds_max=settings.pin_seconds_max,
-        pins_max=settings.pins_max,
-        pins_per_principal_max=settings.pins_per_principal_max,
-        idempotency_s=settings.idempotency_retention_s,
-        tombstone_grace_s=settings.tombstone_grace_s,
-        interval_s=settings.compaction_interval_s,
-        pause_ms=settings.compaction_pause_ms,
-    )
-
-
-def admission_bounds(settings: Settings) -> AdmissionBounds:
-    return AdmissionBounds(
-        writes_in_flight_max=settings.writes_in_flight_max,
-        writes_in_flight_bytes_max=settings.writes_in_flight_bytes_max,
-        reads_in_flight_max=settings.reads_in_flight_max,
-        bulk_requests_max=settings.bulk_requests_max,
-    )
-
-
 def principal_limits(settings: Settings) -> PrincipalLimits | None:
     """The share of this worker; None where principals aren't limited."""
     rates = (
@@ -177,20 +121,3 @@ def principal_limits(settings: Settings) -> PrincipalLimits | None:
         if per_s is not None
     ]
     return PrincipalLimits(limited, time.monotonic) if limited else None
-
-
-def request_limits(settings: Settings) -> RequestLimits:
-    return RequestLimits(
-        body_bytes_max=settings.body_bytes_max,
-        document_bytes_max=settings.document_bytes_max,
-        depth_max=settings.depth_max,
-        body_values_max=settings.body_values_max,
-        key_bytes_max=settings.key_bytes_max,
-        catalog_name_bytes_max=settings.catalog_name_bytes_max,
-        transaction_actions_max=settings.transaction_actions_max,
-        watch_bookmark_s=settings.watch_bookmark_s,
-        send_stall_s=settings.send_stall_s,
-        bulk_line_bytes_max=settings.bulk_line_bytes_max,
-        bulk_answers_bytes_max=settings.bulk_answers_bytes_max,
-        bulk_refused_lines_max=settings.bulk_refused_lines_max,
-    )

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import patching
 from gateway.catalogs import Catalogs
 from gateway.commit.loop import CommitLoop
-from gateway.commit.queue import Queue, QueueBounds
+from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
 from gateway.commit.turns import Turns
 from gateway.decide.request import Bounds, Edit, KeyEdit, Request, Written
-from gateway.feed.channel import Encode, WatchBounds
+from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
+from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Document
 from gateway.read.history import CommitPage, History, RevisionAt
 from gateway.read.listing import Listing
 from gateway.read.visibility import Acls
-from gateway.retention.pins import HistoryRetention, RetentionLimits
+from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler, reaching
@@ -29,40 +29,11 @@ from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.store.uploads import UploadStore
-from gateway.uploads import UploadLimits, Uploads
+from gateway.uploads import Uploads
 
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """The bounds of one process; defaults and meaning: the table in ``gateway.settings``.
-
-    ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
-    written out for it.
-    """
-
-    patch: patching.Limits = patching.DEFAULT_LIMITS
-    attributes_bytes_max: int = 64 * 1024
-    catalog_deletion_keys_max: int = 20_000
-    full_value_every: int = 64
-    stored_bytes_max: int = 15 * 1024 * 1024
-    batch_requests_max: int = 512
-    batch_bytes_max: int = 8 * 1024 * 1024
-    queue_requests_max: int = 4096
-    queue_bytes_max: int = 64 * 1024 * 1024
-    cache_bytes_max: int = 128 * 1024 * 1024
-    upload_bytes_max: int = 16 * 1024 * 1024
-    upload_expiry_s: int = 3600
-    uploads_max: int = 1000
-    uploads_bytes_max: int = 1024 * 1024 * 1024
-    deadline_ms: int = 10_000
-    write_out_grace_ms: int = 100
-    leaders: int = 2
-    watch: WatchBounds = field(default_factory=WatchBounds)
-    retention: RetentionLimits = field(default_factory=RetentionLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +86,17 @@ class Gateway:
         self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
         self._queue = queue = Queue(
             runtime,
-            QueueBounds(
-                requests_max=limits.queue_requests_max,
-                bytes_max=limits.queue_bytes_max,
-                batch_requests_max=limits.batch_requests_max,
-                batch_bytes_max=limits.batch_bytes_max,
-            ),
+            limits,
             turns,
         )
-        bounds = Bounds(
-            limits=limits.patch,
-            attributes_bytes_max=limits.attributes_bytes_max,
-            full_value_every=limits.full_value_every,
-            batch_bytes_max=limits.batch_bytes_max,
-            stored_bytes_max=limits.stored_bytes_max,
-            stored_bytes=store.stored_bytes,
-        )
+        bounds = Bounds(limits, store.stored_bytes)
         parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds, meters)
         self._loop = CommitLoop(parts, limits.leaders)
         self.uploads = Uploads(
             uploads or MemoryUploads(),
             self,
             runtime,
-            UploadLimits(
-                bytes_max=limits.upload_bytes_max,
-                expiry_s=limits.upload_expiry_s,
-                open_max=limits.uploads_max,
-                open_bytes_max=limits.uploads_bytes_max,
-                attributes_bytes_max=limits.attributes_bytes_max,
-            ),
+            limits,
         )
         self.catalogs = Catalogs(
             settler, self.listing, self.commit, runtime, limits.catalog_deletion_keys_max

@@ -47,6 +47,7 @@ from gateway.errors import (
     UploadIncomplete,
     UploadNotFound,
 )
+from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Commit, Document, Idempotency
 from gateway.runtime import Runtime
 from gateway.state.heads import reaching
@@ -57,18 +58,6 @@ _log = logging.getLogger(__name__)
 
 PART_NUMBER_MAX = 10_000
 _COMMITTED = "committed"
-
-
-@dataclass(frozen=True, slots=True)
-class UploadLimits:
-    """``bytes_max`` bounds the parts of an upload together, ``open_max`` and ``open_bytes_max`` all
-    open uploads in the database."""
-
-    bytes_max: int
-    expiry_s: int
-    attributes_bytes_max: int
-    open_max: int
-    open_bytes_max: int
 
 
 class Writes(Protocol):
@@ -99,7 +88,7 @@ class Uploads:
     """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
 
     def __init__(
-        self, store: UploadStore, writes: Writes, runtime: Runtime, limits: UploadLimits
+        self, store: UploadStore, writes: Writes, runtime: Runtime, limits: ServiceLimits
     ) -> None:
         self._store = store
         self._writes = writes
@@ -132,7 +121,7 @@ class Uploads:
             principal=by.name,
             terms=terms_of(conditions, attributes),
             created_us=now_us,
-            expires_us=now_us + self._limits.expiry_s * 1_000_000,
+            expires_us=now_us + self._limits.upload_expiry_s * 1_000_000,
         )
         with reaching():
             self._store.create_upload(upload)
@@ -172,7 +161,7 @@ class Uploads:
         if len(content) > before:
             self._require_bytes(opened.by, len(content) - before)
         with reaching():
-            upload, maximum = opened.upload, self._limits.bytes_max
+            upload, maximum = opened.upload, self._limits.upload_bytes_max
             if not self._store.make_room(upload, number, len(content), maximum):
                 # Something came in between: parts of it, or its end.
                 if self._store.upload(upload.catalog, upload.id) is None:
@@ -282,18 +271,18 @@ class Uploads:
         """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""
         with reaching():
             held, own = self._store.held(by.name, self._runtime.now_us())
-        maximum = self._limits.open_max
+        maximum = self._limits.uploads_max
         _require_room(by, own.uploads - counted, 1, held.uploads - counted, maximum, "uploads_max")
 
     def _require_bytes(self, by: Principal, size_bytes: int) -> None:
         """Raises TooManyUploads."""
         with reaching():
             held, own = self._store.held(by.name, self._runtime.now_us())
-        maximum = self._limits.open_bytes_max
+        maximum = self._limits.uploads_bytes_max
         _require_room(by, own.bytes, size_bytes, held.bytes, maximum, "uploads_bytes_max")
 
     def _require_size(self, size_bytes: int) -> None:
-        maximum = self._limits.bytes_max
+        maximum = self._limits.upload_bytes_max
         if size_bytes > maximum:
             raise OverLimit(
                 f"the upload's parts take {size_bytes} bytes, {maximum} are allowed",

@@ -11,9 +11,9 @@ import click
 
 from gateway.cli.output import Output, progress
 from gateway.errors import CatalogNotFound, StoreUnavailable
+from gateway.limits import limits_of
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
-from gateway.service import ServiceLimits
 from gateway.settings import Settings
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
@@ -36,7 +36,7 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
             raise click.UsageError(str(error)) from error
         runtime = ThreadRuntime()
         # Another worker's batch is left to it for as long as the service itself would.
-        grace_s = ServiceLimits().write_out_grace_ms / 1000
+        grace_s = limits_of(settings).service.write_out_grace_ms / 1000
         settler = Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s)
         second = applied_by_jsonpatch if independent else None
         verification = Verification(store, settler, runtime, second)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from gateway.commit.turns import NoTurns, Pacing, Turns
 from gateway.decide.request import Outcome, Refused, Request
 from gateway.errors import DeadlineExceeded, QueueFull, StoreUnavailable
+from gateway.limits import ServiceLimits
 from gateway.meters import RoundTimes
 from gateway.runtime import Event, Runtime
 from gateway.store.contract import Moved
@@ -73,16 +74,6 @@ def too_late(pending: Pending) -> Outcome:
     return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueBounds:
-    """What may wait in the process, and what one batch of a catalog may hold."""
-
-    requests_max: int
-    bytes_max: int
-    batch_requests_max: int
-    batch_bytes_max: int
-
-
 @dataclass(slots=True)
 class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
@@ -97,12 +88,12 @@ class _Lane:
 class Queue:
     """Thread-safe; no method but ``take`` waits."""
 
-    def __init__(self, runtime: Runtime, bounds: QueueBounds, turns: Turns | None = None) -> None:
+    def __init__(self, runtime: Runtime, limits: ServiceLimits, turns: Turns | None = None) -> None:
         self._runtime = runtime
         self._turns = turns or NoTurns()
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_wait_s = 0.0  # how long a turn was waited for of late
-        self._bounds = bounds
+        self._limits = limits
         self._lock = runtime.lock()
         self._lanes: dict[str, _Lane] = {}
         self._idle: list[Event] = []
@@ -118,9 +109,9 @@ class Queue:
         size = pending.request.size_bytes
         share = 2 if can_wait else 1
         with self._lock:
-            if self._requests * share >= self._bounds.requests_max:
+            if self._requests * share >= self._limits.queue_requests_max:
                 raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
-            if (self._bytes + size) * share > self._bounds.bytes_max and self._requests:
+            if (self._bytes + size) * share > self._limits.queue_bytes_max and self._requests:
                 raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
             self._requests += 1
             self._bytes += size
@@ -296,9 +287,9 @@ class Queue:
     def _batch(self, lane: _Lane) -> list[Pending]:
         batch: list[Pending] = []
         size = 0
-        while lane.waiting and len(batch) < self._bounds.batch_requests_max:
+        while lane.waiting and len(batch) < self._limits.batch_requests_max:
             size += lane.waiting[0].request.size_bytes
-            if batch and size > self._bounds.batch_bytes_max:
+            if batch and size > self._limits.batch_bytes_max:
                 break
             batch.append(lane.waiting.popleft())
         return batch

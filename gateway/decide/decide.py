@@ -86,7 +86,8 @@ class _Deciding:
         self._view = view
         self._now_us = now_us
         self._bounds = bounds
-        self._edit_limits = EditLimits(bounds.limits, bounds.attributes_bytes_max)
+        self._limits = bounds.limits
+        self._edit_limits = EditLimits(bounds.limits.patch, bounds.limits.attributes_bytes_max)
         self._replies = dict(view.replies)
         self._bytes = 0
         self._work_bytes = 0
@@ -152,7 +153,7 @@ class _Deciding:
                 request.compare,
                 self._document,
                 self._revision,
-                CompareLimits(self._bounds.limits, self._spend),
+                CompareLimits(self._limits.patch, self._spend),
             )
             if failed:
                 if self._holds_already(request, [each.index for each in failed]):
@@ -220,7 +221,7 @@ class _Deciding:
             self._require_fit(key, draft)
         commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
         size_bytes = record_bytes(request, edits, commit)
-        refuse_heavy(size_bytes, self._bounds)
+        refuse_heavy(size_bytes, self._limits.stored_bytes_max)
         keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
@@ -231,7 +232,7 @@ class _Deciding:
                 changes=commit.changes,
                 rebased_from=rebased_from,
             )
-        if self.commits and self._bytes + size_bytes > self._bounds.batch_bytes_max:
+        if self.commits and self._bytes + size_bytes > self._limits.batch_bytes_max:
             return None
         self._record(request, commit, after, size_bytes)
         return Applied(commit, {key: self._document(key) for key in keys})
@@ -307,11 +308,11 @@ class _Deciding:
         after: Sequence[Document],
     ) -> list[str]:
         """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
-        every = self._bounds.full_value_every
+        every = self._limits.full_value_every
         candidates = [document for document in after if document.patches >= every]
         if not candidates:
             return []
-        room_bytes = self._bounds.stored_bytes_max - record_bytes(request, edits, commit)
+        room_bytes = self._limits.stored_bytes_max - record_bytes(request, edits, commit)
         due = []
         for document in candidates:
             if value_bytes(document) < room_bytes:

@@ -42,14 +42,14 @@ def value_bytes(document: Document) -> int:
     return document.size_bytes + (len(_encode(document.attributes)) if document.attributes else 0)
 
 
-def refuse_heavy(size_bytes: int, bounds: Bounds) -> None:
+def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
     """Raise OverLimit where a commit takes more than the history holds of one."""
-    if size_bytes > bounds.stored_bytes_max:
+    if size_bytes > bytes_max:
         raise OverLimit(
             f"the change would take {size_bytes} bytes in the history, more than the "
-            f"{bounds.stored_bytes_max} that fit",
+            f"{bytes_max} that fit",
             limit="stored_bytes_max",
-            maximum=bounds.stored_bytes_max,
+            maximum=bytes_max,
             actual=size_bytes,
         )
 
@@ -58,15 +58,16 @@ def refuse_oversized(draft: Draft, bounds: Bounds) -> None:
     """Raise OverLimit where the document takes more than the store holds of one."""
     if draft.content is ABSENT or draft.size_bytes <= _CERTAINLY_STORABLE_BYTES:
         return
+    bytes_max = bounds.limits.stored_bytes_max
     actual = bounds.stored_bytes(draft.content)
     if draft.attributes:
         actual += bounds.stored_bytes(draft.attributes)
-    if actual > bounds.stored_bytes_max:
+    if actual > bytes_max:
         raise OverLimit(
             f"the document would take {actual} bytes in the database, more than the "
-            f"{bounds.stored_bytes_max} it can hold",
+            f"{bytes_max} it can hold",
             limit="stored_bytes_max",
-            maximum=bounds.stored_bytes_max,
+            maximum=bytes_max,
             actual=actual,
         )
 

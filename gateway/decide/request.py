@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
-import patching
 from gateway.access import NOBODY, Principal
 from gateway.decide.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.errors import CommitError
+from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
 from patching import ExtendedPatch, Json, Patch
 
@@ -246,18 +246,9 @@ DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a decision may produce. ``stored_bytes`` measures a content as the store will hold it.
+    """What a decision may produce; ``stored_bytes`` measures a content as the store holds it."""
 
-    ``batch_bytes_max`` bounds the sum of what the commits record, unless there is only one;
-    ``stored_bytes_max`` bounds a document, and what a single commit records.
-    ``full_value_every`` is K: every K-th change of a document records its full value.
-    """
-
-    limits: patching.Limits
-    attributes_bytes_max: int
-    full_value_every: int
-    batch_bytes_max: int
-    stored_bytes_max: int
+    limits: ServiceLimits
     stored_bytes: Callable[[Json], int]
 
 

@@ -1,6 +1,6 @@
 """One watched catalog: where it has been read to, its recent commits, and who waits for more.
 
-What watchers and their hub speak of: bounds, selections, and commits ready to be told.
+What watchers and their hub speak of: limits, selections, and commits ready to be told.
 
 The log as watchers read it: onward for all of them at once, or back for one that lags.
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.errors import RevisionCompacted
+from gateway.limits import WatchLimits
 from gateway.model import Commit, Head
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
@@ -72,7 +73,7 @@ class Channel:
                 break
         return taken
 
-    def append(self, told: Sequence[Told], bounds: WatchBounds) -> None:
+    def append(self, told: Sequence[Told], limits: WatchLimits) -> None:
         """``told`` begins right behind ``position``. The last commit is kept, whatever its size."""
         for each in told:
             self.ring.append(each)
@@ -80,7 +81,7 @@ class Channel:
         self.position = told[-1].revision
         self.known_head = max(self.known_head, self.position)
         while len(self.ring) > 1 and (
-            len(self.ring) > bounds.ring_commits_max or self.bytes > bounds.ring_bytes_max
+            len(self.ring) > limits.ring_commits_max or self.bytes > limits.ring_bytes_max
         ):
             self.bytes -= len(self.ring.popleft().encoded)
 
@@ -117,23 +118,6 @@ class Channel:
 
 # How a commit is told, made once for all watchers: bytes that only the layer above can read.
 Encode = Callable[[Commit], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchBounds:
-    """The bounds of one process; those with a setting are described in ``gateway.settings``.
-
-    ``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
-    one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
-    commits that a watcher doesn't want it is told how far it has come.
-    """
-
-    watchers_max: int = 2000
-    lag_max: int = 10_000
-    ring_commits_max: int = 1024
-    ring_bytes_max: int = 4 * 1024 * 1024
-    rings_bytes_max: int = 64 * 1024 * 1024
-    bookmark_commits: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,8 @@ from contextlib import suppress
 
 from gateway.access.limits import Shares
 from gateway.errors import TooManyWatchers
-from gateway.feed.channel import (
-    Channel,
-    Encode,
-    Onward,
-    Waiting,
-    WatchBounds,
-    WatchEnded,
-    Watching,
-    WatchLog,
-)
+from gateway.feed.channel import Channel, Encode, Onward, Waiting, WatchEnded, Watching, WatchLog
+from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Head
 from gateway.runtime import Runtime
@@ -59,11 +51,11 @@ class Hub:
         store: Store,
         settler: Settler,
         runtime: Runtime,
-        bounds: WatchBounds,
+        limits: WatchLimits,
         encode: Encode,
         meters: Meters = NO_METERS,
     ) -> None:
-        self.bounds = bounds
+        self.limits = limits
         self.meters = meters
         self.watching: set[Watching] = set()
         self.runtime = runtime
@@ -73,7 +65,7 @@ class Hub:
         self.lock = runtime.lock()
         self._channels: dict[str, Channel] = {}
         self._pending: set[str] = set()
-        self._watchers = Shares(bounds.watchers_max)
+        self._watchers = Shares(limits.watchers_max)
         self._runs = 0  # counts the times it was started; a thread of an earlier one ends
         self._is_running = False
         self._is_stopping = False
@@ -225,7 +217,7 @@ class Hub:
                 self._pending.discard(catalog)
         spare = sum(channel.bytes for channel in self._channels.values())
         for channel in self._channels.values():
-            if spare <= self.bounds.rings_bytes_max:
+            if spare <= self.limits.rings_bytes_max:
                 break
             spare -= channel.bytes
             channel.clear()
@@ -284,8 +276,8 @@ class Hub:
             channel.known_head = max(channel.known_head, onward.head.revision)
             released: Collection[Waiting] = ()
             if onward.told:
-                channel.append(onward.told, self.bounds)
-                released = channel.release(onward.told, self.bounds.bookmark_commits)
+                channel.append(onward.told, self.limits)
+                released = channel.release(onward.told, self.limits.bookmark_commits)
             elif onward.head.floor > channel.position:
                 channel.skip_to(onward.head.floor)
                 released = channel.release_all()

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import RevisionCompacted, RevisionNotFound
-from gateway.feed.channel import Channel, Encode, Selection, Taken, Told, WatchBounds, WatchEnded
+from gateway.feed.channel import Channel, Encode, Selection, Taken, Told, WatchEnded
 from gateway.feed.hub import Hub
+from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, reaching
@@ -31,12 +32,12 @@ class Feed:
         store: Store,
         settler: Settler,
         runtime: Runtime,
-        bounds: WatchBounds,
+        limits: WatchLimits,
         encode: Encode,
         meters: Meters = NO_METERS,
     ) -> None:
         """``encode`` is called once for each commit that watchers follow as it is made."""
-        self._hub = Hub(store, settler, runtime, bounds, encode, meters)
+        self._hub = Hub(store, settler, runtime, limits, encode, meters)
 
     def watch(
         self, catalog: str, *, after: int, selection: Selection, holder: str | None = None
@@ -162,13 +163,13 @@ class Watcher:
         return self.position < self._begun_at
 
     def _is_bookmark_due(self) -> bool:
-        return self.position - self.bookmarked >= self._hub.bounds.bookmark_commits
+        return self.position - self.bookmarked >= self._hub.limits.bookmark_commits
 
     def _require_speed(self) -> None:
         """It may begin as far back as it likes, but from then on not fall back by too much."""
         lag = self._on.known_head - self.position
         self._least_lag = min(self._least_lag, lag)
-        allowed = self._hub.bounds.lag_max
+        allowed = self._hub.limits.lag_max
         if lag > self._least_lag + allowed:
             raise WatchEnded(
                 "watcher_too_slow",

@@ -5,6 +5,5 @@ came of it is written into a response. Nothing is decided here that depends on a
 """
 
 from gateway.http.app import create_app
-from gateway.http.limits import RequestLimits
 
-__all__ = ["RequestLimits", "create_app"]
+__all__ = ["create_app"]

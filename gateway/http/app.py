@@ -12,12 +12,11 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import PrincipalLimits
 from gateway.http.context import context_of, this_request
-from gateway.http.door.admission import Admission, AdmissionBounds, claim_share
+from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.audit import Audit
 from gateway.http.door.authorization import Authorization
 from gateway.http.door.observation import Observation, Observer, note_route
 from gateway.http.door.rate_limits import RateLimits
-from gateway.http.limits import RequestLimits
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import CatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
@@ -36,10 +35,11 @@ from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
 from gateway.http.wire.answers import Answer
 from gateway.http.wire.problems import problem_answer
+from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.service import Gateway
 
 DEFAULT_LIMITS = RequestLimits()
-DEFAULT_ADMISSION = AdmissionBounds()
+DEFAULT_ADMISSION = AdmissionLimits()
 
 
 class _Segment(BaseConverter):
@@ -82,7 +82,7 @@ def create_app(
     authenticate: Authenticate = everybody,
     observers: Sequence[Observer] = (),
     exposition: Callable[[], bytes] = nothing_measured,
-    admission: AdmissionBounds = DEFAULT_ADMISSION,
+    admission: AdmissionLimits = DEFAULT_ADMISSION,
     principal_limits: PrincipalLimits | None = None,
 ) -> Flask:
     """The service over ``gateway``; a WSGI application that needs nothing else.

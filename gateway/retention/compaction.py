@@ -26,6 +26,7 @@ from gateway.errors import (
     SnapshotExists,
     StoreUnavailable,
 )
+from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Pin
 from gateway.runtime import Runtime
@@ -35,14 +36,6 @@ from gateway.store.contract import Store
 
 _TRIES = 20
 _TOMBSTONES_AT_ONCE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionLimits:
-    """How long things are kept that compaction has passed."""
-
-    tombstone_grace_s: int
-    idempotency_retention_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class Compaction:
         store: Store,
         settler: Settler,
         runtime: Runtime,
-        limits: CompactionLimits,
+        limits: RetentionLimits,
         sweeper: Sweeper,
         meters: Meters = NO_METERS,
     ) -> None:
@@ -167,7 +160,7 @@ class Compaction:
         raise StoreUnavailable("others compact the catalog at the same time")
 
     def _replies_since_us(self) -> int:
-        return self._runtime.now_us() - self._limits.idempotency_retention_s * 1_000_000
+        return self._runtime.now_us() - self._limits.idempotency_s * 1_000_000
 
 
 def lowest_pin(pins: Sequence[Pin], now_us: int) -> int | None:

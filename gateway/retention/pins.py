@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.errors import (
     CatalogNotFound,
@@ -14,9 +14,10 @@ from gateway.errors import (
     RevisionNotFound,
     StoreUnavailable,
 )
+from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Pin, Retention
-from gateway.retention.compaction import Compacted, Compaction, CompactionLimits
+from gateway.retention.compaction import Compacted, Compaction
 from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, reaching
@@ -26,26 +27,6 @@ from gateway.store.contract import Store
 _TRIES = 20
 # Kept for a while after they ended: a renewal may be under way, by a clock that is a bit behind.
 _EXPIRED_KEPT_US = 60_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionLimits:
-    """What is kept for how long; defaults and meaning: the table in ``gateway.settings``.
-
-    ``pins_max`` bounds the pins of a catalog, ``pins_per_principal_max`` those of one principal in
-    it; nearly: requests side by side may go beyond them.
-    ``age_s`` and ``commits`` None: history is kept for ever.
-    """
-
-    age_s: int | None = None
-    commits: int | None = None
-    pin_seconds_max: int = 86_400
-    pins_max: int = 400
-    pins_per_principal_max: int = 100
-    idempotency_s: int = 86_400
-    tombstone_grace_s: int = 86_400
-    interval_s: int = 300
-    pause_ms: int = 10
 
 
 class HistoryRetention:
@@ -70,7 +51,7 @@ class HistoryRetention:
             store,
             settler,
             runtime,
-            CompactionLimits(limits.tombstone_grace_s, limits.idempotency_s),
+            limits,
             Sweeper(store),
             meters,
         )

@@ -11,33 +11,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from werkzeug.exceptions import RequestTimeout, TooManyRequests
 
 from gateway.access.limits import Shares
+from gateway.limits import ConnectionLimits
 
 MIB = 1024 * 1024
 # What is read at a time, and so what each of them may take without being counted.
 _STEP_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class BodyBounds:
-    """Of the time without a byte, of the time until all is there, and of the bytes of all."""
-
-    timeout_s: float = 30.0
-    whole_s: float = 300.0
-    bytes_max: int = 256 * MIB
-
-
 class BodiesUnderWay:
     """Those of one process. Thread-safe."""
 
-    def __init__(self, bounds: BodyBounds) -> None:
-        self._bounds = bounds
-        self._shares = Shares(bounds.bytes_max)
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._shares = Shares(limits.bodies_bytes_max)
         self._lock = threading.Lock()
 
     def read(self, read: Callable[[int], bytes], size: int, holder: str | None) -> bytes:
@@ -53,7 +44,7 @@ class BodiesUnderWay:
 
     def deadline(self) -> float:
         """When a body has to be there that is begun to be read now, by the monotonic clock."""
-        return time.monotonic() + self._bounds.whole_s
+        return time.monotonic() + self._limits.body_whole_timeout_s
 
     @contextmanager
     def patience(self, source: Any, deadline: float = math.inf) -> Iterator[None]:
@@ -64,15 +55,16 @@ class BodiesUnderWay:
         """
         connection = source.sock
         before = connection.gettimeout()
-        source.sock = _Hurried(connection, self._bounds.timeout_s, deadline)
+        source.sock = _Hurried(connection, self._limits.body_timeout_s, deadline)
         try:
             yield
         except TimeoutError as error:
-            bounds = self._bounds
+            limits = self._limits
             if time.monotonic() >= deadline:
-                late = f"the body wasn't there after {bounds.whole_s:g} s (body_whole_timeout_s)"
+                whole_s = limits.body_whole_timeout_s
+                late = f"the body wasn't there after {whole_s:g} s (body_whole_timeout_s)"
             else:
-                late = f"no byte of the body came for {bounds.timeout_s:g} s (body_timeout_s)"
+                late = f"no byte of the body came for {limits.body_timeout_s:g} s (body_timeout_s)"
             raise RequestTimeout(late) from error
         finally:
             source.sock = connection

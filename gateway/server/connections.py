@@ -1,7 +1,7 @@
 """A client's connection: what it may leave undone, for how long, and how much of that there may be.
 
 A client that takes nothing of its answer would otherwise hold the answer, and its connection, for
-as long as it likes. The bounds here are those of every connection, whatever is sent on it.
+as long as it likes. The limits here are those of every connection, whatever is sent on it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from gateway.limits import ConnectionLimits
+
 MIB: Final = 1024 * 1024
 # What a client has to take of its answer in `send_stall_s`.
 PIECE_BYTES: Final = 64 * 1024
@@ -28,15 +30,6 @@ PIECE_BYTES: Final = 64 * 1024
 _STALLED_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionBounds:
-    """`head_timeout_s` is for a TLS handshake, and for the head of a request once it has begun."""
-
-    head_timeout_s: float = 10.0
-    send_stall_s: float = 30.0
-    unsent_bytes_max: int = 256 * MIB
 
 
 @dataclass(slots=True)
@@ -49,9 +42,9 @@ class Unsent:
     """The answers of one process that their clients have not taken yet. Thread-safe."""
 
     def __init__(
-        self, bounds: ConnectionBounds, monotonic: Callable[[], float] = time.monotonic
+        self, limits: ConnectionLimits, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._bounds = bounds
+        self._limits = limits
         self._monotonic = monotonic
         self._bytes = 0
         # By connection; whose client has taken nothing for longest comes first.
@@ -80,7 +73,7 @@ class Unsent:
         _cut(longest[0])
 
     def _send(self, connection: BoundedSending, data: memoryview, sent: int) -> None:
-        stall_s = self._bounds.send_stall_s
+        stall_s = self._limits.send_stall_s
         until = self._monotonic() + stall_s
         # What the kernel took isn't taken by the client yet, and it may be megabytes.
         marked, taken = sent, sent - _queued(connection)
@@ -105,7 +98,7 @@ class Unsent:
             self._held[connection] = _Held(size_bytes, self._monotonic())
             self._bytes += size_bytes
             # A single one may be larger than the bound.
-            while self._bytes > self._bounds.unsent_bytes_max and len(self._held) > 1:
+            while self._bytes > self._limits.unsent_bytes_max and len(self._held) > 1:
                 too_many.append(next(iter(self._held)))
                 self._forget(too_many[-1])
         for each in too_many:

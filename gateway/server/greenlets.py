@@ -62,7 +62,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         """Serve a connection until it ends."""
         _BoundedSocket.make(client)
         client.setblocking(True)
-        set_user_timeout(client, self.bounds.send_stall_s)
+        set_user_timeout(client, self.limits.send_stall_s)
         self._connections[client] = None
         if len(self._connections) > self._connections_max:
             self._surplus.add(client)
@@ -210,14 +210,14 @@ class _Visit:
 
     def head_goes_on(self) -> None:
         if self._waiting is not None:
-            self._waiting.hurry(self._worker.bounds.head_timeout_s)
+            self._waiting.hurry(self._worker.limits.head_timeout_s)
 
     def let_go_on(self) -> None:
         self._worker.turnstile.go_through()
 
     def shake_hands(self) -> bool:
         """Whether the client did so in time. Raises OSError, of which SSLError is one."""
-        with self.waiting(self._worker.bounds.head_timeout_s):
+        with self.waiting(self._worker.limits.head_timeout_s):
             self._client.do_handshake()
             return True
         return False

@@ -24,11 +24,11 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
+from gateway.limits import limits_of
 from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.announcement import Announcement
-from gateway.server.bodies import BodyBounds
-from gateway.server.connections import ConnectionBounds, Unsent
+from gateway.server.connections import Unsent
 from gateway.server.parsing import HEADER_BYTES_MAX
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
@@ -207,12 +207,9 @@ class _Server(BaseApplication):
     def load(self) -> Any:
         module, _, function = self._application.partition(":")
         settings = self._settings
-        bounds = BodyBounds(
-            settings.body_timeout_s, settings.body_whole_timeout_s, settings.bodies_bytes_max
-        )
         application = getattr(import_module(module), function)(settings)
         self._check_ready = getattr(application, "extensions", {}).get(CHECK_READY)
-        return CheckedBodies(application, bounds)
+        return CheckedBodies(application, limits_of(settings).connections)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
         """Called in the master right before each fork: the lowest place that nobody has."""
@@ -228,9 +225,8 @@ class _Server(BaseApplication):
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """Called in each worker right after the fork."""
         shared.take_place(worker.place)
-        of = self._settings
-        worker.bounds = ConnectionBounds(of.head_timeout_s, of.send_stall_s, of.unsent_bytes_max)
-        worker.unsent = Unsent(worker.bounds)
+        worker.limits = limits_of(self._settings).connections
+        worker.unsent = Unsent(worker.limits)
         # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
         # of all its work. As plain attributes they are found at once; nothing changes them here.
         settings = worker.cfg.settings

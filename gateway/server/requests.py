@@ -28,8 +28,9 @@ from gunicorn.http.errors import (
 from gunicorn.workers.base import Worker
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 
-from gateway.server.bodies import BodiesUnderWay, BodyBounds
-from gateway.server.connections import ConnectionBounds, Unsent
+from gateway.limits import ConnectionLimits
+from gateway.server.bodies import BodiesUnderWay
+from gateway.server.connections import Unsent
 from gateway.server.parsing import RequestBody
 
 Environ = dict[str, Any]
@@ -86,7 +87,7 @@ class RefusingWorker(Worker):
     """Answers what can't be parsed with a problem; in front of the bases of a worker class."""
 
     # Both are set before it begins.
-    bounds: ConnectionBounds
+    limits: ConnectionLimits
     unsent: Unsent
 
     def handle_error(
@@ -127,12 +128,12 @@ class CheckedBodies:
 
     Reading raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
     `ClientDisconnected`, also a bad request, for one that ended before its `Content-Length`.
-    `bounds` are those of all bodies that this process receives at a time.
+    `limits` are those of all bodies that this process receives at a time.
     """
 
-    def __init__(self, application: Application, bounds: BodyBounds) -> None:
+    def __init__(self, application: Application, limits: ConnectionLimits) -> None:
         self._application = application
-        self._under_way = BodiesUnderWay(bounds)
+        self._under_way = BodiesUnderWay(limits)
 
     def begin_stop(self) -> None:
         """The worker stops: the application ends those of its answers that wait for something."""

@@ -85,9 +85,9 @@ class _Connection(TConn):
         if self.initialized:
             return
         self.initialized = True
-        bounds = self._worker.bounds
-        set_user_timeout(self.sock, bounds.send_stall_s)
-        self.sock.settimeout(bounds.head_timeout_s)
+        limits = self._worker.limits
+        set_user_timeout(self.sock, limits.send_stall_s)
+        self.sock.settimeout(limits.head_timeout_s)
         if self.cfg.is_ssl:
             try:
                 self.sock = ssl_wrap_socket(self.sock, self.cfg)
@@ -97,7 +97,7 @@ class _Connection(TConn):
         self.sock.settimeout(None)
         BoundedSending.unsent = self._worker.unsent
         self.sock.__class__ = _BoundedTlsSocket if self.cfg.is_ssl else _BoundedSocket
-        self.parser = _Parser(self.cfg, self.sock, self.client, bounds.head_timeout_s)
+        self.parser = _Parser(self.cfg, self.sock, self.client, limits.head_timeout_s)
 
     def wait_for_data(self, timeout: float | None) -> bool:  # noqa: ARG002 - gunicorn would wait
         """Whether there is some; if not, it is waited for without a thread."""

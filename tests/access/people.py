@@ -16,9 +16,9 @@ from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
 from gateway.http import create_app
-from gateway.retention.pins import RetentionLimits
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS
 

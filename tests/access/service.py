@@ -13,8 +13,9 @@ from gateway.access.authenticate import BearerTokens
 from gateway.access.principal import parse_grant
 from gateway.access.tokens import Tokens
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryTokens

@@ -14,8 +14,9 @@ from flask.testing import FlaskClient
 
 from gateway.http import create_app
 from gateway.http.door.authorization import ROLES
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.access.service import Service, document_path
 from tests.patience import WAIT_S

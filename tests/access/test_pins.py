@@ -9,8 +9,9 @@ import pytest
 from gateway.errors import OverLimit
 from gateway.http import create_app
 from gateway.http.wire.refusals import KINDS
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service, catalog_path, document_path

@@ -21,8 +21,9 @@ from gateway.decide.request import Put
 from gateway.errors import Unauthenticated
 from gateway.http import create_app
 from gateway.http.door import authorization
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.access.service import catalog_path, document_path
 from tests.patience import WAIT_S

@@ -13,8 +13,9 @@ from gateway.access import Role
 from gateway.application import create_application
 from gateway.http import create_app
 from gateway.http.door.authorization import ROLES, Need, need_of
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem

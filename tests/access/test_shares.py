@@ -18,11 +18,10 @@ from werkzeug.test import TestResponse
 from gateway.access import Grant, Principal, Role
 from gateway.access.limits import Shares
 from gateway.access.tokens import Tokens
-from gateway.feed.channel import WatchBounds
 from gateway.http import create_app
-from gateway.http.door.admission import AdmissionBounds
+from gateway.limits import AdmissionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.http.conftest import problem
@@ -32,14 +31,14 @@ from tests.service import RunningGateway
 Eventually = Callable[..., Any]
 EVERYTHING = (Grant(Role.ADMIN, "*"),)
 PATH = "/v1/catalogs/c"
-FOUR = AdmissionBounds(writes_in_flight_max=4, reads_in_flight_max=4, bulk_requests_max=4)
+FOUR = AdmissionLimits(writes_in_flight_max=4, reads_in_flight_max=4, bulk_requests_max=4)
 
 
 class World:
     """A service with room for four of each kind; the bearer token is the principal's name."""
 
     def __init__(self, *, access: bool = True) -> None:
-        limits = ServiceLimits(watch=WatchBounds(watchers_max=4))
+        limits = ServiceLimits(watch=WatchLimits(watchers_max=4))
         self.gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
         options: dict[str, Any] = {"admission": FOUR}
         if access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace as changed
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.errors import CommitError
+from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -37,11 +39,12 @@ from tests.patience import WAIT_MS
 
 NOW = 1_800_000_000_000_000
 BOUNDS = Bounds(
-    limits=patching.DEFAULT_LIMITS,
-    attributes_bytes_max=1_000,
-    full_value_every=3,
-    batch_bytes_max=1_000_000,
-    stored_bytes_max=5_000_000,
+    ServiceLimits(
+        attributes_bytes_max=1_000,
+        full_value_every=3,
+        batch_bytes_max=1_000_000,
+        stored_bytes_max=5_000_000,
+    ),
     stored_bytes=lambda content: len(msgspec.json.encode(content)),
 )
 _Error = TypeVar("_Error", bound=CommitError)
@@ -98,6 +101,11 @@ def once(action: Callable[[], object]) -> Callable[[], None]:
     """Does ``action`` the first time it is called, and nothing afterwards."""
     left = [action]
     return lambda: left.pop()() and None if left else None
+
+
+def bounded(**limits: int) -> Bounds:
+    """``BOUNDS`` with other limits."""
+    return changed(BOUNDS, limits=changed(BOUNDS.limits, **limits))  # type: ignore[arg-type]
 
 
 def put(value: object) -> Put:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.errors import DocumentNotFound, RevisionCompacted
+from gateway.limits import RetentionLimits
 from gateway.model import Document
 from gateway.read.history import History
 from gateway.read.listing import Listing
-from gateway.retention.compaction import Compaction, CompactionLimits
+from gateway.retention.compaction import Compaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
 from gateway.state.cache import Cache
@@ -45,7 +46,7 @@ def compaction_of(
         store,
         settler_of(store, runtime),
         runtime,
-        CompactionLimits(tombstone_grace_s, idempotency_retention_s),
+        RetentionLimits(tombstone_grace_s=tombstone_grace_s, idempotency_s=idempotency_retention_s),
         Sweeper(store, step, window_commits=3, keys_at_once=2, swept_at_once=1),
     )
 

@@ -8,9 +8,10 @@ import pytest
 
 from gateway.access import Grant, Principal, Role
 from gateway.decide.request import Delete, EditAttributes, KeyEdit, Put
+from gateway.limits import ServiceLimits
 from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import WatchedStore, applied, put
 

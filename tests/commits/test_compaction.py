@@ -19,13 +19,13 @@ from gateway.errors import (
     SnapshotExists,
     StoreUnavailable,
 )
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
 from gateway.read.history import History
 from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
-from gateway.retention.pins import RetentionLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import SetClock, WatchedStore, once, patch, put
 from tests.commits.history_checks import (

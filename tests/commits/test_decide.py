@@ -32,6 +32,7 @@ from tests.commits.conftest import (
     add,
     applied,
     ask,
+    bounded,
     document,
     only,
     patch,
@@ -209,13 +210,13 @@ def test_a_dry_run_is_decided_and_writes_nothing() -> None:
 
 def test_a_batch_over_its_size_leaves_the_rest_for_the_next() -> None:
     requests = [ask(put("x" * 600), key=key, size_bytes=602) for key in "abc"]
-    decision = run(view(), *requests, bounds=changed(BOUNDS, batch_bytes_max=1000))
+    decision = run(view(), *requests, bounds=bounded(batch_bytes_max=1000))
     assert len(decision.outcomes) == len(decision.commits) == 1
 
 
 def test_a_commit_is_never_heavier_than_its_bound() -> None:
     """What grows on the way: numbers written out, and names and messages that are all escapes."""
-    many = changed(BOUNDS, full_value_every=1, batch_bytes_max=300_000)
+    many = bounded(full_value_every=1, batch_bytes_max=300_000)
     values = json.loads("[" + ",".join(["1e15"] * 500) + "]")
     raw_bytes = 500 * 5 + 1
     requests = [
@@ -249,7 +250,7 @@ def test_a_change_too_heavy_for_the_history_is_refused() -> None:
 def test_a_batch_ends_when_it_has_worked_through_enough() -> None:
     large = document({"n": 0}, size_bytes=4_000_000)
     requests = [ask(replace("/n", n)) for n in range(1, 13)]
-    decision = run(view(large), *requests, bounds=changed(BOUNDS, batch_bytes_max=10**9))
+    decision = run(view(large), *requests, bounds=bounded(batch_bytes_max=10**9))
     assert 1 < len(decision.outcomes) < 12
 
 
@@ -261,7 +262,7 @@ def test_merging_again_and_again_does_not_inflate_the_size() -> None:
         merge = Merge({"a": "z" * 900_000}, 900_008)
         after = run(view(after) if after else state, ask(merge)).documents["k"]
         state = view(after)
-    assert after.size_bytes <= BOUNDS.limits.result_bytes_max
+    assert after.size_bytes <= BOUNDS.limits.patch.result_bytes_max
 
 
 def test_a_document_that_would_not_fit_is_refused() -> None:

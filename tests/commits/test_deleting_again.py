@@ -6,9 +6,10 @@ import pytest
 
 from gateway.decide.request import Put
 from gateway.errors import IdempotencyMismatch, PreconditionFailed
+from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import applied, refused
 

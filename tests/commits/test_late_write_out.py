@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from gateway.decide.request import Delete, KeyEdit, Unknown
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.state import late
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore

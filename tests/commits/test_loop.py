@@ -13,9 +13,10 @@ import pytest
 from gateway.decide.conditions import Conditions
 from gateway.decide.request import Applied, KeyEdit, Unchanged, Unknown
 from gateway.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
+from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable, Unsent
 from tests.commits.conftest import (
     WatchedStore,

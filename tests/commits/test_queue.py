@@ -6,13 +6,17 @@ import threading
 
 import pytest
 
-from gateway.commit.queue import Pending, Queue, QueueBounds
+from gateway.commit.queue import Pending, Queue
 from gateway.errors import QueueFull
+from gateway.limits import ServiceLimits
 from tests.commits.conftest import SetClock, ask, put
 from tests.patience import WAIT_S
 
-BOUNDS = QueueBounds(
-    requests_max=10, bytes_max=1_000_000, batch_requests_max=10, batch_bytes_max=1_000_000
+BOUNDS = ServiceLimits(
+    queue_requests_max=10,
+    queue_bytes_max=1_000_000,
+    batch_requests_max=10,
+    batch_bytes_max=1_000_000,
 )
 
 

@@ -7,9 +7,10 @@ from typing import cast
 import pytest
 
 from gateway.errors import CatalogNotFound
+from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store
 from tests.commits.conftest import WatchedStore, once, put
 

@@ -22,10 +22,10 @@ from gateway.decide.request import (
     Unchanged,
 )
 from gateway.errors import PinHolds, SnapshotExists
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Idempotency
-from gateway.retention.pins import RetentionLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.commits.conftest import patch, put
 from tests.commits.history_checks import Killed, check_history, compaction_of, killed_at

@@ -7,9 +7,10 @@ from typing import cast
 import pytest
 
 from gateway.errors import RevisionNotFound
+from gateway.limits import ServiceLimits
 from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import SetClock, WatchedStore, applied, once, put
 from tests.patience import WAIT_MS

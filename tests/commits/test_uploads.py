@@ -21,9 +21,9 @@ from gateway.errors import (
     UploadIncomplete,
     UploadNotFound,
 )
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, Document
-from gateway.retention.pins import RetentionLimits
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.uploads import OpenUpload

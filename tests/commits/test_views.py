@@ -26,10 +26,11 @@ from gateway.decide.request import (
     View,
 )
 from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
+from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document
 from gateway.read import listing
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store

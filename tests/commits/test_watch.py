@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import RevisionCompacted, RevisionNotFound, StoreUnavailable, TooManyWatchers
-from gateway.feed.channel import Selection, WatchBounds, WatchEnded
+from gateway.feed.channel import Selection, WatchEnded
 from gateway.feed.hub import Hub, SignalListener
 from gateway.feed.watcher import Watcher, watch
+from gateway.limits import WatchLimits
 from gateway.model import Change, Commit, Head
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
@@ -113,7 +114,7 @@ class Store(MemoryStore):
 
 
 class World:
-    def __init__(self, bounds: WatchBounds) -> None:
+    def __init__(self, bounds: WatchLimits) -> None:
         self.store = Store()
         self.runtime = SteppedRuntime()
         self.encoded: list[int] = []
@@ -168,7 +169,7 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     made = World(
-        WatchBounds(watchers_max=100, lag_max=50, ring_commits_max=10, bookmark_commits=20)
+        WatchLimits(watchers_max=100, lag_max=50, ring_commits_max=10, bookmark_commits=20)
     )
     yield made
     made.close()
@@ -580,7 +581,7 @@ class TestBounds:
         assert len([world.watch() for _ in range(100)]) == 100
 
     def test_rings_are_bounded_together_and_nothing_is_lost_by_it(self) -> None:
-        world = World(WatchBounds(rings_bytes_max=4))
+        world = World(WatchLimits(rings_bytes_max=4))
         watcher, other = world.watch(), world.watch()
         world.commits(5)
         assert revisions(other) == [1, 2, 3, 4, 5]

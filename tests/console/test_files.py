@@ -10,8 +10,9 @@ from flask.testing import FlaskClient
 
 import gateway.console
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 
 STATIC = Path(gateway.console.__file__).parent / "static"

@@ -18,8 +18,9 @@ import pytest
 from flask import Flask
 
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
 from tests.openapi.checks import problem_statuses

@@ -14,8 +14,9 @@ from gateway.access import Role
 from gateway.cli.main import main as gateway_command
 from gateway.http import create_app
 from gateway.http.door.authorization import Need, need_of
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.settings import SETTINGS
 from gateway.store.memory import MemoryStore
 from patching.spark.cli import main as spark_command

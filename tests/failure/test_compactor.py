@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
 from tests.commits.history_checks import check_history, compaction_of

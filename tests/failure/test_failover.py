@@ -22,9 +22,10 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.limits import ServiceLimits
 from gateway.model import Pin, Retention
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.commits.history_checks import check_history, compaction_of

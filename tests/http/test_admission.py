@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.http import create_app
-from gateway.http.door.admission import AdmissionBounds
+from gateway.limits import AdmissionLimits
 from gateway.service import Gateway
 from gateway.store.embedded import EmbeddedMongod
 from tests.http.conftest import Catalog, problem
@@ -39,7 +39,7 @@ class UnreadBody(BytesIO):
 
 
 def behind(gateway: Gateway, **bounds: int) -> Catalog:
-    app = create_app(gateway, admission=AdmissionBounds(**bounds))
+    app = create_app(gateway, admission=AdmissionLimits(**bounds))
     return Catalog(app.test_client(), f"admitted-{uuid.uuid4().hex}")
 
 

@@ -2,69 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 
-from gateway.application import create_application, request_limits, service_limits
-from gateway.http import RequestLimits
+from gateway.application import create_application
 from gateway.http.wire.refusals import KINDS
-from gateway.retention.pins import RetentionLimits
-from gateway.service import ServiceLimits
+from gateway.limits import Limits, limits_of
 from gateway.settings import Settings
-from patching import Limits
 
 # Settings that have another name inside.
 RENAMED = {
     "operations_max": "patch_operations_max",
     "result_bytes_max": "document_bytes_max",
     "batch_requests_max": "batch_operations_max",
-}
-RETENTION_RENAMED = {
+    "lag_max": "watch_lag_max",
     "age_s": "retention_age_s",
     "commits": "retention_commits",
     "idempotency_s": "idempotency_retention_s",
     "interval_s": "compaction_interval_s",
     "pause_ms": "compaction_pause_ms",
 }
-# Groups of limits.
-GROUPS = {"patch", "watch", "retention"}
 # What no setting is about.
-FIXED = {"stored_bytes_max", "write_out_grace_ms"}
+FIXED = {
+    *("stored_bytes_max", "write_out_grace_ms", "bookmark_commits"),
+    *("ring_commits_max", "ring_bytes_max", "rings_bytes_max"),
+}
 
 
-def setting(limit: str) -> str:
-    return RENAMED.get(limit, limit)
+def leaves(limits: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Each limit with its place in the tree."""
+    for each in fields(limits):
+        value = getattr(limits, each.name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{place}{each.name}.")
+        else:
+            yield place + each.name, value
 
 
-@pytest.mark.parametrize("limit", [f.name for f in fields(RequestLimits)])
-def test_every_limit_of_a_request_is_a_setting(limit: str) -> None:
-    settings = replace(Settings(), **{setting(limit): 7})
-    assert getattr(request_limits(settings), limit) == 7
+@pytest.mark.parametrize("place", [place for place, _ in leaves(Limits())])
+def test_every_limit_is_a_setting(place: str) -> None:
+    def name(place: str) -> str:
+        limit = place.rpartition(".")[2]
+        return RENAMED.get(limit, limit)
 
-
-@pytest.mark.parametrize("limit", [f.name for f in fields(ServiceLimits)])
-def test_every_limit_of_the_commit_loop_is_a_setting(limit: str) -> None:
-    if limit not in FIXED | GROUPS:
-        settings = replace(Settings(), **{setting(limit): 7})
-        assert getattr(service_limits(settings), limit) == 7
-
-
-@pytest.mark.parametrize("limit", [f.name for f in fields(RetentionLimits)])
-def test_every_limit_of_retention_is_a_setting(limit: str) -> None:
-    settings = replace(Settings(), **{RETENTION_RENAMED.get(limit, limit): 7})
-    assert getattr(service_limits(settings).retention, limit) == 7
-
-
-@pytest.mark.parametrize("limit", [f.name for f in fields(Limits)])
-def test_every_limit_of_a_patch_is_a_setting(limit: str) -> None:
-    settings = replace(Settings(), **{setting(limit): 7})
-    assert getattr(service_limits(settings).patch, limit) == 7
+    if name(place) in FIXED:
+        return
+    now = dict(leaves(limits_of(replace(Settings(), **{name(place): 7}))))
+    expected = {p: 7 if name(p) == name(place) else v for p, v in leaves(Limits())}
+    assert now == expected
 
 
 def test_limits_default_to_the_settings() -> None:
-    assert RequestLimits() == request_limits(Settings())
-    assert ServiceLimits() == service_limits(Settings())
+    assert Limits() == limits_of(Settings())
 
 
 def test_an_application_is_made_without_reaching_the_database() -> None:

@@ -13,10 +13,11 @@ from gateway.decide import compares, drafts
 from gateway.decide.request import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
+from gateway.limits import ServiceLimits
 from gateway.model import Pin
 from gateway.read import listing
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gateway.errors import Unstorable
 from gateway.http import create_app
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import body as bodies
 from gateway.http.wire import storable
 from gateway.http.wire.body import decode_patch, decode_value, weigh
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 

@@ -14,9 +14,10 @@ from werkzeug.exceptions import ClientDisconnected
 from werkzeug.test import TestResponse
 
 from gateway.decide.request import Request, Unknown, Written
-from gateway.http import RequestLimits, create_app
+from gateway.http import create_app
+from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 

@@ -13,11 +13,12 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.errors import StoreUnavailable
-from gateway.feed.channel import WatchBounds, WatchLog
-from gateway.http import RequestLimits, create_app
+from gateway.feed.channel import WatchLog
+from gateway.http import create_app
 from gateway.http.wire.answers import Stream, in_pieces
+from gateway.limits import RequestLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
@@ -31,7 +32,7 @@ class Service:
 
     def __init__(self, **bounds: int) -> None:
         self.store = MemoryStore()
-        limits = ServiceLimits(watch=WatchBounds(watchers_max=3, bookmark_commits=5, **bounds))
+        limits = ServiceLimits(watch=WatchLimits(watchers_max=3, bookmark_commits=5, **bounds))
         gateway = Gateway(self.store, ThreadRuntime(), limits)
         self.app = create_app(gateway, RequestLimits(watch_bookmark_s=1))
         self.client = self.app.test_client()

@@ -13,8 +13,9 @@ from werkzeug.test import TestResponse
 
 from gateway.decide.request import Put
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 

@@ -17,9 +17,10 @@ from flask.testing import FlaskClient
 
 import patching
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, WriteEnded
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.dialects import (
     ROUTES,

@@ -21,8 +21,9 @@ from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, Reading, ServiceLimits, Written
+from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
 from patching import (
     DocumentAbsent,

@@ -13,9 +13,10 @@ from flask.testing import FlaskClient
 from gateway.http import create_app
 from gateway.http.routes import static as service
 from gateway.http.wire import problems
+from gateway.limits import ServiceLimits
 from gateway.model import Head, Retention
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem

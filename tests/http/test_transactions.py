@@ -9,9 +9,10 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.http import RequestLimits, create_app
+from gateway.http import create_app
+from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 

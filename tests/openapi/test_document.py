@@ -20,9 +20,10 @@ from gateway.http.write import bulk_lines as bulk_requests
 from gateway.http.write import transactions as transaction_items
 from gateway.http.write.ask import WriteAnswer
 from gateway.http.write.bulk_lines import LineAnswer
+from gateway.limits import ServiceLimits
 from gateway.model import Action
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (

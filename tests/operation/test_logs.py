@@ -18,9 +18,10 @@ from pymongo.errors import BulkWriteError
 
 from gateway.http import create_app
 from gateway.http.door.observation import AccessLog
+from gateway.limits import ServiceLimits
 from gateway.logs import configure, scrub
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb.connection import Connection

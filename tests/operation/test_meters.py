@@ -11,13 +11,13 @@ import pytest
 
 from gateway.decide.request import Put
 from gateway.feed.channel import Selection
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
 from gateway.metrics.meters import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
-from gateway.retention.pins import RetentionLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.operation.conftest import samples, value

@@ -13,9 +13,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, format_trace_id
 
 from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.tracing.setup import is_wanted, tracing
 from gateway.tracing.spans import exporting_provider, tracing_to

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from gateway.feed.channel import WatchBounds
-from gateway.retention.pins import RetentionLimits
-from gateway.service import ServiceLimits
+from gateway.limits import RetentionLimits, ServiceLimits, WatchLimits
 
 from .faults import Faults
 from .workload import Tastes
@@ -126,7 +124,7 @@ def _limits(rng: random.Random) -> ServiceLimits:
         deadline_ms=rng.choice((200, 2_000, 10_000)),
         write_out_grace_ms=rng.choice((0, 5, 100)),
         leaders=rng.choice((1, 2, 3)),
-        watch=WatchBounds(
+        watch=WatchLimits(
             lag_max=rng.choice((3, 10_000)),
             ring_commits_max=rng.choice((1, 2, 1024)),
             bookmark_commits=rng.choice((1, 3, 1000)),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from gateway.feed.channel import WatchBounds
-from gateway.service import ServiceLimits
+from gateway.limits import ServiceLimits, WatchLimits
 
 from .faults import Faults
 from .plan import Plan, retaining
@@ -150,7 +149,7 @@ def quiet(chosen: Plan) -> Plan:
 
 def followed(chosen: Plan) -> Plan:
     """Watchers, of what happens in a hurry; rings hold next to nothing."""
-    watch = WatchBounds(ring_commits_max=1, bookmark_commits=3)
+    watch = WatchLimits(ring_commits_max=1, bookmark_commits=3)
     return replace(
         chosen,
         limits=replace(chosen.limits, watch=watch),

@@ -13,8 +13,9 @@ import pytest
 
 from gateway.decide.conditions import ANY_TAG, Conditions
 from gateway.decide.request import Delete, Put, Refused, Unchanged
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.state.heads import Observer, Standing
 from gateway.store.memory import MemoryStore
 

@@ -11,8 +11,9 @@ from pymongo.database import Database
 
 from gateway.decide.request import Applied, Put, Refused
 from gateway.errors import StoreUnavailable
+from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import Gateway
 from gateway.store.contract import Move, Swept, Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS

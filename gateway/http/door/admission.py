@@ -14,31 +14,20 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.access.limits import Shares
 from gateway.http.context import Context, Environ, WsgiApplication, context_of
 from gateway.http.door.rate_limits import spend_body_bytes
-from gateway.http.limits import MIB, RequestLimits
 from gateway.http.wire.body import read_body, weigh
 from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
+from gateway.limits import AdmissionLimits, RequestLimits
 
 _RETRY_AFTER_S: Final = (1, 3)
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _READING_STARTS: Final = tuple(method.encode() for method in _READING)
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionBounds:
-    """Of one process; meaning and defaults: ``gateway.settings``."""
-
-    writes_in_flight_max: int = 256
-    writes_in_flight_bytes_max: int = 64 * MIB
-    reads_in_flight_max: int = 1024
-    bulk_requests_max: int = 64
 
 
 class InFlight:
@@ -156,12 +145,12 @@ class _Seat:
 class Admission:
     """A WSGI middleware; it needs the request's id, and nothing else that costs time."""
 
-    def __init__(self, application: WsgiApplication, bounds: AdmissionBounds) -> None:
+    def __init__(self, application: WsgiApplication, limits: AdmissionLimits) -> None:
         self._application = application
-        writes = ("writes_in_flight_max", bounds.writes_in_flight_max)
-        self._writes = InFlight("writes", *writes, bounds.writes_in_flight_bytes_max)
-        self._reads = InFlight("reads", "reads_in_flight_max", bounds.reads_in_flight_max, None)
-        self._bulk = InFlight("bulk requests", "bulk_requests_max", bounds.bulk_requests_max, None)
+        writes = ("writes_in_flight_max", limits.writes_in_flight_max)
+        self._writes = InFlight("writes", *writes, limits.writes_in_flight_bytes_max)
+        self._reads = InFlight("reads", "reads_in_flight_max", limits.reads_in_flight_max, None)
+        self._bulk = InFlight("bulk requests", "bulk_requests_max", limits.bulk_requests_max, None)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         among = self._kind(environ)

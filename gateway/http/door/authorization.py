@@ -33,10 +33,10 @@ from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
 from gateway.access.principal import forbidden
 from gateway.errors import GatewayError, Unauthenticated
 from gateway.http.context import Context, Environ, Recheck, context_of, this_request
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
+from gateway.limits import RequestLimits
 from gateway.state.heads import reaching
 
 _log = logging.getLogger(__name__)

@@ -35,7 +35,6 @@ from gateway.errors import Forbidden, GatewayError
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
-from gateway.http.limits import MIB, RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import Answer, Stream, StreamAnswer, unbound_sending
 from gateway.http.wire.body import refuse_encoded
@@ -45,6 +44,7 @@ from gateway.http.wire.query import DryRunParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
+from gateway.limits import MIB, RequestLimits
 from gateway.logs import for_this_request
 from gateway.service import Gateway
 

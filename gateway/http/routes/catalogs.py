@@ -18,7 +18,6 @@ from gateway.decide.settings import parse_settings
 from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
 from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
@@ -34,6 +33,7 @@ from gateway.http.write.catalogs import (
     read_catalog_ask,
     refusal_answer,
 )
+from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
 from gateway.service import Gateway

@@ -19,7 +19,6 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Environ, Recheck, this_request
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
 from gateway.http.wire.conditions import refuse_conditions
@@ -27,6 +26,7 @@ from gateway.http.wire.headers import JSON
 from gateway.http.wire.query import PollParameters, StreamParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import Seen, bookmark_event, commit_event, end_event, event_data
+from gateway.limits import RequestLimits
 from gateway.service import Gateway
 
 EVENT_STREAM: Final = "text/event-stream"

@@ -19,7 +19,6 @@ from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
@@ -29,6 +28,7 @@ from gateway.http.wire.patches import read_patch
 from gateway.http.wire.query import ReadParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, answer_write, read_ask
+from gateway.limits import RequestLimits
 from gateway.model import Document
 from gateway.service import Gateway, Reading
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from flask import Flask
 
 from gateway.http.context import this_request
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.conditions import refuse_conditions
@@ -13,6 +12,7 @@ from gateway.http.wire.headers import is_idempotency_key
 from gateway.http.wire.query import NoParameters, PageParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import commit_shape
+from gateway.limits import RequestLimits
 from gateway.model import Commit
 from gateway.read.visibility import Sight
 from gateway.service import Gateway

@@ -12,7 +12,6 @@ from flask import Flask
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
-from gateway.http.limits import RequestLimits
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, Stream, body_answer, empty_answer, encode, in_pieces
@@ -20,6 +19,7 @@ from gateway.http.wire.conditions import is_not_modified, tag_header
 from gateway.http.wire.headers import JSON
 from gateway.http.wire.query import DocumentsParameters, ExportParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 from gateway.model import Document
 from gateway.service import Gateway
 

@@ -13,7 +13,6 @@ from flask import Flask
 from gateway.access import Role
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
@@ -22,6 +21,7 @@ from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.members import refuse_member, require_object, required
 from gateway.http.wire.query import REVISION_MAX, NoParameters, parameters
 from gateway.http.wire.shapes import rfc3339
+from gateway.limits import RequestLimits
 from gateway.model import Pin
 from gateway.service import Gateway
 

@@ -21,7 +21,6 @@ from gateway.http.context import Context, Decided, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.authorization import author_of
 from gateway.http.door.rate_limits import operations_in, spend_operations
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer
@@ -33,6 +32,7 @@ from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.explain import what_helps
 from gateway.http.write.transaction_answers import Asked, transaction_answer
 from gateway.http.write.transactions import Transaction, read_transaction
+from gateway.limits import RequestLimits
 from gateway.model import Idempotency
 from gateway.service import Gateway
 

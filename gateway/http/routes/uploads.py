@@ -13,7 +13,6 @@ from gateway.errors import PreconditionFailed
 from gateway.http.context import Context, Decided, Environ, HeaderList, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.authorization import author_of
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
@@ -33,6 +32,7 @@ from gateway.http.wire.query import DryRunParameters, NoParameters, parameters, 
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.explain import what_helps
+from gateway.limits import RequestLimits
 from gateway.model import version_token
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload

@@ -30,11 +30,11 @@ from werkzeug.wsgi import get_input_stream
 
 from gateway.errors import OverLimit, Unstorable
 from gateway.http.context import Environ
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import storable
 from gateway.http.wire.answers import encode
 from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 from patching import Json, join_pointer, repeated_member
 
 _decode = msgspec.json.Decoder().decode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import patching
 from gateway.decide.request import ApplyPatch, Merge
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import encode
 from gateway.http.wire.body import decode_extended_patch, decode_patch, decode_value
+from gateway.limits import RequestLimits
 from patching import Json, Limits
 
 

@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote_to_bytes
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load
 
 from gateway.http.context import Environ
-from gateway.http.limits import RequestLimits
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 
 REVISION_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -43,7 +43,6 @@ from gateway.decide.request import (
 )
 from gateway.errors import OutcomeUnknown
 from gateway.http.door.authorization import author_of, require
-from gateway.http.limits import RequestLimits
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import encode
@@ -76,6 +75,7 @@ from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, fingerprint
 from gateway.http.write.bulk_stream import Line
+from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Document, Idempotency, version_token
 from gateway.service import Gateway
 from patching import ABSENT, Json, Limits

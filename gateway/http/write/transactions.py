@@ -35,13 +35,13 @@ from gateway.decide.request import (
     Touch,
 )
 from gateway.errors import Unstorable
-from gateway.http.limits import RequestLimits
 from gateway.http.wire.body import check_operations, decode_members, document_bytes
 from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
 from gateway.http.wire.members import attributes_asked, refuse_member, require_known, require_object
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.query import REVISION_MAX, require_key
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Attributes
 from patching import Json, Limits, PatchError, join_pointer
 

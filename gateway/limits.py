@@ -1,0 +1,177 @@
+"""The limits of one process, in one frozen tree.
+
+What they mean and what they are unless told stands in the table of settings alone: a field made by
+``_setting`` is that setting. The others are nobody's to choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+import patching
+from gateway.settings.table import Settings
+
+MIB: Final = 1024 * 1024
+
+_DEFAULTS: Final = Settings()
+_Limits = TypeVar("_Limits")
+
+
+def _setting(name: str) -> Any:
+    return field(default=getattr(_DEFAULTS, name), metadata={"setting": name})
+
+
+def _from(settings: Settings, limits: type[_Limits], **parts: object) -> _Limits:
+    """``limits`` as ``settings`` have them, and with those of its ``parts`` that are none."""
+    named = {each.name: each.metadata.get("setting") for each in fields(limits)}  # type: ignore[arg-type]
+    return limits(**{n: getattr(settings, s) for n, s in named.items() if s}, **parts)
+
+
+def _patch_limits(settings: Settings) -> patching.Limits:
+    return patching.Limits(
+        operations_max=settings.patch_operations_max,
+        items_examined_max=settings.items_examined_max,
+        copy_growth_bytes_max=settings.copy_growth_bytes_max,
+        depth_max=settings.depth_max,
+        result_bytes_max=settings.document_bytes_max,
+    )
+
+
+_PATCH: Final = _patch_limits(_DEFAULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
+    one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
+    commits that a watcher doesn't want it is told how far it has come.
+    """
+
+    watchers_max: int = _setting("watchers_max")
+    lag_max: int = _setting("watch_lag_max")
+    ring_commits_max: int = 1024
+    ring_bytes_max: int = 4 * MIB
+    rings_bytes_max: int = 64 * MIB
+    bookmark_commits: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """``pins_max`` bounds the pins of a catalog, ``pins_per_principal_max`` those of one principal
+    in it; nearly: requests side by side may go beyond them.
+    ``age_s`` and ``commits`` None: history is kept for ever.
+    """
+
+    age_s: int | None = _setting("retention_age_s")
+    commits: int | None = _setting("retention_commits")
+    pin_seconds_max: int = _setting("pin_seconds_max")
+    pins_max: int = _setting("pins_max")
+    pins_per_principal_max: int = _setting("pins_per_principal_max")
+    idempotency_s: int = _setting("idempotency_retention_s")
+    tombstone_grace_s: int = _setting("tombstone_grace_s")
+    interval_s: int = _setting("compaction_interval_s")
+    pause_ms: int = _setting("compaction_pause_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Of the gateway without HTTP.
+
+    ``stored_bytes_max`` bounds what the store holds of one document, and what it records of one
+    commit. ``batch_bytes_max`` bounds what the commits of one batch record, unless it is only one.
+    ``full_value_every`` is K: every K-th change of a document records its full value.
+    ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
+    written out for it.
+    """
+
+    patch: patching.Limits = _PATCH
+    attributes_bytes_max: int = _setting("attributes_bytes_max")
+    catalog_deletion_keys_max: int = _setting("catalog_deletion_keys_max")
+    full_value_every: int = _setting("full_value_every")
+    stored_bytes_max: int = 15 * MIB
+    batch_requests_max: int = _setting("batch_operations_max")
+    batch_bytes_max: int = _setting("batch_bytes_max")
+    queue_requests_max: int = _setting("queue_requests_max")
+    queue_bytes_max: int = _setting("queue_bytes_max")
+    cache_bytes_max: int = _setting("cache_bytes_max")
+    upload_bytes_max: int = _setting("upload_bytes_max")
+    upload_expiry_s: int = _setting("upload_expiry_s")
+    uploads_max: int = _setting("uploads_max")
+    uploads_bytes_max: int = _setting("uploads_bytes_max")
+    deadline_ms: int = _setting("deadline_ms")
+    write_out_grace_ms: int = 100
+    leaders: int = _setting("leaders")
+    watch: WatchLimits = WatchLimits()
+    retention: RetentionLimits = RetentionLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What is checked before a request reaches the gateway. Sizes are in bytes.
+
+    ``watch_bookmark_s`` is about event streams, ``send_stall_s`` about answers to bulk requests.
+    """
+
+    body_bytes_max: int = _setting("body_bytes_max")
+    document_bytes_max: int = _setting("document_bytes_max")
+    depth_max: int = _setting("depth_max")
+    body_values_max: int = _setting("body_values_max")
+    key_bytes_max: int = _setting("key_bytes_max")
+    catalog_name_bytes_max: int = _setting("catalog_name_bytes_max")
+    transaction_actions_max: int = _setting("transaction_actions_max")
+    watch_bookmark_s: int = _setting("watch_bookmark_s")
+    send_stall_s: int = _setting("send_stall_s")
+    bulk_line_bytes_max: int = _setting("bulk_line_bytes_max")
+    bulk_answers_bytes_max: int = _setting("bulk_answers_bytes_max")
+    bulk_refused_lines_max: int = _setting("bulk_refused_lines_max")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """How many requests may be under way."""
+
+    writes_in_flight_max: int = _setting("writes_in_flight_max")
+    writes_in_flight_bytes_max: int = _setting("writes_in_flight_bytes_max")
+    reads_in_flight_max: int = _setting("reads_in_flight_max")
+    bulk_requests_max: int = _setting("bulk_requests_max")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """``head_timeout_s`` is for a TLS handshake, and for the head of a request once it has begun.
+
+    Of a body, ``body_timeout_s`` bounds the time without a byte, ``body_whole_timeout_s`` that
+    until all is there, and ``bodies_bytes_max`` the bytes of all that are being received.
+    """
+
+    head_timeout_s: float = _setting("head_timeout_s")
+    send_stall_s: float = _setting("send_stall_s")
+    unsent_bytes_max: int = _setting("unsent_bytes_max")
+    body_timeout_s: float = _setting("body_timeout_s")
+    body_whole_timeout_s: float = _setting("body_whole_timeout_s")
+    bodies_bytes_max: int = _setting("bodies_bytes_max")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    service: ServiceLimits = ServiceLimits()
+    requests: RequestLimits = RequestLimits()
+    admission: AdmissionLimits = AdmissionLimits()
+    connections: ConnectionLimits = ConnectionLimits()
+
+
+def limits_of(settings: Settings) -> Limits:
+    service = _from(
+        settings,
+        ServiceLimits,
+        patch=_patch_limits(settings),
+        watch=_from(settings, WatchLimits),
+        retention=_from(settings, RetentionLimits),
+    )
+    return Limits(
+        service,
+        _from(settings, RequestLimits),
+        _from(settings, AdmissionLimits),
+        _from(settings, ConnectionLimits),
+    )
