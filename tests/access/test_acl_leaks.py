@@ -18,13 +18,8 @@ SECRET: Final = "Zq7Secret"
 # By endpoint, where to look; what has no catalog in its path is asked as it is.
 READS: Final[dict[str, list[str]]] = {
     "read_document": [
-        "/documents/k",
-        "/documents/k?revision=1",
-        "/documents/k?revision=4",
-        "/documents/moved",
-        "/documents/gone",
-        "/documents/gone?revision=6",
-        "/documents/reused?revision=8",
+        *("/documents/k", "/documents/k?revision=1", "/documents/k?revision=4", "/documents/moved"),
+        *("/documents/gone", "/documents/gone?revision=6", "/documents/reused?revision=8"),
         "/documents/reused",
     ],
     "read_attributes": [
@@ -35,13 +30,8 @@ READS: Final[dict[str, list[str]]] = {
     ],
     "read_catalog": [""],
     "list_documents": [
-        "/documents",
-        "/documents?revision=4",
-        "/documents?revision=8",
-        "/documents?prefix=k",
-        "/documents?key=k",
-        "/documents?key=k&key=open",
-        "/documents?key=gone&revision=6",
+        *("/documents", "/documents?revision=4", "/documents?revision=8", "/documents?prefix=k"),
+        *("/documents?key=k", "/documents?key=k&key=open", "/documents?key=gone&revision=6"),
         "/documents?key=reused&revision=8",
     ],
     "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
@@ -222,10 +212,7 @@ def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: Peop
         {"then": [{"action": "attributes", "key": "k", "value": CLOSED}]},
     ):
         answer = wes.send(
-            "POST",
-            "/transactions?dry_run=true",
-            body,
-            headers={"Prefer": "return=representation"},
+            "POST", "/transactions?dry_run=true", body, headers={"Prefer": "return=representation"}
         )
         assert answer.status_code == 200
         assert SECRET not in told(answer)

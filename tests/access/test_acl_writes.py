@@ -135,10 +135,7 @@ def test_behind_compares_actions_are_checked_too(action: Any, people: People) ->
     holds, fails = {"key": "new", "absent": True}, {"key": "open", "absent": True}
     before = kept(people)
     bob, touch = people("bob"), [{"action": "touch"}]
-    for taken in (
-        {"compare": [holds], "then": [action]},
-        {"compare": [fails], "else": [action]},
-    ):
+    for taken in ({"compare": [holds], "then": [action]}, {"compare": [fails], "else": [action]}):
         problem(bob.transaction(**taken), 403, "forbidden")
     for other in (
         {"compare": [fails], "then": [action], "else": touch},

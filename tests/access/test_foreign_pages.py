@@ -23,17 +23,9 @@ from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 FOREIGN_HOSTS = (
-    "attacker.example",
-    "attacker.example:8080",
-    "127.0.0.1.attacker.example",
-    "localhost.attacker.example",
-    "attacker.example@127.0.0.1",
-    "0.0.0.0:8080",
-    "192.168.0.7:8080",
-    "[::]:8080",
-    "[fe80::1]",
-    "127.0.0.1, attacker.example",
-    "",
+    *("attacker.example", "attacker.example:8080", "127.0.0.1.attacker.example"),
+    *("localhost.attacker.example", "attacker.example@127.0.0.1", "0.0.0.0:8080"),
+    *("192.168.0.7:8080", "[::]:8080", "[fe80::1]", "127.0.0.1, attacker.example", ""),
 )
 OWN_HOSTS = ("localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]")
 FOREIGN_SENDERS = (

@@ -102,10 +102,7 @@ def held_up(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, name: str) -> Ite
 
 @pytest.mark.parametrize(
     ("kind", "code", "setting"),
-    [
-        ("bulk", "overloaded", "bulk_requests_max"),
-        ("watch", "too_many_watchers", "watchers_max"),
-    ],
+    [("bulk", "overloaded", "bulk_requests_max"), ("watch", "too_many_watchers", "watchers_max")],
 )
 def test_what_lasts_leaves_room_to_others(world: World, kind: str, code: str, setting: str) -> None:
     ask: Callable[[str], TestResponse] = getattr(world, kind)

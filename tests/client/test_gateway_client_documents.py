@@ -98,10 +98,7 @@ def test_extended_patches_and_merge_patches_are_told_apart(catalog: Catalog) -> 
         array_primary_keys={"/fields": ["path"]},
     )
     catalog.merge("k", {"tags": None})
-    assert catalog.get("k").value == {
-        "fields": [{"path": "id", "type": "long"}],
-        "deep": {"er": 1},
-    }
+    assert catalog.get("k").value == {"fields": [{"path": "id", "type": "long"}], "deep": {"er": 1}}
     with pytest.raises(Conflict) as raised:
         catalog.patch("k", [{"op": "test", "path": "/deep/er", "value": 2}])
     assert (raised.value.code, raised.value.pointer) == ("test_failed", "/deep/er")

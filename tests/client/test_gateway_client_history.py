@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    Catalog,
-    Conflict,
-    Gateway,
-    NotFound,
-    PinLost,
-    Transport,
-)
+from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport
 from patching.client.transport import segment
 from tests.patience import WAIT_S
 from tests.service import RunningGateway

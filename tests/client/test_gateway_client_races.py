@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    Catalog,
-    PreconditionFailed,
-    UpdateFailed,
-)
-from tests.client.fake_documents import (
-    FakeDocuments,
-    lose,
-)
+from patching.client import Catalog, PreconditionFailed, UpdateFailed
+from tests.client.fake_documents import FakeDocuments, lose
 
 
 def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked: Catalog) -> None:

@@ -9,10 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from patching.client import (
-    Gateway,
-    Retry,
-)
+from patching.client import Gateway, Retry
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

@@ -8,17 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from patching.client import (
-    Gateway,
-    RequestError,
-    UnexpectedAnswer,
-)
-from tests.client.fake_documents import (
-    FakeDocuments,
-    lose,
-    refuse,
-    retry,
-)
+from patching.client import Gateway, RequestError, UnexpectedAnswer
+from tests.client.fake_documents import FakeDocuments, lose, refuse, retry
 from tests.client.fake_gateway import Reply
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patching.client import (
-    Catalog,
-    PreconditionFailed,
-)
+from patching.client import Catalog, PreconditionFailed
 
 
 def test_a_transaction_does_all_or_the_other_branch(catalog: Catalog) -> None:

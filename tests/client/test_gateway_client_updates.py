@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import (
-    Catalog,
-    NotFound,
-)
+from patching.client import Catalog, NotFound
 from tests.patience import WAIT_S
 
 

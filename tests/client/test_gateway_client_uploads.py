@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    Catalog,
-    Conflict,
-    Gateway,
-    NotFound,
-    PreconditionFailed,
-    Upload,
-)
+from patching.client import Catalog, Conflict, Gateway, NotFound, PreconditionFailed, Upload
 
 
 def sources(folder: Path, raw: bytes) -> list[Any]:

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    Commit,
-    CommitsMissed,
-    Gone,
-    History,
-    ListenerTooSlow,
-    Reload,
-)
+from patching.client import Commit, CommitsMissed, Gone, History, ListenerTooSlow, Reload
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S

@@ -10,11 +10,7 @@ import bson
 
 from gateway.decide.conditions import ANY, Conditions
 from gateway.decide.decide import decide
-from gateway.decide.request import (
-    Delete,
-    Merge,
-    Unchanged,
-)
+from gateway.decide.request import Delete, Merge, Unchanged
 from gateway.errors import (
     DocumentNotFound,
     IdempotencyMismatch,

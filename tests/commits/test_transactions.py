@@ -98,9 +98,7 @@ class TestOneCommit:
 
     def test_two_patches_of_one_key_are_recorded_as_one(self) -> None:
         request = transaction(
-            ("a", added("/x", [])),
-            ("a", added("/x/-", 1)),
-            ("a", Merge({"y": None}, 10)),
+            ("a", added("/x", [])), ("a", added("/x/-", 1)), ("a", Merge({"y": None}, 10))
         )
         decision = run(view(a_document({"y": 0}, "a")), request)
         assert contents(decision) == {"a": {"x": [1]}}

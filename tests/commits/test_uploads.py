@@ -104,12 +104,10 @@ OPENED_UNDER: dict[str, Callable[[str], Conditions]] = {
     "a token": matching,
     "*": lambda _: ANY,
     "a list": lambda token: matching("0-x", token),
-    "another's token": lambda _: Conditions(
-        if_match=frozenset({Composite((("other", None),))}),
-    ),
+    "another's token": lambda _: Conditions(if_match=frozenset({Composite((("other", None),))})),
     "none of these tokens": lambda _: Conditions(if_none_match=frozenset({"0-x"})),
     "the catalog's revision": lambda token: Conditions(
-        if_match=frozenset({CatalogTag(int(token.partition("-")[0], 16))}),
+        if_match=frozenset({CatalogTag(int(token.partition("-")[0], 16))})
     ),
 }
 

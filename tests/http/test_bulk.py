@@ -290,12 +290,7 @@ def test_a_malformed_line_has_its_own_problem_and_the_rest_goes_on(
     ],
 )
 def test_what_can_not_be_honoured_is_refused_as_a_whole(
-    catalog: Catalog,
-    query: str,
-    content_type: str,
-    headers: dict[str, str],
-    status: int,
-    code: str,
+    catalog: Catalog, query: str, content_type: str, headers: dict[str, str], status: int, code: str
 ) -> None:
     line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode()
     answer = catalog.client.post(
@@ -330,10 +325,7 @@ def test_a_body_that_breaks_off_says_so_behind_what_was_whole(
     answer = client.post(
         "/v1/bulk",
         content_type=NDJSON,
-        environ_overrides={
-            "wsgi.input": Breaking(line + line[:-9]),
-            "wsgi.input_terminated": True,
-        },
+        environ_overrides={"wsgi.input": Breaking(line + line[:-9]), "wsgi.input_terminated": True},
     )
     whole, broken = answers(answer)
     assert whole["status"] == 201

@@ -128,16 +128,8 @@ def test_one_of_several_tags_is_enough(three: Catalog) -> None:
 @pytest.mark.parametrize(
     "tag",
     [
-        '"k="',
-        '"=1-x"',
-        '"k=1-x;"',
-        '"k=1-x;other"',
-        '"k=1-x=2"',
-        '"%zz=1-x"',
-        '"%ff=1-x"',
-        '"k=1-x;k=2-x"',
-        '"k=1-x;k=absent"',
-        '"k=1-x;%6B=absent"',
+        *('"k="', '"=1-x"', '"k=1-x;"', '"k=1-x;other"', '"k=1-x=2"', '"%zz=1-x"', '"%ff=1-x"'),
+        *('"k=1-x;k=2-x"', '"k=1-x;k=absent"', '"k=1-x;%6B=absent"'),
     ],
 )
 def test_what_is_no_composite_is_400(three: Catalog, tag: str) -> None:

@@ -188,9 +188,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
     assert "Traceback" not in service.log()
 
 
-def test_a_client_that_lags_is_told_so_when_it_wakes(
-    serve: Callable[..., RunningGateway],
-) -> None:
+def test_a_client_that_lags_is_told_so_when_it_wakes(serve: Callable[..., RunningGateway]) -> None:
     service = serve(workers=1, watch_lag_max=20)
     with lazy_reader(service.port, CHANGES) as slow, EventStream(service.port, CHANGES) as quick:
         told = iter(quick)

@@ -100,10 +100,7 @@ PATCHES = {
         ).encode(),
         413,
     ),
-    "a result over the limit": (
-        operation(op="add", path="/x", value="x" * 50_000),
-        413,
-    ),
+    "a result over the limit": (operation(op="add", path="/x", value="x" * 50_000), 413),
     "undone by a later test": (
         b'[{"op":"remove","path":"/a"},{"op":"test","path":"/a","value":1}]',
         409,

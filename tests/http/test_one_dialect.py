@@ -136,10 +136,7 @@ def test_what_deletes_has_no_tag_but_a_commit(route: Route) -> None:
         return
     commit = last_commit(route)
     assert found.headers == headers_of(
-        route,
-        Commit_Id=commit["commit_id"],
-        Catalog_Revision=str(commit["revision"]),
-        Attempts="1",
+        route, Commit_Id=commit["commit_id"], Catalog_Revision=str(commit["revision"]), Attempts="1"
     )
 
 

@@ -44,16 +44,8 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
     (errors.PatchDoesNotFit(PathMissing("x"), "k", ("1-a", 1)), "path_missing", 409),
-    (
-        errors.PreconditionFailed(CONFLICT),
-        "precondition_failed",
-        412,
-    ),
-    (
-        errors.UploadConflict(CONFLICT),
-        "upload_conflict",
-        409,
-    ),
+    (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
+    (errors.UploadConflict(CONFLICT), "upload_conflict", 409),
     (errors.UploadNotFound("x"), "upload_not_found", 404),
     (errors.UploadIncomplete(2), "upload_incomplete", 409),
     (errors.UploadCommitted("x"), "upload_committed", 409),

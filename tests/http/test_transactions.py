@@ -119,11 +119,7 @@ class TestAnswers:
         assert "ETag" not in answer.headers
 
     def test_what_changes_nothing_has_no_commit(self, table: Catalog) -> None:
-        for body in (
-            {},
-            {"then": [put("info", {"n": 1.0})]},
-            {"then": [act("get", "x")]},
-        ):
+        for body in ({}, {"then": [put("info", {"n": 1.0})]}, {"then": [act("get", "x")]}):
             content = done(send(table, body))
             assert (content["changed"], content["revision"]) == (False, 1)
             assert content["commit_id"] is None
@@ -200,10 +196,7 @@ class TestCompares:
         assert len(answer.data) < 1_100_000
 
     def test_an_else_that_cant_be_done_says_where(self, table: Catalog) -> None:
-        body = {
-            "compare": [{"key": "info", "absent": True}],
-            "else": [TOUCH, move("x", "y")],
-        }
+        body = {"compare": [{"key": "info", "absent": True}], "else": [TOUCH, move("x", "y")]}
         content = problem(send(table, body), 404, "document_not_found")
         assert (content["action"], content["branch"], content["key"]) == (1, "else", "x")
         assert table.head_revision() == 1
@@ -325,10 +318,7 @@ class TestRefusals:
         assert problem(send(table, body), 422, "unstorable_value")["pointer"] == pointer
 
     def test_each_value_is_held_to_the_limits_of_a_document(self) -> None:
-        small = Catalog(
-            behind(document_bytes_max=50, depth_max=3, transaction_actions_max=3),
-            "c",
-        )
+        small = Catalog(behind(document_bytes_max=50, depth_max=3, transaction_actions_max=3), "c")
         deep = [[[1]]]
         assert then(small, put("deep", deep)).status_code == 200
         content = problem(then(small, put("deep", [deep])), 422, "nesting_too_deep")

@@ -69,11 +69,7 @@ def test_an_upload_replaces_the_document_and_is_answered_like_a_put(
     created = catalog.put({"a": 1}).json
     upload = uploads.opened(if_match=created["etag"], content=b'{"a": [1')
     part = uploads.part(upload, 2, b", 2]}").json
-    assert part == {
-        "number": 2,
-        "size_bytes": 5,
-        "sha256": hashlib.sha256(b", 2]}").hexdigest(),
-    }
+    assert part == {"number": 2, "size_bytes": 5, "sha256": hashlib.sha256(b", 2]}").hexdigest()}
     shown = uploads.get(upload).json
     assert shown["if_match"] == [created["etag"]]
     assert [each["number"] for each in shown["parts"]] == [1, 2]

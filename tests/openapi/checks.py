@@ -8,10 +8,7 @@ from openapi_schema_validator import OAS31Validator
 from schemathesis import Case
 from schemathesis.checks import CheckContext
 from schemathesis.core.transport import Response
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-)
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from gateway.http.wire.refusals import KINDS
 from gateway.server import requests as server_requests

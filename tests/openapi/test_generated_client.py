@@ -165,9 +165,7 @@ def test_a_transaction_is_guarded_by_what_was_read(client: GeneratedClient) -> N
             compare=[models.Compare(key=KEY, etag=orders.etag)],
             then=[
                 models.TransactionAction(
-                    action=models.TransactionActionAction.PATCH,
-                    key=KEY,
-                    patch=[count],
+                    action=models.TransactionActionAction.PATCH, key=KEY, patch=[count]
                 ),
                 models.TransactionAction(
                     action=models.TransactionActionAction.PUT,

@@ -127,8 +127,7 @@ def test_g3_altering_needs_the_snapshot_or_tells_the_current_value(catalog: Cata
     snapshot = catalog.get(INFO).done()
     catalog.merge(INFO, {"version": 1})
     stale = catalog.transaction(
-        put(INFO, {**snapshot, "version": 2}),
-        compare=[equals(INFO, snapshot)],
+        put(INFO, {**snapshot, "version": 2}), compare=[equals(INFO, snapshot)]
     )
     (compare,) = stale.refused(412, "precondition_failed")["failed_compares"]
     assert (compare["index"], compare["key"]) == (0, INFO)
@@ -227,9 +226,7 @@ def test_g5_compares_on_equality_absence_inequality_and_order(catalog: Catalog) 
     ]
     for compare in false:
         answer = catalog.transaction(
-            put(INFO, {"lost": True}),
-            compare=[*true, compare],
-            otherwise=[get(INFO), get(ROUTE)],
+            put(INFO, {"lost": True}), compare=[*true, compare], otherwise=[get(INFO), get(ROUTE)]
         ).done()
         assert (answer["succeeded"], answer["changed"]) == (False, False), compare
         info, route = answer["results"]

@@ -77,10 +77,7 @@ def nodes(catalog: Catalog, count: int) -> Iterator[list[Follower]]:
 def copy_of(node: Follower, revision: int) -> dict[str, Any]:
     """What the node holds at this version, as an export."""
     node.wait_for(revision, WAIT_S)
-    return {
-        "resource_version": revision,
-        "metadata": dict(node.at_revision(revision).documents),
-    }
+    return {"resource_version": revision, "metadata": dict(node.at_revision(revision).documents)}
 
 
 def build_history(catalog: Catalog) -> None:
@@ -89,10 +86,7 @@ def build_history(catalog: Catalog) -> None:
     for number in range(4):
         catalog.patch("tables/a", add(f"/columns/c{number}", number))
     catalog.put("tables/b", {"columns": {}})
-    catalog.transaction(
-        move("tables/b", "tables/c"),
-        put("indexes/i", {"on": "tables/c"}),
-    ).done()
+    catalog.transaction(move("tables/b", "tables/c"), put("indexes/i", {"on": "tables/c"})).done()
     catalog.delete("indexes/i")
     catalog.put_attributes("tables/a", {"zone": "z"})
     catalog.touch()

@@ -296,9 +296,6 @@ def test_o10_an_open_upload_holds_nobody_up_and_expires(
         upload = again.open_upload(KEY).done(201)
         again.part(upload["upload"], 1, json.dumps({"v": "late"}).encode())
         eventually(lambda: again.send("GET", f"/uploads/{upload['upload']}").status == 404)
-        for asked in (
-            again.commit_upload(upload["upload"]),
-            again.part(upload["upload"], 2, b""),
-        ):
+        for asked in (again.commit_upload(upload["upload"]), again.part(upload["upload"], 2, b"")):
             asked.refused(404, "upload_not_found")
         assert everything(again) == before
