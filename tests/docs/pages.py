@@ -84,8 +84,9 @@ def _tokens(path: Path) -> tuple[Token, ...]:
 
 
 def pages() -> list[Page]:
-    """README and everything below docs/, as people read it."""
-    return [Page(path) for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))]
+    """README, CONTRIBUTING and everything below docs/, as people read it."""
+    top = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    return [Page(path) for path in (*top, *sorted(DOCS.rglob("*.md")))]
 
 
 def table_rows(text: str) -> Iterator[list[str]]:

@@ -1,60 +1,60 @@
-"""Whatever a person can set, call, run into, measure or type is documented, by its name."""
+"""The documentation names exactly what the code's tables have."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import click
+import pytest
 from flask import Flask
 
 from gateway.access import Role
-from gateway.cli.main import main as gateway_command
+from gateway.cli.main import settings_markdown
 from gateway.http import create_app
 from gateway.http.door.authorization import Need, need_of
 from gateway.limits import ServiceLimits
+from gateway.metrics.table import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.settings import SETTINGS
 from gateway.store.memory import MemoryStore
+from patching._extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
-from tests.docs.pages import DOCS, Page, pages, table_rows
+from patching.spark.options import OPTIONS
+from tests.docs.pages import DOCS, Page, table_rows
 from tests.openapi.checks import problem_statuses
+from tests.openapi.document import load
 
-_HTTP = Page(DOCS / "http.md")
-_SETTINGS = {row.flag for row in SETTINGS} | {
-    f"--no-{row.flag.removeprefix('--')}" for row in SETTINGS
-}
-_OF_EVERY_COMMAND = {"--help", "-h", "--version"}
+Row: TypeAlias = tuple[str, ...]
+Rows: TypeAlias = set[Row]
 
 
-def _cells(page: Page) -> Iterator[tuple[str, ...]]:
-    for row in table_rows(page.text):
+def rows(page: str) -> Iterator[Row]:
+    for row in table_rows(Page(DOCS / page).text):
         yield tuple(cell.strip("`") for cell in row)
 
 
-def test_every_setting_is_documented() -> None:
-    documented = {cells[:2] for cells in _cells(Page(DOCS / "settings.md"))}
-    assert {(row.flag, row.variable) for row in SETTINGS} <= documented
+def whole(page: str, printed: str) -> tuple[Rows, Rows]:
+    """A page that a command prints."""
+    return {tuple(Page(DOCS / page).text.splitlines())}, {tuple(printed.splitlines())}
 
 
-def test_every_route_is_documented_with_the_role_that_it_needs() -> None:
-    """In the table of docs/http.md. That openapi.yaml has them, other tests see to."""
+def routes() -> tuple[Rows, Rows]:
+    """With the role that each needs. Other tests compare openapi.yaml with the routes."""
     app: Flask = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
-    routes = {
+    there = {
         (method, re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), _shown(rule.endpoint, method))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD"}
     }
     documented = {
         (method, path, role)
-        for path, methods, role, *_ in _cells(_HTTP)
+        for path, methods, role, *_ in rows("http.md")
         if path.startswith("/")
         for method in re.findall(r"[A-Z]{3,}", methods)
     }
-    assert documented == routes
+    return documented, there
 
 
 def _shown(endpoint: str, method: str) -> str:
@@ -64,51 +64,67 @@ def _shown(endpoint: str, method: str) -> str:
     return {Need.NOTHING: "–", Need.TOKEN: "token", None: ""}[need]
 
 
-def test_every_problem_code_is_documented_with_its_status() -> None:
-    documented = {(cells[0], cells[1]) for cells in _cells(_HTTP) if cells[1].isdecimal()}
-    assert documented == {(code, str(status)) for code, status in problem_statuses().items()}
+def codes() -> tuple[Rows, Rows]:
+    documented = {row[:2] for row in rows("http.md") if row[1].isdecimal()}
+    return documented, {(code, str(status)) for code, status in problem_statuses().items()}
 
 
-def test_every_metric_is_documented() -> None:
-    metrics = importlib.import_module("gateway.metrics.table").METRICS
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    missing = [each.name for each in metrics if f"`{each.name}`" not in text]
-    assert not missing
+def operations() -> tuple[Rows, Rows]:
+    """Of the extended patch, besides those of RFC 6902."""
+    text = Page(DOCS / "catalogs.md").text.partition("## The extended patch")[2]
+    listed = " ".join(re.findall(r"(?s)- \*\*(?:Predicates|Changes)\*\*.*?(?=\n- )", text))
+    schema = load()["components"]["schemas"]["ExtendedOperation"]["description"]
+    of_rfc_6902 = {"add", "remove", "replace", "move", "copy", "test"}
+    others = {"apply", "create_parents", "if_exists"}  # members, not operations
+    documented = {
+        (place, name)
+        for place, words in (("page", listed), ("openapi.yaml", schema))
+        for name in set(re.findall(r"`(\w+)`", words)) - others - of_rfc_6902
+    }
+    return documented, {
+        (at, each) for at in ("page", "openapi.yaml") for each in EXTENDED_OPERATIONS
+    }
 
 
-def test_every_command_and_option_is_documented() -> None:
-    """On one page: the command by its whole name, and each option that is no setting."""
-    texts = [page.text for page in pages()]
-    missing = []
-    for name, command in (*_commands("gateway", gateway_command), *_spark_commands()):
-        about = [text for text in texts if re.search(rf"{re.escape(name)}\b", text)]
-        if not about:
-            missing.append(name)
-            continue
-        for parameter in command.params:
-            if not isinstance(parameter, click.Option) or parameter.hidden:
-                continue
-            flags = {*parameter.opts, *parameter.secondary_opts}
-            if flags & (_SETTINGS | _OF_EVERY_COMMAND):
-                continue
-            long = max(parameter.opts, key=len)
-            if not any(re.search(rf"{re.escape(long)}(?![\w-])", text) for text in about):
-                missing.append(f"{name} {long}")
-    assert not missing
+def spark_options() -> tuple[Rows, Rows]:
+    there = {
+        (
+            f"`{each.name}`",
+            f"`{each.default}`" if each.default else "",
+            ", ".join(each.uses),
+            each.help,
+        )
+        for each in OPTIONS
+    }
+    names = {row[0] for row in there}
+    shown = table_rows(Page(DOCS / "spark.md").text)
+    return {tuple(row) for row in shown if row[0] in names and len(row) == 4}, there
 
 
-def _spark_commands() -> Iterator[tuple[str, click.Command]]:
-    return _commands("patching-spark", spark_command)
+def spark_commands() -> tuple[Rows, Rows]:
+    text = Page(DOCS / "spark.md").text
+    assert isinstance(spark_command, click.Group)
+    there = {
+        (name, max(parameter.opts, key=len))
+        for name, command in spark_command.commands.items()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
+    }
+    return {each for each in there if all(f"{word}" in text for word in each)}, there
 
 
-def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """Those below groups, by all words of their name."""
-    if not isinstance(command, click.Group):
-        yield name, command
-        return
-    context = click.Context(command)
-    for each in command.list_commands(context):
-        found = command.get_command(context, each)
-        assert found is not None, each
-        if not found.hidden:
-            yield from _commands(f"{name} {each}", found)
+TABLES: dict[str, Callable[[], tuple[Rows, Rows]]] = {
+    "settings": lambda: whole("settings.md", settings_markdown()),
+    "metrics": lambda: whole("metrics.md", metrics_markdown()),
+    "routes": routes,
+    "problem codes": codes,
+    "operations of the extended patch": operations,
+    "options of the Spark data source": spark_options,
+    "options of patching-spark": spark_commands,
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_documented_equals_the_table(table: str) -> None:
+    documented, there = TABLES[table]()
+    assert documented == there

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gateway.http.wire.refusals import KINDS
-from gateway.metrics.table import METRICS, markdown
+from gateway.metrics.table import METRICS
 from gateway.settings import SETTINGS
 from gateway.settings.table import PREFIX
 
@@ -100,11 +100,6 @@ def test_every_alert_says_what_it_is_and_has_a_section_that_says_what_to_do() ->
         anchor = f"docs/operations.md#{rule['alert'].lower()}"
         assert rule["annotations"]["runbook"] == anchor
         assert rule["annotations"]["summary"]
-
-
-def test_the_table_of_metrics_is_documented_as_it_is() -> None:
-    """Written by ``python -m gateway.metrics > docs/metrics.md``."""
-    assert (DOCS / "metrics.md").read_text() == markdown()
 
 
 def test_the_manifest_gives_settings_that_there_are_values_that_they_can_have() -> None:

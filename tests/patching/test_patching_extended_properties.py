@@ -1,6 +1,7 @@
 """What holds for extended patches whatever the document and the operations are."""
 
 import random
+from typing import get_args
 
 from extended_calls import extended, run, size
 from hypothesis import event, given, settings
@@ -28,6 +29,10 @@ from patching import (
     parse_extended,
     split_pointer,
 )
+from patching._extended import EXTENDED_OPERATIONS, Change
+from patching._lowering import LOWER
+from patching._predicates import PREDICATES as PREDICATES_OF_THE_LANGUAGE
+from patching._predicates import Predicate
 
 KEYED = {"/k": ["id"], "/k/*/k": ["id", "n"], "/*/k": ["id"]}
 IDS = ["a", "b", "0", 1, True]
@@ -264,3 +269,8 @@ def test_footprints_of_single_operations():
     assert fp(created, ABSENT) == (["/p"], ["/p"])
     assert fp({"op": "remove", "path": "/k/b/w"}, ABSENT) == (["/k"], ["/k"])
     assert fp({"op": "remove", "path": "/l/0"}, ABSENT) == ([], ["/l"])
+
+
+def test_every_operation_is_carried_out_and_is_among_those_that_are_drawn():
+    assert set(LOWER) == {*get_args(Change), Predicate}
+    assert set(CHANGES) == EXTENDED_OPERATIONS - PREDICATES_OF_THE_LANGUAGE.keys()

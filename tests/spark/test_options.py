@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 from patching.spark.options import OPTIONS, READ, READ_STREAM, WRITE, OptionRefused, Options
-from tests.spark.sessions import ROOT
 
 URL = {"url": "http://gateway:8080"}
 
@@ -64,18 +63,3 @@ def test_a_token_is_not_shown_and_a_file_is_read_again(tmp_path: Path) -> None:
     for token in ("one", "two"):
         path.write_text(f"{token}\n")
         assert ask() == token
-
-
-def table_row(name: str) -> str:
-    rows = (ROOT / "docs" / "spark.md").read_text().splitlines()
-    found = [row for row in rows if row.startswith(f"| `{name}` |")]
-    assert found, f"docs/spark.md has no row for the option {name}"
-    return found[0]
-
-
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_documented_as_it_is(option: object) -> None:
-    default = "" if option.default is None else f"`{option.default}`"  # type: ignore[attr-defined]
-    uses = ", ".join(option.uses)  # type: ignore[attr-defined]
-    row = f"| `{option.name}` | {default} | {uses} | {option.help} |"  # type: ignore[attr-defined]
-    assert table_row(option.name) == row  # type: ignore[attr-defined]
