@@ -15,8 +15,12 @@ from tests.patience import WAIT_S
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
 MASTER = "local[2,4]"
-# Of a JVM that lives for minutes, its second compiler and its collector take two fifths.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of a JVM that lives for minutes, its second compiler and its collector take two fifths, and at its
+# start verifying the classes of Spark takes another.
+JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
@@ -34,7 +38,12 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        # Frames have a few rows: to make and compile code for each query takes longer than they do.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "tests.spark.daemon",
     }
 
 

@@ -1,0 +1,27 @@
+"""PySpark's daemon, which has imported what its forks need before it forks them.
+
+A session has a daemon for each kind of worker, and a fork whenever one was killed or is busy.
+PySpark's own leaves imports to the forks, as imports may start threads, which forks don't have:
+numpy's would, unless they are forbidden.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+from pyspark.daemon import manager
+
+if __name__ == "__main__":
+    worker = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"
+    needed = [worker, "patching.spark.datasource"]
+    if worker == "pyspark.worker":  # it runs the tasks
+        needed += ["pandas", "patching.spark.source", "patching.spark.sink"]
+    for name in needed:
+        importlib.import_module(name)
+    gc.freeze()  # a fork collects after each task: not all these modules again
+    manager()
