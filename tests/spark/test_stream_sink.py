@@ -1,28 +1,25 @@
-"""The streaming sink: a query that is ended at random moments and started again from its
-checkpoint applies every row once, and in order."""
+"""The streaming sink: a query that is ended anywhere and started again from its checkpoint applies
+every row once, and in order."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
-from patching.client import CatalogRoutes, RequestError, Transport
-from tests.patience import RUN_S, WAIT_S
+from patching.client import CatalogRoutes, Transport
+from patching.spark.options import WRITE, Options
+from patching.spark.outcomes import Counts, TaskWritten
+from patching.spark.sink import MetadataStreamWriter
 from tests.service import RunningGateway
 from tests.spark.processes import kill, python_workers
-from tests.spark.sessions import ROOT
+from tests.spark.sessions import Sessions
 
 Query = Callable[..., Any]
 _SCHEMA = "key string, patch string"
@@ -62,12 +59,12 @@ def log(gateway: RunningGateway, catalog: str) -> Iterator[Callable[[], list[int
 
 
 @pytest.fixture
-def start(spark: Any, gateway: RunningGateway, catalog: str, folder: Path) -> Query:
+def start(sessions: Sessions, gateway: RunningGateway, catalog: str, folder: Path) -> Query:
     """`start(**options)`: the query, from its checkpoint."""
 
     def begin(*, mode: str = "append", frame: Any = None, **options: Any) -> Any:
         if frame is None:
-            source = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+            source = sessions.living().readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
             frame = source.json(str(folder / "rows"))
         writer = frame.writeStream.format("metadata").outputMode(mode)
         for name, value in {"url": gateway.url, "catalog": catalog, **options}.items():
@@ -88,18 +85,22 @@ def is_within_a_batch(folder: Path) -> bool:
     return newest("offsets") > newest("commits")
 
 
-def test_a_query_ended_at_random_moments_applies_each_row_once(
+# What each run is ended after: so many commits, of the 250 of a micro-batch, or of two of them.
+_ENDED_AFTER = (1, 4, 37, 120, 101, 290)
+
+
+def test_a_query_ended_anywhere_applies_each_row_once(
     spark: Any, start: Query, folder: Path, routes: CatalogRoutes, log: Any
 ) -> None:
-    numbers = fill(folder, 8, 250)
-    luck = random.Random(11)
+    """At its first rows, twice in a micro-batch and beyond its end; by a stop or by death."""
+    numbers = fill(folder, 3, 250)
     within = 0
-    for end in range(20):
+    for turn, commits in enumerate(_ENDED_AFTER):
         query = start(batchSize=5)
-        target = routes.read().revision + luck.randint(1, 70)
+        target = routes.read().revision + commits
         while query.isActive and routes.read().revision < target:
             time.sleep(0.001)  # the moment is what the revision says
-        if end % 2:
+        if turn % 2:
             kill(python_workers(spark))
         query.stop()
         within += is_within_a_batch(folder)
@@ -107,7 +108,7 @@ def test_a_query_ended_at_random_moments_applies_each_row_once(
     query.awaitTermination()
     assert query.exception() is None
     assert log() == numbers
-    assert within >= 15, "they were to be ended in the middle"
+    assert within >= 4, "they were to be ended in the middle"
 
 
 def test_without_keys_a_restart_shows(start: Query, folder: Path, log: Any) -> None:
@@ -130,78 +131,31 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
         start(mode="complete", frame=frame).awaitTermination()
 
 
-_SCRIPT = """
-import sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-from patching.spark import register
-from tests.spark.sessions import spark_settings
-
-url, catalog, folder = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]")
-for name, value in spark_settings(Path(folder)).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-register(spark)
-rows = spark.readStream.schema("key string, patch string").option("maxFilesPerTrigger", 1)
-query = (
-    rows.json(folder + "/rows").writeStream.format("metadata").outputMode("append")
-    .option("url", url).option("catalog", catalog).option("batchSize", 5)
-    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
-)
-query.awaitTermination()
-"""
-
-
-def begin(gateway: RunningGateway, catalog: str, folder: Path) -> subprocess.Popen[str]:
-    """A driver of its own, and all that it starts, in a group of their own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    environment = {k: v for k, v in environment.items() if k != "PYSPARK_GATEWAY_PORT"}
-    return subprocess.Popen(
-        (sys.executable, "-c", _SCRIPT, gateway.url, catalog, str(folder)),
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Of driver, JVM and Python workers, by SIGKILL."""
-    with suppress(psutil.NoSuchProcess):
-        children = psutil.Process(process.pid).children(recursive=True)
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-        kill(children)
-        psutil.wait_procs(children, WAIT_S)
-    process.wait()
-
-
 def test_a_killed_driver_starts_again_where_it_was(
-    java: None,  # noqa: ARG001
-    gateway: RunningGateway,
-    catalog: str,
-    folder: Path,
-    routes: CatalogRoutes,
-    log: Any,
+    sessions: Sessions, start: Query, folder: Path, routes: CatalogRoutes, log: Any
 ) -> None:
+    """It, and all that it started, by SIGKILL: what is left is the checkpoint."""
     numbers = fill(folder, 2, 300)
-    first = begin(gateway, catalog, folder)
-    try:
-        while first.poll() is None and routes.read().revision < 100:
-            time.sleep(0.005)
-    finally:
-        end(first)
+    query = start(batchSize=5)
+    while query.isActive and routes.read().revision < 100:
+        time.sleep(0.001)
+    sessions.throw_away()
     assert is_within_a_batch(folder)
-    with suppress(RequestError):
-        assert 0 < len(log()) < 300
-    second = begin(gateway, catalog, folder)
-    try:
-        _, said = second.communicate(timeout=RUN_S)
-    finally:
-        end(second)
-    assert second.returncode == 0, said
+    assert 0 < len(log()) < 300
+    query = start(batchSize=50)
+    query.awaitTermination()
+    assert query.exception() is None
     assert log() == numbers
-    assert "metadata: micro-batch 0 is done: 300 applied (" in said
-    assert "metadata: micro-batch 1 is done: 300 applied (0 of them when sent before)" in said
+
+
+def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
+    options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c"}, WRITE)
+    writer = MetadataStreamWriter(schema, options, overwrite=False)
+    tasks = [TaskWritten(0, Counts(applied=200, replayed=30)), None, TaskWritten(1, Counts(100))]
+    writer.commit(tasks, 7)
+    assert "metadata: micro-batch 7 is done: 300 applied (30 of them when sent before)" in (
+        capsys.readouterr().err
+    )
+    writer.abort(tasks, 7)
+    assert "metadata: micro-batch 7 FAILED, and nothing is undone" in capsys.readouterr().err
