@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.patience import RUN_S
-from tests.spark.sessions import ROOT
+from tests.spark.sessions import DAEMON, ROOT
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:
@@ -31,7 +31,7 @@ def python_workers(spark: Any) -> list[psutil.Process]:
 def is_daemon(process: psutil.Process) -> bool:
     """Also of its forks, which have its command line."""
     with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return any("pyspark.daemon" in word for word in process.cmdline())
+        return not {"pyspark.daemon", DAEMON}.isdisjoint(process.cmdline())
     return False
 
 

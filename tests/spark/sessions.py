@@ -21,6 +21,8 @@ JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+# What forks the processes that run Python: PySpark's, with imports.
+DAEMON = "tests.spark.daemon"
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
@@ -43,7 +45,7 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "tests.spark.daemon",
+        "spark.python.daemon.module": DAEMON,
     }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 from tests.service import RunningGateway
+from tests.spark.processes import kill, python_workers
 
 from .test_sync import Catalog
 
@@ -22,19 +22,6 @@ def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
     found = Catalog(spark, gateway, catalog)
     yield found
     found.transport.close()
-
-
-def workers() -> list[psutil.Process]:
-    """The processes that run Python for tasks: children of the daemons that fork them."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            parent = process.parent()
-            if all("pyspark.daemon" in each.cmdline() for each in (process, parent) if each):
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 class KillOnce(threading.Thread):
@@ -53,9 +40,7 @@ class KillOnce(threading.Thread):
     def run(self) -> None:
         while self.there.head() <= self.begun + 50:
             pass
-        for worker in workers():
-            worker.kill()
-            self.killed += 1
+        self.killed = kill(python_workers(self.there.spark))
         self.killed_at = self.there.head() - self.begun
 
 
@@ -66,14 +51,14 @@ def test_killed_workers_are_made_good(there: Catalog) -> None:
         key: {**value, "n": -1} for number, (key, value) in enumerate(before.items()) if number % 3
     } | {f"new/{number}": number for number in range(DOCUMENTS // 4)}
     begun = there.head()
-    kill = KillOnce(there, begun)
+    killing = KillOnce(there, begun)
 
-    report = there.sync(wanted, delete=True, progress=kill, options={"batchSize": 10})
+    report = there.sync(wanted, delete=True, progress=killing, options={"batchSize": 10})
 
-    kill.join()
-    assert kill.killed > 0
-    assert kill.killed_at is not None
-    assert kill.killed_at < report.sent, "they were killed when all was sent already"
+    killing.join()
+    assert killing.killed > 0
+    assert killing.killed_at is not None
+    assert killing.killed_at < report.sent, "they were killed when all was sent already"
     assert there.documents() == wanted
     assert report.created == DOCUMENTS // 4
     assert report.deleted == len(before.keys() - wanted.keys())
