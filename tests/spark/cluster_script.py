@@ -10,9 +10,6 @@ left in FOLDER/lost and FOLDER/slow, a file ``partition-attempt`` each.
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -22,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyspark
-from pyspark import TaskContext
+from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from patching.client import CatalogRoutes, RequestError, Transport
 from patching.spark import register
-from tests.spark.sessions import JAVA, spark_settings
+from tests.spark.sessions import spark_settings
 from tests.spark.test_sink_cluster import ROWS
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -37,16 +33,12 @@ Batches = Iterator[Any]
 
 
 def main(url: str, catalog: str, folder: str) -> None:
-    launched: list[subprocess.Popen[bytes]] = []
-    try:
-        spark = session(start_cluster(launched), Path(folder))
-        # In this order: nothing is as it was once an executor is lost.
-        be_slow(spark, url, f"{catalog}-slow", str(Path(folder, "slow")))
-        lose_an_executor(spark, url, f"{catalog}-lost", str(Path(folder, "lost")))
-        spark.stop()
-    finally:
-        for each in launched:
-            each.kill()
+    settings = spark_settings(Path(folder) / "spark") | SETTINGS
+    spark = session(start_cluster(settings, Path(folder)), settings)
+    # In this order: nothing is as it was once an executor is lost.
+    be_slow(spark, url, f"{catalog}-slow", str(Path(folder, "slow")))
+    lose_an_executor(spark, url, f"{catalog}-lost", str(Path(folder, "lost")))
+    spark.stop()
 
 
 def lose_an_executor(spark: Any, url: str, catalog: str, folder: str) -> None:
@@ -79,46 +71,41 @@ def write(
     writer.option("catalog", catalog).option("batchSize", 5).save()
 
 
-def start_cluster(launched: list[subprocess.Popen[bytes]]) -> str:
-    """Of a master and two workers, which are added to ``launched``; the master's URL."""
-
-    def launch(kind: str, *arguments: str) -> None:
-        start = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        command = (start, f"org.apache.spark.deploy.{kind}", *arguments)
-        environment = os.environ | {"SPARK_DAEMON_JAVA_OPTS": JAVA}
-        launched.append(subprocess.Popen(command, env=environment))
-
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    master = f"spark://127.0.0.1:{port}"
-    launch("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            break
-        time.sleep(0.05)
-    for host in ("127.0.0.2", "127.0.0.3"):
-        launch(
-            *("worker.Worker", "--host", host, "--webui-port", "0"),
-            *("--cores", "2", "--memory", "1g", master),
+def start_cluster(settings: dict[str, str], folder: Path) -> str:
+    """Of a master and two workers, in the JVM of the driver to be; the master's URL. Executors have
+    JVMs of their own, and go to two machines as far as Spark can tell."""
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+    jvm: Any = SparkContext._jvm
+    conf, deploy = jvm.org.apache.spark.SparkConf(), jvm.org.apache.spark.deploy
+    started = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)
+    master = f"spark://127.0.0.1:{started._1().address().port()}"
+    masters = SparkContext._gateway.new_array(jvm.String, 1)
+    masters[0] = master
+    for number, host in enumerate(("127.0.0.2", "127.0.0.3")):
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            *(host, 0, 0, 2, 1024, masters, str(folder / "work")),
+            *(jvm.scala.Option.apply(number), conf, jvm.scala.Option.empty()),
         )
     return master
 
 
-def session(master: str, folder: Path) -> Any:
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+    "spark.cores.max": "4",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+
+
+def session(master: str, settings: dict[str, str]) -> Any:
     builder = SparkSession.builder.master(master)
-    settings = {
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
-        "spark.cores.max": "4",
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.quantile": "0.3",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.minTaskRuntime": "100ms",
-    }
-    for name, value in (spark_settings(folder / "spark") | settings).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -13,12 +13,16 @@ import psutil
 
 from tests.patience import WAIT_S
 
+_OF_A_CONNECTION = {"connection", "transfer-encoding", "content-length"}
+
 
 class Passing:
-    """Listens at ``url``; calls ``before(method, path, client port)`` for each request."""
+    """Listens at ``url``; calls ``before(method, path, client port)`` for each request, and
+    ``after`` with the same when it is answered and nobody was told."""
 
     def __init__(self, port: int) -> None:
         self.before: Callable[[str, str, int], None] = lambda *_: None
+        self.after: Callable[[str, str, int], None] = lambda *_: None
         self.asked: list[str] = []
         passing = self
 
@@ -36,6 +40,7 @@ class Passing:
                 answer = connection.getresponse()
                 content = answer.read()
                 connection.close()
+                passing.after(self.command, self.path, self.client_address[1])
                 self._answer(answer, content)
 
             do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
@@ -44,8 +49,9 @@ class Passing:
                 try:
                     self.send_response_only(answer.status)
                     for name, value in answer.getheaders():
-                        if name.lower() not in ("connection", "transfer-encoding"):
+                        if name.lower() not in _OF_A_CONNECTION:
                             self.send_header(name, value)
+                    self.send_header("Content-Length", str(len(content)))
                     self.end_headers()
                     self.wfile.write(content)
                 except OSError:  # whoever asked is gone

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.patience import RUN_S
-from tests.spark.sessions import ROOT
+from tests.spark.sessions import ROOT, Sessions
+
+
+class TooLate(BaseException):
+    """As a limit of time has it, it is raised wherever the test is."""
+
+
+def works(spark: Any) -> None:
+    rows = spark.range(3).selectExpr("concat('k', id) AS key", "id").collect()
+    assert [(row.key, row.id) for row in rows] == [("k0", 0), ("k1", 1), ("k2", 2)]
+    # The data source is registered: its own check refuses this.
+    with pytest.raises(Exception, match="'url'"):
+        spark.read.format("metadata").load()
+
+
+def test_one_that_a_test_broke_is_made_anew(sessions: Sessions) -> None:
+    """It is torn apart between a call of the JVM and its answer; its successor is stopped."""
+
+    def tear(*_: object) -> None:
+        raise TooLate
+
+    torn = sessions.living()
+    before = signal.signal(signal.SIGUSR1, tear)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(TooLate):
+            torn.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    sessions.throw_away()
+    works(sessions.living())
+    sessions.living().stop()
+    works(sessions.living())
+
 
 _PYTEST = [
     *(sys.executable, "-m", "pytest", "-v", "-c", "/dev/null"),
@@ -17,29 +57,28 @@ _PYTEST = [
 _TESTS = """
 import pytest
 
-def works(spark):
-    rows = spark.range(3).selectExpr("concat('k', id) AS key", "id").collect()
-    assert [(row.key, row.id) for row in rows] == [("k0", 0), ("k1", 1), ("k2", 2)]
-    # The data source is registered: its own check refuses this.
-    with pytest.raises(Exception, match="'url'"):
-        spark.read.format("metadata").load()
+thrown = []
 
-@pytest.mark.timeout(1, func_only=True)
-def test_torn_apart_within_a_call(spark):
-    spark.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
+class Noted:
+    def throw_away(self):
+        thrown.append(self)
 
-def test_neighbour_of_the_torn(spark):
-    works(spark)
-    spark.stop()
+@pytest.fixture(scope="session")
+def sessions():
+    return Noted()
 
-def test_neighbour_of_the_stopped(spark, frame):
-    works(spark)
-    assert frame([("a", 1)], "key string, n int").count() == 1
+def test_that_passes(sessions):
+    assert not thrown
+
+def test_that_fails(sessions):
+    assert thrown
+
+def test_neighbour(sessions):
+    assert thrown == [sessions]
 """
 
 
-def test_a_session_that_a_test_broke_is_made_anew(java: None, tmp_path: Path) -> None:  # noqa: ARG001
-    """One times out between a call of the JVM and its answer, one stops the session."""
+def test_a_test_that_fails_throws_its_session_away(tmp_path: Path) -> None:
     (tmp_path / "test_breaking.py").write_text(_TESTS)
     done = subprocess.run(
         [*_PYTEST, "--rootdir", tmp_path, tmp_path],
@@ -50,8 +89,7 @@ def test_a_session_that_a_test_broke_is_made_anew(java: None, tmp_path: Path) ->
         check=False,
     )
     assert re.findall(r"::test_(\w+) (\w+)", done.stdout)[:3] == [
-        ("torn_apart_within_a_call", "FAILED"),
-        ("neighbour_of_the_torn", "PASSED"),
-        ("neighbour_of_the_stopped", "PASSED"),
+        ("that_passes", "PASSED"),
+        ("that_fails", "FAILED"),
+        ("neighbour", "PASSED"),
     ], done.stdout
-    assert "Timeout (>1.0s)" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from patching.client import CatalogRoutes, Transport
+from patching.client import Transport
 from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import Counts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
+from tests.spark.passing import Passing
 from tests.spark.processes import kill, python_workers
 from tests.spark.sessions import Sessions
 
@@ -85,42 +87,73 @@ def is_within_a_batch(folder: Path) -> bool:
     return newest("offsets") > newest("commits")
 
 
-# What each run is ended after: so many commits, of the 250 of a micro-batch, or of two of them.
-_ENDED_AFTER = (1, 4, 37, 120, 101, 290)
+class Held:
+    """The query's bulk requests from one on, counted from 1, get nowhere: that one before it is
+    passed on, or ``applied`` and not answered. Entered when it is reached."""
+
+    def __init__(self, passing: Passing, number: int, *, applied: bool) -> None:
+        self._reached, self._released = threading.Event(), threading.Event()
+        self._count, self._number, self._applied = 0, number, applied
+        passing.before, passing.after = self._before, self._after
+
+    def __enter__(self) -> None:
+        assert self._reached.wait(WAIT_S)
+
+    def __exit__(self, *_: object) -> None:
+        """What was held is passed on, whoever waits for it."""
+        self._released.set()
+
+    def _before(self, _method: str, path: str, _port: int) -> None:
+        if path == "/v1/bulk":
+            self._count += 1
+            self._hold(self._count >= self._number + self._applied)
+
+    def _after(self, _method: str, path: str, _port: int) -> None:
+        self._hold(path == "/v1/bulk" and self._applied and self._count >= self._number)
+
+    def _hold(self, here: bool) -> None:
+        if here:
+            self._reached.set()
+            self._released.wait(WAIT_S)
+
+
+# Of each run, the bulk request that it ends in, of ten for a micro-batch, and whether that was
+# applied: nothing sent, the first and an inner one unanswered, then all of them; from there on in
+# the next micro-batch, and over its end.
+_ENDS = [(1, False), (1, True), (4, True), (10, True), (11, False), (5, True), (13, True)]
 
 
 def test_a_query_ended_anywhere_applies_each_row_once(
-    spark: Any, start: Query, folder: Path, routes: CatalogRoutes, log: Any
+    spark: Any, start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
-    """At its first rows, twice in a micro-batch and beyond its end; by a stop or by death."""
-    numbers = fill(folder, 3, 250)
-    within = 0
-    for turn, commits in enumerate(_ENDED_AFTER):
-        query = start(batchSize=5)
-        target = routes.read().revision + commits
-        while query.isActive and routes.read().revision < target:
-            time.sleep(0.001)  # the moment is what the revision says
-        if turn % 2:
-            kill(python_workers(spark))
-        query.stop()
-        within += is_within_a_batch(folder)
+    """By a stop, or by the death of its workers too, after which a task is tried again."""
+    numbers = fill(folder, 3, 50)
+    for turn, (number, applied) in enumerate(_ENDS):
+        held = Held(passing, number, applied=applied)
+        query = start(batchSize=5, url=passing.url)
+        with held:
+            if turn % 2:
+                assert kill(python_workers(spark)) > 0
+            query.stop()
+        assert is_within_a_batch(folder), (number, applied)
     query = start(batchSize=50)
     query.awaitTermination()
     assert query.exception() is None
     assert log() == numbers
-    assert within >= 4, "they were to be ended in the middle"
 
 
-def test_without_keys_a_restart_shows(start: Query, folder: Path, log: Any) -> None:
+def test_without_keys_a_restart_shows(
+    start: Query, passing: Passing, folder: Path, log: Any
+) -> None:
     """The same without idempotency keys: what the test before looks for can be seen."""
-    numbers = fill(folder, 1, 400)
-    query = start(batchSize=5, idempotency="none")
-    while query.isActive and not 5 < len(log()) < 300:
-        time.sleep(0.001)
-    query.stop()
+    numbers = fill(folder, 1, 50)
+    held = Held(passing, 3, applied=True)
+    query = start(batchSize=5, idempotency="none", url=passing.url)
+    with held:
+        query.stop()
     assert is_within_a_batch(folder)
     start(batchSize=100, idempotency="none").awaitTermination()
-    assert len(log()) > len(numbers)
+    assert len(log()) >= len(numbers) + 15
 
 
 def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> None:
@@ -132,17 +165,17 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
 
 
 def test_a_killed_driver_starts_again_where_it_was(
-    sessions: Sessions, start: Query, folder: Path, routes: CatalogRoutes, log: Any
+    sessions: Sessions, start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
     """It, and all that it started, by SIGKILL: what is left is the checkpoint."""
-    numbers = fill(folder, 2, 300)
+    numbers = fill(folder, 2, 50)
+    held = Held(passing, 6, applied=True)
+    start(batchSize=5, url=passing.url)
+    with held:
+        sessions.throw_away()
+        assert is_within_a_batch(folder)
+        assert log() == numbers[:30]
     query = start(batchSize=5)
-    while query.isActive and routes.read().revision < 100:
-        time.sleep(0.001)
-    sessions.throw_away()
-    assert is_within_a_batch(folder)
-    assert 0 < len(log()) < 300
-    query = start(batchSize=50)
     query.awaitTermination()
     assert query.exception() is None
     assert log() == numbers
