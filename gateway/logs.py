@@ -1,21 +1,14 @@
-"""How the process speaks: lines with structure, with the request they belong to, and no secret.
+"""The log of a process: structured lines on stderr, each with its request, none with a secret.
 
-Logging of a process, set up once: one handler, on stderr, for everybody who logs.
+All code logs with the standard library, with `extra=` for fields; structlog makes the lines. Debug
+lines of libraries are never shown: the MongoDB driver's hold documents. gunicorn's messages take
+the same way.
 
-All code logs with the standard library, with `extra=` for fields; structlog makes the lines. A
-library's own debugging is never shown: the MongoDB driver's would hold documents.
+The context of a thread (or greenlet) says which request it works on. It is a view of the request,
+read when a line is written: facts about the request come while it is worked on.
 
-Which request a thread (or greenlet) works on, so that whatever it logs says so.
-
-What is known of a request grows while it is worked on, so the context is a view of it that is
-looked at when a line is written, not a copy that would have to be made for each request.
-
-Secrets don't belong in logs; where one slips in all the same, it ends here.
-
-Looked for in the finished line, so that it makes no difference what part of it they are in: a
-message, an argument, an exception's text, a traceback.
-
-gunicorn's own messages, on the same way as all others.
+Secrets don't belong in logs. The finished line is searched for them all the same, so it makes no
+difference whether a message, an argument, an exception or a traceback holds one.
 """
 
 from __future__ import annotations
@@ -44,10 +37,11 @@ _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 def configure(
     log_format: str, log_level: str, *, audit: bool = True, stream: TextIO | None = None
 ) -> None:
-    """``log_format`` is ``json`` or ``console``, ``log_level`` a name of ``logging``'s, any case.
+    """Set up logging; replaces an earlier setup. ``log_format`` is ``json`` or ``console``,
+    ``log_level`` a level's name in any case.
 
-    Access and audit lines have switches of their own, and no level; without ``audit`` there are
-    no audit lines. Replaces what was set up before. Uncaught exceptions of threads are logged too.
+    Access lines and audit lines have no level; each kind is switched by its own parameter. Uncaught
+    exceptions of threads are logged too.
     """
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(_formatter(log_format))
@@ -72,9 +66,9 @@ def _formatter(log_format: str) -> logging.Formatter:
     else:
         renderers = [
             structlog.dev.ConsoleRenderer(
-                colors=False,  # they would come between a name and its value, where secrets are
+                colors=False,  # they would separate a name from its value, and hide a secret
                 timestamp_key="time",
-                # The default one shows the values of variables.
+                # The default traceback shows the values of variables.
                 exception_formatter=structlog.dev.plain_traceback,
             )
         ]
@@ -92,13 +86,13 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A line that can't be made says so. What it held is not shown: nobody has scrubbed it."""
+        """Say that a line can't be made, without its content: that is not scrubbed."""
         line = {
             "level": "error",
             "logger": record.name,
             "event": f"a line can't be logged, of {record.pathname}:{record.lineno}",
         }
-        with suppress(Exception):  # nothing can be written any more
+        with suppress(Exception):  # stderr is closed
             self.stream.write(_encode(line).decode() + self.terminator)
             self.flush()
 
@@ -117,7 +111,7 @@ def _add_request(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _in_order(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """What every line has comes first, whoever wrote it."""
+    """Put the fields that every line has first."""
     ordered = {name: event.pop(name) for name in _FIRST if name in event}
     return {**ordered, **event}
 
@@ -144,11 +138,11 @@ def _log_uncaught(uncaught: threading.ExceptHookArgs) -> None:
 
 class RequestContext(Protocol):
     def log_fields(self) -> dict[str, str]:
-        """``request_id``, ``principal``, ``trace_id``, ``catalog``: those that are known."""
+        """``request_id``, ``principal``, ``trace_id``, ``catalog``: the known ones."""
 
 
 def for_this_request(work: Callable[[], None]) -> Callable[[], None]:
-    """``work`` to be done by another thread, whose log lines belong to the request of this one."""
+    """``work`` for another thread, whose log lines belong to the request of this one."""
     request = current_request.get()
 
     def run() -> None:
@@ -165,15 +159,15 @@ _SCRUBBED: Final = "[scrubbed]"
 # In a line of JSON a quote has a backslash before it.
 _QUOTE: Final = r"""\\*["']"""
 _SECRETS: Final = re.compile(
-    # A MongoDB URI: whatever lies between the scheme and the last @ before it ends.
+    # The user and password of a MongoDB URI: from the scheme to the last @ before its end.
     r"(?P<uri>mongodb(?:\+srv)?://)[^\s\"'<>]*@"
-    # Passwords in its options.
+    # Passwords in the URI's options.
     r"|(?P<option>(?:tlsCertificateKeyFilePassword|authMechanismProperties)=)[^&;\s\"'\\]*"
-    # Authorization, as a header or as a member of a dict or of WSGI's environ.
+    # Authorization: a header, or a member of a dict or of WSGI's environ.
     rf"|(?P<header>(?:proxy[-_])?authorization(?:{_QUOTE})?\s*[:=,]\s*(?:b?{_QUOTE})?)"
-    # A scheme and what follows it, or what there is without one.
+    # A scheme and its credentials, or credentials without a scheme.
     r"(?:[\w-]+[ ]+)?[^\s,;}\"'\\]+"
-    # A token by itself, ours or a JWT.
+    # A token by itself, opaque or a JWT.
     r"|(?P<token>\bgwt_)[\w.~+/=-]+"
     r"|(?P<jwt>\beyJ)[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
     r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
@@ -181,7 +175,7 @@ _SECRETS: Final = re.compile(
 )
 
 
-# A secret has one of these beside it. Looking for them takes a fiftieth of the time.
+# A secret has one of these beside it; this search takes a fiftieth of the time.
 _SIGNS: Final = ("mongodb", "authorization", "gwt_", "eyj", "bearer", "password", "authmechanism")
 
 
@@ -201,9 +195,9 @@ def _without(found: re.Match[str]) -> str:
 
 
 class GunicornLogs(Logger):
-    """Has no handlers of its own, and writes no access log: the gateway's has more to say.
+    """gunicorn's logger without handlers and without an access log of its own.
 
-    What is wrong is told at any level, what goes on (workers that start and end) from ``debug`` on.
+    Errors are logged at any level, the starts and ends of workers from ``debug`` on.
     """
 
     def setup(self, cfg: Any) -> None:

@@ -1,13 +1,13 @@
-"""A document's attribute ``acl``: who may read and who may write it; pure.
+"""The attribute ``acl`` of a document: its readers and its writers; pure.
 
 ::
 
     {"acl": {"read": ["ann", "etl-*"], "write": ["ann"]}}
 
-Either list may be missing: then the document isn't narrowed in that. The names are patterns of
-principals' names, in which `*` stands for any text. An acl only ever narrows what a principal may
-do in the catalog, and it never narrows what a principal with role admin there may do. Who may write
-a document may not therefore read it.
+Either list may be missing; the document is not narrowed in that respect. An item is a pattern of
+principals' names, in which `*` stands for any text. An acl takes rights away that the catalog
+gives; it gives none, and it takes none from an admin of the catalog. The right to write a document
+does not include the right to read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RIGHTS: Final = ("read", "write")
 
 
 class AclMalformed(ValueError):
-    """``pointer`` is the place in the attributes that can't be part of an acl."""
+    """``pointer`` is the place in the attributes that is not part of a valid acl."""
 
     def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ class AclMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """Patterns of those who may; None: not narrowed."""
+    """Patterns of the principals that may; None: the document is not narrowed."""
 
     read: tuple[str, ...] | None
     write: tuple[str, ...] | None
@@ -84,7 +84,7 @@ def may_write(principal: Principal, catalog: str, attributes: Mapping[str, Json]
 def _may(
     right: Right, principal: Principal, catalog: str, attributes: Mapping[str, Json] | None
 ) -> bool:
-    """An acl that somebody stored past the gateway, and that is none, lets admins in alone."""
+    """A malformed acl, stored past the gateway, lets only admins in."""
     if attributes is None or ACL not in attributes:
         return True
     if principal.may(Role.ADMIN, catalog):

@@ -1,4 +1,4 @@
-"""From what a request says about itself to its principal."""
+"""The principal of a request, by its header Authorization."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Protocol
 from gateway.access.principal import ANONYMOUS, Principal
 from gateway.errors import Unauthenticated
 
-# Of the value of a header Authorization, None where there is none. Raises AccessError, and what
-# reading stored tokens raises.
+# From the value of the header Authorization (None: no header) to the principal. Raises AccessError
+# and the errors of reading stored tokens.
 Authenticate = Callable[[str | None], Principal]
 
-# RFC 6750, section 2.1; the scheme's case is no matter (RFC 9110, section 11.1).
+# RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII)
 
 
 class Verifier(Protocol):
-    """Of one kind of tokens."""
+    """Verifies one kind of tokens."""
 
     def is_one(self, token: str) -> bool:
-        """Whether it looks like one of this kind."""
+        """Whether the token has the form of this kind."""
 
     def principal(self, token: str) -> Principal:
-        """Whom it was issued to. Raises as ``Authenticate`` does."""
+        """The principal that the token was issued to. Raises as ``Authenticate`` does."""
 
 
 def everybody(_: str | None) -> Principal:
-    """Where access control is off, whatever a request says about itself."""
+    """The principal of every request where access control is off."""
     return ANONYMOUS
 
 
 class BearerTokens:
-    """An ``Authenticate``: the first kind that a token looks like tells whom it is from."""
+    """An ``Authenticate``: the first verifier that knows the form of a token decides about it."""
 
     def __init__(self, *verifiers: Verifier) -> None:
         self._verifiers = verifiers

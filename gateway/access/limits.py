@@ -1,8 +1,8 @@
-"""How much a principal may ask for, and hold: token buckets and shares, by principal.
+"""Rate limits and shares per principal: token buckets, and parts of what is scarce.
 
-A bucket holds what may be spent at once, its quota, and fills up at an even rate. What costs more
-than the quota may be spent where the bucket is full, and leaves a debt that is paid off before
-anything else is: nothing is refused for ever.
+A bucket holds at most its quota and fills up at an even rate. A request that costs more than the
+quota is let in when the bucket is full, and leaves a debt, which is paid off before the next
+request is let in. So no request is refused for ever.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 
 from gateway.access.principal import ANONYMOUS, Principal
 
-# Filling up adds fractions; a bucket that lacks less than this is as full as was asked for.
+# Filling up adds fractions; a bucket that lacks less than this counts as full enough.
 _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``per_s`` units a second on average, and those of ``window_s`` seconds at once."""
+    """``per_s`` units a second on average; ``window_s`` seconds' worth of them at once."""
 
     name: str
     per_s: float
@@ -33,14 +33,15 @@ class Rate:
         return max(1, int(self.per_s * self.window_s))
 
 
-# How often a principal is told that it may not do something, and how often that is logged.
+# Refusals of one principal that are answered as such and logged.
 REFUSALS: Final = Rate("refusals", 20, 30)
 
 
 class Level(NamedTuple):
-    """What is left to a principal: ``available`` whole units, as many as come back in ``within_s``.
+    """The rest of a principal's quota: ``available`` whole units, and as many again in
+    ``within_s``.
 
-    Where none is left, ``within_s`` is when there will be one.
+    Where ``available`` is 0, the first unit is there after ``within_s``.
     """
 
     rate: Rate
@@ -50,7 +51,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """``names``: the rates that are exceeded; after ``wait_s`` none of them will be."""
+    """``names`` are the exceeded rates; after ``wait_s`` none of them is exceeded."""
 
     names: tuple[str, ...]
     wait_s: float
@@ -65,8 +66,8 @@ class _Bucket:
 class PrincipalLimits:
     """The buckets of one process. Thread-safe.
 
-    Of ``principals_max`` principals at most: who was away longest is forgotten, and comes back with
-    full buckets.
+    It knows at most ``principals_max`` principals. The one that was away longest is forgotten, and
+    starts again with full buckets.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class PrincipalLimits:
         self._lock = threading.Lock()
 
     def take(self, principal: str, amounts: Mapping[str, int]) -> Excess | None:
-        """Spend ``amounts``, by the name of the rate; where one is too much, nothing is spent.
+        """Spend ``amounts``, by name of the rate; spends nothing where one of them is too much.
 
-        Names of no rate are ignored: what isn't limited costs nothing.
+        A name that no rate has is ignored: its amount is unlimited.
         """
         with self._lock:
             buckets = self._filled(principal)
@@ -99,14 +100,16 @@ class PrincipalLimits:
             return None
 
     def spend(self, principal: str, name: str, amount: int) -> None:
-        """Spend it in any case, and go into debt where it isn't there."""
+        """Spend the amount in any case, into debt where the bucket holds less."""
         with self._lock:
             bucket = self._filled(principal).get(name)
             if bucket is not None:
                 bucket.held -= amount
 
     def debt_s(self, principal: str, name: str) -> float:
-        """Until the bucket holds something; 0.0 where it does, or where there is no such rate."""
+        """Seconds until the bucket holds something; 0.0 where it does, or where no rate has the
+        name.
+        """
         with self._lock:
             bucket = self._filled(principal).get(name)
             if bucket is None or bucket.held > 0:
@@ -114,7 +117,7 @@ class PrincipalLimits:
             return (_ROUNDING - bucket.held) / self.rates[name].per_s
 
     def levels(self, principal: str) -> list[Level]:
-        """Of each rate, in the order in which they were given."""
+        """The level of each rate, in the order in which they were given."""
         with self._lock:
             buckets = self._filled(principal)
             return [_level(rate, buckets[name].held) for name, rate in self.rates.items()]
@@ -124,7 +127,7 @@ class PrincipalLimits:
         return lacking if amount > 0 and lacking > _ROUNDING else 0.0
 
     def _filled(self, principal: str) -> dict[str, _Bucket]:
-        """The principal's buckets as they are now; those of a new one are full."""
+        """The principal's buckets, filled up to now; a new principal's are full."""
         now = self._monotonic()
         buckets = self._buckets.get(principal)
         if buckets is None:
@@ -148,10 +151,10 @@ def _level(rate: Rate, held: float) -> Level:
 
 
 class Shares:
-    """Who holds how much of something there is only so much of. Not thread-safe.
+    """Each principal's share of a scarce good. Not thread-safe.
 
     A principal may hold as much as it leaves to others. With a maximum of 12, the first one gets 6
-    and leaves 6, a second one gets 3 of these, a third one 2: whoever comes finds some, unless many
+    and leaves 6, a second one gets 3 of these, a third one 2: a newcomer finds some, unless many
     came before.
     """
 
@@ -164,12 +167,12 @@ class Shares:
         return may_hold(self._held_by.get(principal, 0), amount, self.held, self.maximum)
 
     def take(self, principal: str | None, amount: int = 1) -> None:
-        """In any case; ``has_room_for`` tells whether it should. None: nobody's share counts."""
+        """Take in any case; ``has_room_for`` says whether to. None: the share of nobody."""
         self.held += amount
         self._held_by[principal] = self._held_by.get(principal, 0) + amount
 
     def give_back(self, principal: str | None, amount: int = 1) -> None:
-        """Of what it took."""
+        """Give back what ``take`` took."""
         self.held -= amount
         left = self._held_by.get(principal, 0) - amount
         if left:
@@ -179,10 +182,10 @@ class Shares:
 
 
 def may_hold(held: int, more: int, held_by_all: int, maximum: int) -> bool:
-    """Whether who holds ``held`` may have ``more`` of ``maximum``; see ``Shares``."""
+    """Whether a holder of ``held`` may have ``more`` of ``maximum``; see ``Shares``."""
     return held + more <= maximum - held_by_all
 
 
 def holder_of(principal: Principal) -> str | None:
-    """Whose share counts; None where access control is off: then everybody is the same one."""
+    """The holder of the share; None where access control is off and all principals are one."""
     return None if principal is ANONYMOUS else principal.name

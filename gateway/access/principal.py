@@ -1,10 +1,10 @@
-"""A principal and what it may do in which catalogs; pure values.
+"""A principal and its grants; pure values.
 
-A pattern is the name of a catalog in which `*` stands for any text, also none, also with slashes.
-Everything else in it is literal, and it is held against the whole name as clients see it: decoded,
-case-sensitive, not normalised.
+A grant names catalogs by a pattern, in which `*` stands for any text, the empty one and slashes
+included. Everything else is literal. The pattern is compared with the whole name as clients see it:
+decoded, case-sensitive, not normalised.
 
-Names and grants as people write them: on the command line, in stored tokens, in claims.
+A grant is written ``role:pattern`` on the command line, in stored tokens and in claims.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.errors import Forbidden
 
 
 class Role(IntEnum):
-    """Each includes the ones before it."""
+    """Each role includes the ones before it."""
 
     READ = 1
     WRITE = 2
@@ -26,7 +26,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """``role`` in every catalog that ``pattern`` stands for."""
+    """``role`` in every catalog whose name ``pattern`` matches."""
 
     role: Role
     pattern: str
@@ -34,7 +34,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request is from. ``name`` is the author of its commits."""
+    """The sender of a request; ``name`` is the author of its commits."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -44,23 +44,23 @@ class Principal:
         return any(grant.role >= role and matches(grant.pattern, catalog) for grant in self.grants)
 
 
-# A request that is from nobody yet: it may do nothing.
+# The principal of a request that is not authenticated yet; it may do nothing.
 NOBODY = Principal("", ())
-# Everybody, where access control is off.
+# The one principal where access control is off.
 ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 
 
 def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forbidden:
-    """What who lacks ``role`` in ``catalog``, which ``to`` needs, is refused with."""
+    """The refusal of a principal that lacks ``role`` in ``catalog``, which ``to`` needs."""
     grants = [written(each)[:_GRANT_SHOWN_MAX] for each in by.grants]
     return Forbidden(by.name, role.name.lower(), catalog, to, grants)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether ``pattern`` stands for ``name``, as a whole. Takes linear time in both, about.
+    """Whether ``pattern`` stands for the whole ``name``. Takes about linear time in both.
 
-    Each piece between two stars is looked for where the one before it ended: the first place that
-    it is found at is as good as any.
+    Each piece between two stars is searched from the end of the piece before it: the first place is
+    as good as any later one.
     """
     first, *pieces = pattern.split("*")
     if not pieces:
@@ -85,9 +85,9 @@ _ROLES: Final = {role.name.lower(): role for role in Role}
 
 
 def principal(name: object, grants: object) -> Principal:
-    """The principal of ``name`` and a list of grants, each ``"role:pattern"``.
+    """The principal of ``name`` with grants written as ``"role:pattern"``.
 
-    ValueError, which quotes neither, for what is none.
+    Raises ValueError, which quotes neither name nor grant, for an invalid one.
     """
     if not isinstance(grants, list | tuple) or len(grants) > GRANTS_MAX:
         raise ValueError(f"grants are a list of at most {GRANTS_MAX}")
@@ -106,7 +106,7 @@ def checked_name(name: object) -> str:
 
 
 def parse_grant(text: object) -> Grant:
-    """The grant that ``"role:pattern"`` stands for."""
+    """The grant that ``"role:pattern"`` says."""
     if not isinstance(text, str):
         raise ValueError("a grant is a text, role:pattern")
     role, colon, pattern = text.partition(":")
@@ -124,5 +124,5 @@ def written(grant: Grant) -> str:
 
 
 def _is_storable(text: str) -> bool:
-    """Whether it can be the name of a catalog: UTF-8 has no lone surrogates."""
+    """Whether ``text`` can be the name of a catalog: UTF-8 has no lone surrogates."""
     return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)

@@ -1,19 +1,18 @@
-"""Opaque tokens, ``gwt_<id>_<secret>``: issued, listed, revoked, and told whom they are from.
+"""Opaque tokens, ``gwt_<id>_<secret>``: issued, listed, revoked, verified.
 
-Of the secret, 256 random bits, only its SHA-256 is kept: it can't be guessed, so nothing slower is
-needed, and whoever reads the database can't use what is there.
+The secret is 256 random bits, and only its SHA-256 is stored. Nobody can guess it, so no slower
+hash is needed; and a reader of the database learns no secret.
 
-What was read of a token is remembered for three seconds at most, since before it was read. So a
-token costs one look into the database in that time, however many requests carry it, and a
-revocation holds soon.
+A token that was read is remembered for three seconds, counted from before the read. So a token
+costs one query in that time, however many requests carry it, and a revocation takes effect soon.
 
-Anybody can make up ids. Unknown ones are looked up together, ten times a second at most::
+Ids can be made up. Unknown ids are looked up together, at most ten times a second::
 
     id 1 comes               -->  a query for 1
     ids 2, 3 and 2 come meanwhile, or within 0.1 s  -->  one query for 2 and 3
 
-So a new token, wherever it was issued, works at once, or a tenth of a second later where others try
-their luck. That there is none is remembered apart, so that no made-up id displaces a token.
+So a new token, from any gateway, works at once, or a tenth of a second later while others try
+made-up ids. Ids without a token are remembered apart, so that no made-up id displaces a token.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from gateway.store.tokens import StoredToken, TokenStore
 
 PREFIX: Final = "gwt_"
 REMEMBERED_S: Final = 3.0
-# One request of those that carry the token looks it up anew, while the others go on with what is
-# remembered: at its end they would all look it up at the same time.
+# One request looks the token up again while the others go on with the remembered one: at the end
+# of its time all of them would look it up at once.
 _RENEWED_S: Final = 1.5
 _REMEMBERED_MAX: Final = 10_000
 _BETWEEN_QUERIES_S: Final = 0.1
@@ -50,7 +49,7 @@ _parsed = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """``text`` is what its holder sends; it can't be had a second time."""
+    """``text`` is the token as its holder sends it; it can't be had a second time."""
 
     stored: StoredToken
     text: str = field(repr=False)
@@ -58,7 +57,7 @@ class IssuedToken:
 
 @dataclass(slots=True)
 class _Seen:
-    """``token`` None: there was none, when it was looked for at ``looked_s``."""
+    """A token as it was at ``looked_s``; None: the id had none."""
 
     token: StoredToken | None
     principal: Principal | None
@@ -86,7 +85,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
-        """A new token, for ever where it has no lifetime. ValueError for a name that can't be."""
+        """A new token; it never expires without a lifetime. ValueError for an invalid name."""
         texts = tuple(map(written, grants))
         principal(name, texts)
         secret = secrets.token_hex(_SECRET_BYTES)
@@ -103,25 +102,27 @@ class Tokens:
         return IssuedToken(stored, f"{PREFIX}{stored.id}_{secret}")
 
     def all(self) -> Sequence[StoredToken]:
-        """Also those that expired or were revoked; oldest first."""
+        """All tokens, expired and revoked ones included, oldest first."""
         return self._store.tokens()
 
     def revoke(self, token_id: str) -> StoredToken | None:
-        """None where there is no such token. Revoked before, it stays so since then."""
+        """Revoke the token; None where there is none. A second revocation keeps the first one's
+        time.
+        """
         return self._store.revoke_token(token_id, self._now_us())
 
     def is_one(self, token: str) -> bool:
         return token.startswith(PREFIX)
 
     def principal(self, token: str) -> Principal:
-        """Whom the token was issued to. Raises Unauthenticated."""
+        """The principal that the token was issued to. Raises Unauthenticated."""
         found = _parsed(token)
         if found is None:
             raise _invalid("the token is none that was issued here")
         token_id, secret = found.groups()
         seen = self._looked_up(token_id)
         stored = seen.token
-        # In a time that says nothing of the secret. Of ids it may: they are none.
+        # In a time that says nothing about the secret. Ids are no secrets.
         if stored is None or not hmac.compare_digest(_digest(secret), stored.secret_sha256):
             raise _invalid("the token is none that was issued here")
         if stored.revoked_us is not None:
@@ -150,7 +151,7 @@ class Tokens:
             if seen is not None and age_s < REMEMBERED_S:
                 return seen
             raise
-        # Grants that are none give no rights: somebody else wrote them into the database.
+        # A malformed grant, written into the database by others, gives no rights.
         whose = None if stored is None else _principal_of(stored)
         seen = _Seen(stored if whose is not None else None, whose, now_s)
         remembered, other = self._seen, self._none
@@ -166,7 +167,7 @@ class Tokens:
 
 
 class _Query:
-    """``found`` None: it isn't over, or it failed, with ``error``."""
+    """``found`` is None until the query is over, and where it failed with ``error``."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -175,9 +176,9 @@ class _Query:
 
 
 class _Lookups:
-    """Tokens by ids that anybody may have made up. Thread-safe.
+    """Looks up tokens by ids that may be made up. Thread-safe.
 
-    Of those who wait for the next query one makes it, for all.
+    Of the threads that wait for the next query, one makes it for all of them.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class _Lookups:
         self._changed = threading.Condition()
 
     def token(self, token_id: str) -> StoredToken | None:
-        """None where there is none with this id. Raises the store's Unreachable."""
+        """The token with this id, or None. Raises the store's Unreachable."""
         with self._changed:
             query = self._next
             query.ids.add(token_id)

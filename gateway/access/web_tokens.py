@@ -1,10 +1,8 @@
-"""JSON Web Tokens that another service issued (RFC 7519), verified by its public keys.
+"""JSON Web Tokens of another issuer (RFC 7519), verified by the issuer's public keys.
 
-The keys that an issuer signs its tokens with, by their ids.
-
-They are fetched when the first token comes, and again every five minutes, or when a token names a
-key that isn't among them. That is bounded: however many such tokens come, there is one fetch at a
-time and one in ten seconds. Keys that can't be fetched anew count for an hour.
+The keys are fetched for the first token, then every five minutes, and when a token names an unknown
+key. Fetches are bounded: one at a time and one in ten seconds, however many tokens come. Keys stay
+valid for an hour while they can't be fetched again.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from gateway.access.principal import Principal, checked_name, principal
 from gateway.errors import KeysUnavailable, Unauthenticated
 
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
-# How far the clocks of two machines may be apart.
+# Allowed difference between the clocks of two machines.
 _LEEWAY_S: Final = 30
 
 _REASONS: Final[dict[type[Exception], str]] = {
@@ -33,16 +31,17 @@ _REASONS: Final[dict[type[Exception], str]] = {
     jwt.InvalidSignatureError: "the token's signature is wrong",
     jwt.MissingRequiredClaimError: f"the token lacks one of the claims {', '.join(_REQUIRED)}",
 }
-# What a token can make the library raise.
+# The library's errors for an invalid token.
 _REFUSALS: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which tokens are taken; all of it must hold. ``grants_claim`` names the list of grants.
+    """The conditions that a token must fulfil, all of them. ``grants_claim`` names the list of
+    grants.
 
-    ``algorithms`` are asymmetric ones: by another, a public key would be taken for a secret.
-    ``prefix`` comes before each subject: it keeps the issuer from naming a principal of others.
+    ``algorithms`` are asymmetric: a symmetric one would take a public key for a secret. ``prefix``
+    goes before each subject, so that the issuer can't name a principal of others.
     """
 
     issuer: str
@@ -63,17 +62,17 @@ class WebTokens:
         return token.count(".") == 2
 
     def principal(self, token: str) -> Principal:
-        """The subject behind the issuer's prefix, with the grants that its token names. Raises
-        Unauthenticated and KeysUnavailable.
+        """The subject behind the issuer's prefix, with the grants of the token's claim.
 
-        One that names none may do nothing. One that names what is no grant is refused as a whole.
+        A token without grants gives no rights; a token with a malformed grant is refused. Raises
+        Unauthenticated and KeysUnavailable.
         """
         try:
             key = self._keys.key(_key_id(token))
             claims = self._verified(token, key)
         except _REFUSALS as error:
             reason = _REASONS.get(type(error), "the token can't be understood")
-            # Not from the library's error: it may quote the token.
+            # Without the library's error as its cause: that may quote the token.
             raise Unauthenticated(reason, presented=True) from None
         try:
             name = self._trust.prefix + checked_name(claims["sub"])
@@ -108,7 +107,7 @@ def _key_id(token: str) -> str:
 
 FRESH_S: Final = 300.0
 USABLE_S: Final = 3600.0
-# Between two fetches, whatever they were for and whether they succeeded.
+# Between two fetches, successful or not.
 PAUSE_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
 
@@ -134,12 +133,13 @@ class KeySet:
         self._fetching = threading.Lock()
 
     def key(self, key_id: str) -> jwt.PyJWK:
-        """Raises Unauthenticated where there is none with this id, KeysUnavailable where nobody
-        can tell now."""
+        """The key with this id. Raises Unauthenticated where the issuer has none, KeysUnavailable
+        where the keys can't be fetched.
+        """
         key = self._usable(key_id, FRESH_S)
         if key is not None:
             return key
-        # Whoever has a key that counts doesn't wait for somebody else's fetch.
+        # A known key is used at once, without waiting for another thread's fetch.
         waits = self._usable(key_id, USABLE_S) is None
         if self._fetching.acquire(blocking=waits):
             try:
@@ -176,7 +176,7 @@ class KeySet:
 
 
 def fetch_from(url: str) -> Fetch:
-    """Fetches the key set that lies at ``url``; without following it elsewhere."""
+    """A function that fetches the key set at ``url``; it follows no redirect."""
     client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_TIMEOUT_S)
 
     def fetch() -> Mapping[str, jwt.PyJWK]:

@@ -1,9 +1,9 @@
-"""What the layers tell of their work, as Prometheus metrics.
+"""The measurements of the layers below as Prometheus metrics.
 
-The children of labelled metrics are kept: looking one up by its labels takes as long as counting.
-Every label has few values, all of them ours: a cache of children can't grow by what clients send.
+The children of labelled metrics are kept, because looking one up by its labels costs as much as
+counting. Every label has few values, and no client chooses them, so the children stay few.
 
-A store whose calls are timed, and counted where the database can't be reached.
+``measured`` is a store whose calls are timed, and counted where the database is out of reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"
 
 
 class Children(dict[tuple[str, ...], Child]):
-    """The children of one metric by the values of their labels, made when first asked for."""
+    """The children of one metric by their label values, each made when first used."""
 
     def __init__(self, labels: Callable[..., Child]) -> None:
         super().__init__()
@@ -61,9 +61,9 @@ class PrometheusMeters:
         self._unreachable = Children(counters["gateway_store_unreachable_total"].labels)
 
     def expect(self, problems: Iterable[str]) -> None:
-        """Begin with 0 what may happen: the increase of a counter is seen from its second value.
+        """Start the counters at 0: an increase shows only from a counter's second value.
 
-        ``problems`` are the codes that there are.
+        ``problems`` are all problem codes.
         """
         for code in problems:
             self._problems[code,].inc(0)
@@ -123,7 +123,7 @@ class PrometheusMeters:
 
 
 Wrapped = TypeVar("Wrapped")
-# What does no I/O, and what ends only when there is something to tell.
+# Methods without I/O, and methods that wait for something to happen.
 _UNTIMED = frozenset(("stored_bytes", "await_reachable", "uploads", "tokens", "close"))
 
 
@@ -134,12 +134,12 @@ class StoreMeters(Protocol):
 
 
 def measured(store: Wrapped, meters: StoreMeters) -> Wrapped:
-    """``store``, a ``Store`` or an ``UploadStore``, as what it is."""
+    """``store`` with its calls measured; of the same type."""
     return cast(Wrapped, _Measured(store, meters))
 
 
 class _Measured:
-    """Each method is wrapped when it is first called, and found as an attribute from then on."""
+    """Wraps each method at its first call; later calls find it as an attribute."""
 
     def __init__(self, store: Any, meters: StoreMeters) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The table as objects of prometheus-client, in memory or shared with the other workers."""
+"""The table of metrics as objects of prometheus-client, in memory or shared by all workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRIES = 5
 
 
 class Registry:
-    """Of one process. ``place``: where it shares its values; None: nobody else has any."""
+    """The metrics of one process. ``place`` is where it shares its values; None: it shares none."""
 
     def __init__(self, place: Place | None) -> None:
         self._place = place
@@ -48,7 +48,7 @@ class Registry:
 
     @property
     def worker(self) -> str:
-        """The label of this process."""
+        """The label ``worker`` of this process."""
         return "0" if self._place is None else str(self._place.number)
 
     def exposition(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What has a level is looked at once a second: queue, cache, feeds, the process itself."""
+"""Samples, once a second, what has a level: queue, cache, feeds, the process itself."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gateway.metrics.registry import Registry
 _log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
-# Counting open uploads asks the database.
+# Seconds between counts of open uploads, each a query.
 _UPLOADS_EVERY_S: Final = 15.0
 _PROC: Final = Path("/proc/self")
 _PAGE_BYTES: Final = resource.getpagesize()
 
 
 class Sampler:
-    """Of one worker. ``start`` once, after the fork; ``sample`` may be called by anybody."""
+    """The sampler of one worker; ``start`` is called once, after the fork."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Sampler:
         readings: Callable[[], Readings],
         open_uploads: Callable[[], int],
     ) -> None:
-        """``open_uploads`` may wait, and may raise anything where the database is away."""
+        """``open_uploads`` may wait, and may raise anything where the database is out of reach."""
         self._gauges = registry.gauges
         self._counters = registry.counters
         self._worker = registry.worker
@@ -102,6 +102,6 @@ def _resident_bytes() -> int:
     try:
         return int((_PROC / "statm").read_text().split()[1]) * _PAGE_BYTES
     except OSError:
-        # Elsewhere there is only the most that it has ever been, in units of the system's own.
+        # Elsewhere only the peak is known, in units of the system's own.
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024

@@ -1,7 +1,7 @@
-"""Every metric: its name, type, help and labels. docs/metrics.md is printed from this table.
+"""Every metric: name, type, help and labels. docs/metrics.md is printed from this table.
 
-No label takes a value from a client (catalog names, keys, methods as they were sent): whoever may
-write could fill the memory of every process that keeps the series.
+No label takes its value from a client (catalog names, keys, methods): a client could fill the
+memory of every process that keeps the series.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
-# How a gauge of several workers becomes one; a worker that ended has no part in it.
+# How the gauges of all living workers become one.
 Merge = Literal["livesum", "livemax", "livemostrecent"]
 
 _SHORT_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -30,7 +30,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names that it is queried by."""
+        """The names that queries use for it."""
         if self.kind != "histogram":
             return (self.name,)
         return tuple(f"{self.name}_{suffix}" for suffix in ("bucket", "sum", "count"))
@@ -189,7 +189,7 @@ BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def markdown() -> str:
-    """docs/metrics.md, which a test holds equal to this."""
+    """The text of docs/metrics.md."""
     lines = [
         "# Metrics",
         "",

@@ -1,9 +1,9 @@
-"""The values behind the metrics of a worker: in files, and cheap enough for every write.
+"""The values of a worker's metrics: in files, and cheap enough for every write.
 
-The library's own class looks for the value's place in the file each time, and takes a lock that
-several greenlets share. Here a value keeps its eight bytes of the file at hand: counting takes a
-quarter of the time, and still is in the file when the process is killed right after it. Where the
-file grows it is mapped anew; what was mapped before shows the same bytes.
+The library's own class looks up the value's place in the file each time, under a lock that
+greenlets share. Here a value keeps a view of its eight bytes of the file: counting takes a quarter
+of the time, and the count is in the file when the process is killed right after it. A file that
+grows is mapped again; the older map shows the same bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from prometheus_client.values import MultiProcessValue
 
 
 def value_class(number: int) -> Any:
-    """What ``prometheus_client.values.ValueClass`` is to be in the worker with this place."""
+    """The ``prometheus_client.values.ValueClass`` for the worker in this place."""
     library: Any = MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
 
     class Value(library):  # type: ignore[misc]
-        """For greenlets, of which none runs while another one counts."""
+        """For greenlets: no other one runs while one counts."""
 
         _value: float
 

@@ -1,4 +1,4 @@
-"""What `gateway serve` prints once it can be used, and logs while it can't for want of MongoDB."""
+"""The lines about readiness: `gateway serve` is ready, or waits for MongoDB."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Announcement:
-    """Made in the master; each of its lines is written by one worker, whichever comes first.
+    """Made in the master; each of its lines is written once, by the first worker that can.
 
-    The line that it is ready comes after MongoDB has answered. Requests are served before, too:
-    with 503, for as long as it does not.
+    The line that the gateway is ready comes after MongoDB has answered. Requests are served before
+    that too, with 503.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """``settings``: as they were given, before an embedded MongoDB became a URI."""
+        """``settings`` as they were given, before an embedded MongoDB became a URI."""
         self._where = _where(settings)
         self._ready, self._waiting = _once(), _once()
 
     def begin(self, url: str, check_ready: Callable[[], None] | None) -> None:
-        """In a worker; returns at once. ``check_ready`` raises where the database doesn't answer;
-        None: there is none to wait for."""
+        """Start, in a worker; returns at once. ``check_ready`` raises while the database doesn't
+        answer; None: the application needs no database.
+        """
         threading.Thread(target=self._announce, args=(url, check_ready), daemon=True).start()
 
     def _announce(self, url: str, check_ready: Callable[[], None] | None) -> None:
@@ -38,7 +39,7 @@ class Announcement:
             try:
                 check_ready()
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, it isn't ready
+            except Exception as error:  # noqa: BLE001 - any error means not ready
                 reason = error.__cause__ or error
                 if _take(self._waiting):
                     waiting = "waiting for %s: %s; until then %s answers 503"
@@ -60,7 +61,7 @@ def _where(settings: Settings) -> str:
 
 
 def _once() -> int:
-    """A pipe with one byte, for whichever process reads it first."""
+    """A pipe with one byte, for the first process that reads it."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.write(writer, b"1")

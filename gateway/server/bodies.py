@@ -1,7 +1,7 @@
-"""Request bodies that are being received: how long for, and how much of them at a time.
+"""Request bodies that are being received: limits of their time, and of their bytes in memory.
 
-Clients that begin a body and don't go on would otherwise hold their place for ever, and so would
-those that send a byte now and then; many that send slowly would hold as much memory as they like.
+Without them, a client that begins a body and stops, or that sends a byte now and then, would hold
+its place for ever, and many slow clients would hold unlimited memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gateway.access.limits import Shares
 from gateway.limits import ConnectionLimits
 
 MIB = 1024 * 1024
-# What is read at a time, and so what each of them may take without being counted.
+# Bytes of one read, and so the uncounted memory of each body.
 _STEP_BYTES = 64 * 1024
 
 
 class BodiesUnderWay:
-    """Those of one process. Thread-safe."""
+    """The bodies of one process. Thread-safe."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
@@ -32,8 +32,8 @@ class BodiesUnderWay:
         self._lock = threading.Lock()
 
     def read(self, read: Callable[[int], bytes], size: int, holder: str | None) -> bytes:
-        """``size`` bytes by way of ``read``, fewer only at the end of the body. ``holder``: whose
-        share they count to (``gateway.access.limits``), None: nobody's.
+        """Read ``size`` bytes with ``read``, fewer only at the end of the body. ``holder`` has the
+        share that they count to (``gateway.access.limits``); None: no share.
 
         Raises werkzeug's TooManyRequests.
         """
@@ -43,15 +43,14 @@ class BodiesUnderWay:
         return self._read_on(read, size, data, holder)
 
     def deadline(self) -> float:
-        """When a body has to be there that is begun to be read now, by the monotonic clock."""
+        """The monotonic time at which a body that begins now has to be complete."""
         return time.monotonic() + self._limits.body_whole_timeout_s
 
     @contextmanager
     def patience(self, source: Any, deadline: float = math.inf) -> Iterator[None]:
-        """Reading inside waits for the next bytes for so long, and never beyond ``deadline``.
+        """Reads inside wait at most that long for the next bytes, and never beyond ``deadline``.
 
-        Then it raises werkzeug's RequestTimeout. ``source`` is what gunicorn reads from a socket
-        with.
+        Then they raise werkzeug's RequestTimeout. ``source`` is gunicorn's reader of the socket.
         """
         connection = source.sock
         before = connection.gettimeout()
@@ -107,8 +106,9 @@ class BodiesUnderWay:
 
 
 class _Hurried:
-    """A socket that is received from: raises TimeoutError after ``stall_s`` without a byte, and
-    beyond ``deadline`` in any case."""
+    """A socket whose reads raise TimeoutError after ``stall_s`` without a byte, and beyond
+    ``deadline`` in any case.
+    """
 
     __slots__ = ("_connection", "_deadline", "_stall_s")
 

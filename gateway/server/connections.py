@@ -1,7 +1,7 @@
-"""A client's connection: what it may leave undone, for how long, and how much of that there may be.
+"""Limits of a client's connection: time to take an answer, and bytes that wait for that.
 
-A client that takes nothing of its answer would otherwise hold the answer, and its connection, for
-as long as it likes. The limits here are those of every connection, whatever is sent on it.
+A client that takes nothing of its answer would otherwise hold the answer and the connection as long
+as it likes. The limits hold for every connection, whatever is sent on it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Final
 from gateway.limits import ConnectionLimits
 
 MIB: Final = 1024 * 1024
-# What a client has to take of its answer in `send_stall_s`.
+# The part of its answer that a client has to take in `send_stall_s`.
 PIECE_BYTES: Final = 64 * 1024
-# After so long without a piece taken, a connection may be cut where others need its place.
+# A connection without progress for so long may be cut when others need its place.
 _STALLED_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class _Held:
 
 
 class Unsent:
-    """The answers of one process that their clients have not taken yet. Thread-safe."""
+    """The answers of one process that clients have not taken yet. Thread-safe."""
 
     def __init__(
         self, limits: ConnectionLimits, monotonic: Callable[[], float] = time.monotonic
@@ -47,15 +47,15 @@ class Unsent:
         self._limits = limits
         self._monotonic = monotonic
         self._bytes = 0
-        # By connection; whose client has taken nothing for longest comes first.
+        # By connection, the one without progress for longest first.
         self._held: dict[BoundedSending, _Held] = {}
         self._lock = threading.Lock()
 
     def send(self, connection: BoundedSending, data: bytes, sent: int) -> None:
-        """Send what comes after the first ``sent`` bytes of ``data``, as the client takes it.
+        """Send ``data`` from ``sent`` on, as fast as the client takes it.
 
-        Raises TimeoutError where the client has not taken a piece in `send_stall_s`, and OSError
-        where the connection broke, or was cut because the process holds too much.
+        Raises TimeoutError where the client takes no piece in `send_stall_s`, and OSError where the
+        connection broke, or was cut because the process holds too many bytes.
         """
         self._hold(connection, len(data))
         try:
@@ -64,7 +64,7 @@ class Unsent:
             self._let_go(connection)
 
     def cut_stalled(self) -> None:
-        """Cut the connection whose client has taken nothing for longest, if that is long."""
+        """Cut the connection without progress for longest, if that is long enough."""
         with self._lock:
             longest = next(iter(self._held.items()), None)
             if longest is None or self._monotonic() - longest[1].since < _STALLED_S:
@@ -75,7 +75,7 @@ class Unsent:
     def _send(self, connection: BoundedSending, data: memoryview, sent: int) -> None:
         stall_s = self._limits.send_stall_s
         until = self._monotonic() + stall_s
-        # What the kernel took isn't taken by the client yet, and it may be megabytes.
+        # The kernel may have taken megabytes that the client hasn't.
         marked, taken = sent, sent - _queued(connection)
         while sent < len(data):
             now = self._monotonic()
@@ -97,7 +97,7 @@ class Unsent:
         with self._lock:
             self._held[connection] = _Held(size_bytes, self._monotonic())
             self._bytes += size_bytes
-            # A single one may be larger than the bound.
+            # A single answer may be larger than the bound.
             while self._bytes > self._limits.unsent_bytes_max and len(self._held) > 1:
                 too_many.append(next(iter(self._held)))
                 self._forget(too_many[-1])
@@ -121,18 +121,18 @@ class Unsent:
 
 
 class BoundedSending:
-    """Mixed into a class of sockets: sending waits no longer than ``unsent`` allows.
+    """Mixed into a class of sockets, so that sending waits no longer than ``unsent`` allows.
 
-    Sockets are made by the server; they become such by a change of their class.
+    The server makes the sockets; a change of their class makes them bounded.
     """
 
     __slots__ = ()
 
-    # Of the process.
+    # The process's.
     unsent: ClassVar[Unsent]
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Send as much as can be without waiting, and return how much that was."""
+        """Send without waiting, and return the number of bytes sent."""
         raise NotImplementedError
 
     def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ARG002 - gunicorn has none
@@ -146,10 +146,10 @@ class BoundedSending:
 
 
 def set_user_timeout(connection: Any, seconds: float) -> None:
-    """The kernel gives up on a client that acknowledges nothing for so long.
+    """The kernel drops a client that acknowledges nothing for that long.
 
-    By itself it would after a quarter of an hour, and never where the client's machine is there,
-    but takes nothing.
+    Its default is a quarter of an hour, and no limit at all for a client that is there and takes
+    nothing.
     """
     option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
     if option is not None:
@@ -158,9 +158,9 @@ def set_user_timeout(connection: Any, seconds: float) -> None:
 
 
 def await_writable(connection: Any, seconds: float) -> bool:
-    """Whether more can be sent; waits for it for so long at most.
+    """Wait at most that long for room to send; whether there is some.
 
-    Whatever timeout is set on the socket: that is one for reading, at times by somebody else.
+    The socket's own timeout doesn't count: it is one for reading, and may be another thread's.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLOUT)
@@ -168,9 +168,9 @@ def await_writable(connection: Any, seconds: float) -> bool:
 
 
 def shut_down(connection: Any, how: int) -> None:
-    """Whoever waits for ``connection`` finds that it is over; nothing is thrown into a greenlet.
+    """End ``connection`` for every reader and writer, without an error thrown into a greenlet.
 
-    Hence by the system's socket: gevent's would throw an error into the greenlet that reads.
+    So it uses the system's socket: gevent's throws an error into the greenlet that reads.
     """
     with suppress(OSError):  # closed meanwhile
         same = _socket.socket(fileno=os.dup(connection.fileno()))
@@ -181,21 +181,21 @@ def shut_down(connection: Any, how: int) -> None:
 
 
 def _cut(connection: Any) -> None:
-    """Whoever sends on it finds it broken, and lets go of its answer."""
+    """The sender on it meets a broken connection, and drops its answer."""
     _log.warning("cut off a client that takes nothing of its answer: others need its place")
     _drop_queued(connection)
     shut_down(connection, socket.SHUT_RDWR)
 
 
 def _drop_queued(connection: Any) -> None:
-    """When the connection is closed, what the kernel holds of it goes, too."""
+    """Have the kernel drop its bytes of the connection when it is closed."""
     with suppress(OSError):
         linger = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 def is_dropped(connection: Any) -> bool:
-    """Whether nothing of what was sent on it is worth waiting for."""
+    """Whether the connection is closed, or its sent bytes are not worth waiting for."""
     try:
         return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER))
     except OSError:  # closed
@@ -203,7 +203,7 @@ def is_dropped(connection: Any) -> bool:
 
 
 def _queued(connection: Any) -> int:
-    """The bytes that were handed to the kernel and that the client hasn't acknowledged."""
+    """The bytes in the kernel that the client hasn't acknowledged."""
     try:
         answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
     except OSError:  # closed, or not known here

@@ -1,4 +1,4 @@
-"""The gevent worker. Imported only where it is used: gevent is of no use to the others."""
+"""The gevent worker; imported only where it is used."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
 
-# How long a connection without a request is kept when the worker stops. A request that arrives in
-# this time is answered, and told to use another connection from then on.
+# Time that a stopping worker keeps a connection without a request. A request that arrives meanwhile
+# is answered, with the advice to use another connection.
 LINGER_S = 1.0
-# Where so many requests are under way, more than one connection is accepted at a time.
+# From so many requests under way on, several connections are accepted at a time.
 _MANY_UNDER_WAY = 64
 _ACCEPTED_AT_ONCE = 64
-# Connections beyond those that are allowed: to be told so, and to ask whether the service lives.
+# Connections beyond the limit, for refusals and for /livez.
 _SURPLUS = 64
 _SURPLUS_TIMEOUT_S = 5.0
-# Of what comes on a connection that was answered and is to end, so much is thrown away.
+# Bytes to discard on a connection that was answered and is to end.
 _DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 _DISCARD_S = 10.0
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF}
 
 
 class GreenletWorker(RefusingWorker, GeventWorker):
-    """Stops without waiting for idle connections; gunicorn would wait for their whole keepalive.
+    """Stops without waiting for idle connections; gunicorn waits for their whole keepalive.
 
     However much arrives at once, it goes on looking at its sockets, accepts connections, and
     answers ``/livez``.
@@ -53,7 +53,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS
         self._surplus: set[Any] = set()
-        self.idle: dict[Any, None] = {}  # who has been so for longest comes first
+        self.idle: dict[Any, None] = {}  # the longest idle one first
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
@@ -97,12 +97,12 @@ class GreenletWorker(RefusingWorker, GeventWorker):
                 self.log.debug("connection with %s broke: %s", addr, error)
             else:
                 self.log.exception("connection with %s broke", addr)
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it isn't the client's
+        except Exception as error:  # noqa: BLE001 - answered, and logged unless the client caused it
             self.handle_error(request, client, addr, error)
             visit.discard()
 
     def let_in(self, start: bytes) -> None:
-        """Wait until a request that starts so may be parsed."""
+        """Wait until a request with these first bytes may be parsed."""
         if is_urgent(start):
             self.turnstile.go_through(urgent=True)
             return
@@ -153,10 +153,10 @@ class GreenletWorker(RefusingWorker, GeventWorker):
     def server_class(  # type: ignore[override] # for gunicorn it may be any callable
         self, listener: Any, *, spawn: Any, **given: Any
     ) -> StreamServer:
-        """What gunicorn calls to make the server of ``listener``."""
+        """gunicorn's hook: makes the server of ``listener``."""
         tls: dict[str, Any] = {}
         if "ssl_context" in given:
-            # Handshakes belong to their connections, which count and have their limits.
+            # A handshake is part of its connection, which is counted and limited.
             tls = {"ssl_context": given["ssl_context"], "do_handshake_on_connect": False}
         BoundedSending.unsent = self.unsent
         return _Server(self, listener, handle=partial(self.handle, listener), spawn=spawn, **tls)
@@ -176,8 +176,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 class _Server(StreamServer):
     """Accepts one connection at a time where there are other workers, so that all get some.
 
-    Where much is under way, that would be one in many milliseconds, and whoever connects, be it to
-    ask whether the service lives, would wait for seconds behind those who came before.
+    A busy worker accepts several: one in many milliseconds would make new connections, ``/livez``
+    included, wait seconds behind the older ones.
     """
 
     def __init__(self, worker: GreenletWorker, *arguments: Any, **named: Any) -> None:
@@ -191,7 +191,7 @@ class _Server(StreamServer):
 
 
 class _Visit:
-    """What is done for one connection but for its requests; the door of its parser."""
+    """The life of one connection besides its requests; the door of its parser."""
 
     def __init__(self, worker: GreenletWorker, client: Any) -> None:
         self._worker = worker
@@ -199,7 +199,7 @@ class _Visit:
         self._waiting: _Waiting | None = None
 
     def waiting(self, seconds: float) -> _Waiting:
-        """Entered while it is the client's turn; one that lets too much time pass is left."""
+        """A context for the client's turn; the connection ends when the client takes too long."""
         if self._worker.is_surplus(self._client):
             seconds = min(seconds, _SURPLUS_TIMEOUT_S)
         self._waiting = _Waiting(self._worker.idle, self._client, seconds)
@@ -216,16 +216,16 @@ class _Visit:
         self._worker.turnstile.go_through()
 
     def shake_hands(self) -> bool:
-        """Whether the client did so in time. Raises OSError, of which SSLError is one."""
+        """Whether the handshake succeeded in time. Raises OSError, of which SSLError is one."""
         with self.waiting(self._worker.limits.head_timeout_s):
             self._client.do_handshake()
             return True
         return False
 
     def discard(self) -> None:
-        """Let the client read its answer: what comes is thrown away, until it has closed.
+        """Let the client read its answer: discard further bytes until the client closes.
 
-        A connection that is closed over bytes that nobody read is reset, and the answer lost.
+        A connection that is closed over unread bytes is reset, and the answer lost.
         """
         left = _DISCARDED_BYTES_MAX
         with self.waiting(_DISCARD_S if self._worker.alive else LINGER_S), suppress(OSError):
@@ -247,7 +247,7 @@ class _Waiting:
         self._timeout.start()
 
     def hurry(self, seconds: float) -> None:
-        """So long from now at most, if it is the first time that this is said."""
+        """Shorten the time to this much from now on, once."""
         if seconds < self._seconds:
             self._seconds = seconds
             self._timeout.close()
@@ -270,7 +270,7 @@ class _BoundedSocket(BoundedSending, gevent.socket.socket):
 
     @staticmethod
     def make(client: Any) -> None:
-        """``client``, a socket that gevent has made, becomes one."""
+        """A socket of this class from ``client``, which gevent has made."""
         encrypted = isinstance(client, gevent.ssl.SSLSocket)
         client.__class__ = _BoundedTlsSocket if encrypted else _BoundedSocket
 
@@ -284,7 +284,7 @@ class _BoundedSocket(BoundedSending, gevent.socket.socket):
 class _BoundedTlsSocket(BoundedSending, gevent.ssl.SSLSocket):
     def send_now(self, data: bytes | memoryview) -> int:
         timeout = self.gettimeout()
-        self.settimeout(0.0)  # nobody else has a turn meanwhile
+        self.settimeout(0.0)  # no other greenlet runs meanwhile
         try:
             return int(self.write(data))
         except ssl.SSLWantWriteError:

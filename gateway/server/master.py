@@ -1,7 +1,7 @@
 """Runs the service: gunicorn's master, which forks the workers and keeps the embedded MongoDB.
 
-The application is made in each worker, after the fork, and the master never imports the MongoDB
-driver: gevent patches `threading` and `ssl` when the worker starts, and what was imported from them
+Each worker makes its application after the fork. The master never imports the MongoDB driver:
+gevent patches `threading` and `ssl` when a worker starts, and modules that were imported from them
 or connected before would block the whole worker.
 """
 
@@ -36,7 +36,7 @@ from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
 APPLICATION = "gateway.application:create_application"
-# Under this name an application has, among its extensions, what raises until it can be used.
+# The application's extension of this name raises until the application is ready.
 CHECK_READY = "check_ready"
 # WiredTiger ends mongod where a checkpoint finds no room.
 _DISK_FULL_MIB = 64
@@ -58,14 +58,14 @@ class ServerError(Exception):
 
 
 def run(settings: Settings, *, application: str = APPLICATION) -> int:
-    """Serves until SIGTERM or SIGINT and returns the exit code. Prints one line when ready.
+    """Serve until SIGTERM or SIGINT; the exit code. Prints one line when ready.
 
-    `application` is `module:function`; the function is called in each worker with the settings and
-    returns a WSGI application. Requests that run when the signal comes are finished, for
-    `graceful_timeout_s`; a second SIGINT ends them. The embedded MongoDB is stopped after the last
-    worker. Raises `ServerError` when the address or MongoDB can't be had.
+    `application` is `module:function`; each worker calls the function with the settings and gets a
+    WSGI application. Requests under way at the signal are finished, for `graceful_timeout_s`; a
+    second SIGINT ends them. The embedded MongoDB stops after the last worker. Raises `ServerError`
+    where the address or MongoDB can't be had.
     """
-    audit = settings.audit_log and settings.access  # else there is nobody to tell apart
+    audit = settings.audit_log and settings.access  # without access control there is one principal
     configure(settings.log_format, settings.log_level, audit=audit)
     _check_address(settings)
     _check_tls(settings)
@@ -84,7 +84,7 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
 
 
 def _full_disk(settings: Settings) -> str:
-    """What to add where the embedded MongoDB has no room to write."""
+    """The hint that the disk of the embedded MongoDB is full."""
     try:
         free_mib = shutil.disk_usage(settings.data_dir).free // (1024 * 1024)
     except OSError:
@@ -95,9 +95,10 @@ def _full_disk(settings: Settings) -> str:
 
 @contextmanager
 def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]]:
-    """Settings with the connection string to use, and whether the embedded MongoDB ended by itself.
+    """A context: the settings with the connection string, and whether the embedded MongoDB has
+    ended.
 
-    A worker unwinds this too, as a fork of the master; there it stops nothing.
+    A worker, being a fork of the master, leaves this context too; there it stops nothing.
     """
     if not settings.embedded:
         yield settings, lambda: False
@@ -120,22 +121,22 @@ def _run_gunicorn(settings: Settings, application: str, announcement: Announceme
             server = _Server(settings, application, metrics, announcement)
             _GracefulArbiter(server).run()
     except SystemExit as stopped:
-        # Workers unwind through here too, and must keep the code by which the master knows them.
+        # Workers pass here too, and must keep the exit code by which the master knows them.
         if os.getpid() != master_pid:
             raise
-        # 0 after a signal; other codes say which step failed, and gunicorn has logged why.
+        # 0 after a signal; gunicorn has logged the reason of any other code.
         return 0 if stopped.code in (0, None) else 1
     return 0
 
 
 class _GracefulArbiter(Arbiter):
-    """gunicorn's master, without three habits of it that don't fit."""
+    """gunicorn's master, without three of its habits."""
 
     def spawn_worker(self) -> int:
-        """A signal that comes while a worker starts ends it.
+        """A signal that comes while a worker starts ends that worker.
 
-        gunicorn loses it: until the worker has its own handlers, it has a copy of the master's, and
-        so a service that is stopped right after its start would need the whole graceful timeout.
+        gunicorn loses the signal: the worker has a copy of the master's handlers until it sets its
+        own. A service that is stopped right after its start would need the whole graceful timeout.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:
@@ -144,17 +145,17 @@ class _GracefulArbiter(Arbiter):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def handle_int(self) -> None:
-        """Requests are finished, as after SIGTERM; gunicorn would cut them off."""
+        """Requests are finished, as after SIGTERM; gunicorn cuts them off."""
         self.handle_term()
 
     def handle_usr2(self) -> None:
-        """gunicorn would start a second master, which can't have the same embedded MongoDB."""
+        """Nothing: gunicorn starts a second master, which can't have the same embedded MongoDB."""
         if self.log is not None:
             self.log.warning("SIGUSR2 is ignored: start another gateway instead")
 
 
 class _Server(BaseApplication):
-    """gunicorn, told by our settings alone."""
+    """gunicorn with the gateway's settings alone."""
 
     def __init__(
         self, settings: Settings, application: str, metrics: Path, announcement: Announcement
@@ -181,17 +182,17 @@ class _Server(BaseApplication):
             "limit_request_line": REQUEST_LINE_BYTES_MAX,
             "limit_request_field_size": HEADER_BYTES_MAX,
             "limit_request_fields": HEADERS_MAX,
-            # Nobody is believed for where a request came from or where it leads: gunicorn would
-            # let every local client choose the path, by a header SCRIPT_NAME or PATH_INFO.
+            # No client is trusted to say where a request comes from or goes: gunicorn would let
+            # every local client choose the path, by a header SCRIPT_NAME or PATH_INFO.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "preload_app": False,
             "accesslog": None,
             "logger_class": "gateway.logs.GunicornLogs",
             "proc_name": "gateway",
-            # Its commands can stop and change the workers, and it lies in a guessable place.
+            # The control socket can stop and change workers, and lies in a guessable place.
             "control_socket_disable": True,
-            # One parser, whatever else is installed: two would differ in what they refuse.
+            # One parser, whatever is installed: two would refuse different requests.
             "http_parser": "python",
             "pre_fork": self._place_worker,
             "post_fork": self._begin_worker,
@@ -199,7 +200,7 @@ class _Server(BaseApplication):
             "post_worker_init": self._begin_work,
         }
         if os.access("/dev/shm", os.W_OK):
-            # Workers show signs of life through a file; on a slow disk that could block them.
+            # Workers report that they live through a file; a slow disk would block them.
             configuration["worker_tmp_dir"] = "/dev/shm"
         for name, value in configuration.items():
             self.cfg.set(name, value)
@@ -212,33 +213,33 @@ class _Server(BaseApplication):
         return CheckedBodies(application, limits_of(settings).connections)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
-        """Called in the master right before each fork: the lowest place that nobody has."""
+        """gunicorn's hook, in the master before each fork: takes the lowest free place."""
         workers: Collection[Any] = arbiter.WORKERS.values()
         taken = {each.place.number for each in workers}
         number = next(each for each in count() if each not in taken)
         worker.place = shared.Place(self._metrics, number)
 
     def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
-        """Called in the master once a worker has ended."""
+        """gunicorn's hook, in the master when a worker has ended."""
         shared.forget_gauges(worker.place)
 
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
-        """Called in each worker right after the fork."""
+        """gunicorn's hook, in each worker right after the fork."""
         shared.take_place(worker.place)
         worker.limits = limits_of(self._settings).connections
         worker.unsent = Unsent(worker.limits)
         # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
-        # of all its work. As plain attributes they are found at once; nothing changes them here.
+        # of all its work. Plain attributes are found at once; they never change here.
         settings = worker.cfg.settings
         vars(worker.cfg).update({name: setting.get() for name, setting in settings.items()})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-        # A terminal sends Ctrl-C to the workers too. The master alone decides what it means.
+        # A terminal sends Ctrl-C to the workers too; only the master acts on it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def _begin_work(self, worker: Any) -> None:
-        """Called in each worker once its application is made; the sockets listen since before."""
+        """Called in each worker when its application is made; the sockets listen already."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
         host, port = worker.sockets[0].getsockname()[:2]
         scheme = "http" if self._settings.tls_certificate is None else "https"
@@ -246,7 +247,7 @@ class _Server(BaseApplication):
 
 
 def _check_address(settings: Settings) -> None:
-    """Before anything is started: gunicorn would try for five seconds, and say it less clearly."""
+    """Check the address before anything starts; gunicorn would try for five seconds."""
     bind = settings.bind
     try:
         family, *_, where = socket.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM)[0]
@@ -265,12 +266,12 @@ def _tls(settings: Settings) -> dict[str, Any]:
     if settings.tls_client_ca is not None:
         files["ca_certs"] = str(settings.tls_client_ca)
     required = ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED
-    # Handshakes belong to their connections: a client that dawdles over its own holds up nobody.
+    # A handshake is part of its connection: a slow one delays no other client.
     return {**files, "cert_reqs": int(required), "do_handshake_on_connect": False}
 
 
 def _check_tls(settings: Settings) -> None:
-    """Before anything is started: each worker would fail, and be replaced by another that does."""
+    """Check the certificate before anything starts: each worker would fail and be replaced."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tried: Path | None = None
 
@@ -291,7 +292,7 @@ def _check_tls(settings: Settings) -> None:
 
 
 def _raise_open_files_limit() -> None:
-    """To what is allowed: a connection is an open file, and the usual 1024 are soon used up."""
+    """Raise the limit of open files to the allowed maximum: each connection is one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS has a lower limit than it tells
+    with suppress(ValueError, OSError):  # the real limit of macOS is lower than the one it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,8 +1,8 @@
-"""Requests as they come in, on gunicorn's parser: a bound for each part that a client can draw out.
+"""gunicorn's parser with a bound for each part of a request that a client can draw out.
 
-gunicorn lets a head grow to two megabytes, reads however much is left of a body that nobody wants,
-and goes through the chunks of a body one by one: four million of them take seconds, in which
-nobody else gets a turn.
+gunicorn lets a head grow to two megabytes, reads the whole rest of an unwanted body, and walks
+through the chunks of a body one by one: four million chunks take seconds, in which no other request
+has a turn.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from gunicorn.http.unreader import SocketUnreader
 
 # A composite token in If-Match names each document that must be unchanged.
 HEADER_BYTES_MAX: Final = 32_768
-# All of a head behind its first line.
+# Bytes of a head behind its first line.
 HEAD_BYTES_MAX: Final = 65_536
-# A body that nobody has read is read to its end, for the sake of its connection, where no more is
-# left of it. Else the connection is closed.
+# An unread body with at most so much left is read to its end, to keep the connection; with more
+# left, the connection is closed.
 DRAIN_BYTES_MAX: Final = 65_536
-# Chunks may take as much for their framing as they hold, and this.
+# The framing of chunks may take as many bytes as the chunks hold, plus these.
 _FRAMING_BYTES: Final = 65_536
 _CHUNK_LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8190
-# Between two looks at others.
+# Bytes between two turns of other requests.
 _CHUNKS_AT_A_TIME: Final = 256
 _START_BYTES: Final = 16
 
@@ -41,16 +41,16 @@ _chunk_line = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n").match
 
 
 class Door(Protocol):
-    """What a connection passes on its way in."""
+    """The gates of a connection's requests."""
 
     def let_in(self, start: bytes) -> None:
-        """Wait until a request that starts so may be parsed."""
+        """Wait until a request with these first bytes may be parsed."""
 
     def head_goes_on(self) -> None:
-        """The head wasn't whole at once: its rest has to come within `head_timeout_s`."""
+        """The head is incomplete: its rest has to come within `head_timeout_s`."""
 
     def let_go_on(self) -> None:
-        """Let others have a turn, in the midst of a body."""
+        """Give others a turn, in the middle of a body."""
 
 
 class ChunkFraming(ParseException):
@@ -74,7 +74,7 @@ class Parser(RequestParser):
     def finish_body(  # type: ignore[override] # the stubs are older than gunicorn
         self, deadline: float | None = None, max_bytes: int | None = None
     ) -> bool:
-        """False where so much is left of the last request's body that the connection ends."""
+        """False where too much of the last request's body is left, and the connection ends."""
         if self.has_much_left():
             return False
         drained: bool = super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX)  # type: ignore[assignment]
@@ -90,7 +90,7 @@ class HeadRequest(Request):
     body: Body
 
     def read_into(self, unreader: Any, buf: bytearray, stop: bool | None = False) -> None:
-        """gunicorn's; ``stop`` is true for the first bytes of a request alone."""
+        """gunicorn's method; ``stop`` is true only for the first bytes of a request."""
         if stop:
             super().read_into(unreader, buf, stop)
             unreader.door.let_in(bytes(buf[:_START_BYTES]))
@@ -120,15 +120,15 @@ class RequestBody(Body):
         self.request = request
 
     def has_much_left(self) -> bool:
-        """Whether reading it to its end costs more than another connection."""
+        """Whether reading the rest costs more than a new connection."""
         reader: LengthReader | Chunks = self.reader  # type: ignore[assignment]
         if isinstance(reader, LengthReader):
             return reader.length > DRAIN_BYTES_MAX
-        return reader.parser is not None  # nobody knows how much
+        return reader.parser is not None  # of unknown length
 
 
 class Chunks(ChunkedReader):
-    """gunicorn's, which is asked only about what isn't a plain chunk that is whole."""
+    """gunicorn's reader of chunks, used only for chunks that are unusual or incomplete."""
 
     def __init__(self, request: HeadRequest, wire: Wire) -> None:
         super().__init__(request, wire)
@@ -140,7 +140,7 @@ class Chunks(ChunkedReader):
         self._since_others = 0
 
     def parse_chunked(self, unreader: Any) -> Iterator[bytes]:  # type: ignore[override]
-        """What has come, as soon as there is some."""
+        """Yield the received bytes as they come."""
         data = b""
         while True:
             whole, end = _whole_chunks(data)
@@ -178,7 +178,7 @@ class Chunks(ChunkedReader):
         self._received += len(buf) - before
 
     def _count(self, chunks: int, wire_bytes: int, held_bytes: int) -> None:
-        """Of ``wire_bytes``, the chunks hold ``held_bytes``. Raises ChunkFraming."""
+        """Count ``wire_bytes``, of which the chunks hold ``held_bytes``. Raises ChunkFraming."""
         self._framing += wire_bytes - 2 * held_bytes
         if self._framing > 0:
             raise ChunkFraming
@@ -189,9 +189,9 @@ class Chunks(ChunkedReader):
 
 
 def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
-    """What the chunks hold that ``data`` begins with, and where they end.
+    """The content of the chunks at the start of ``data``, and where they end.
 
-    Without the last one of a body, and up to whatever is unusual.
+    It stops before the last chunk of a body and before any unusual one.
     """
     whole: list[bytes] = []
     end = 0

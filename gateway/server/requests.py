@@ -1,7 +1,7 @@
-"""Requests that are broken on the wire: refused with 4xx and a problem, never half believed.
+"""Requests that are broken on the wire: refused with 4xx and a problem.
 
-The application never sees a request whose head can't be parsed, and it sees a broken body only when
-it reads it. gunicorn answers the first with HTML, some of them with 5xx; it hands on a body that
+The application never sees a request whose head can't be parsed, and sees a broken body only when it
+reads it. gunicorn would answer the first with HTML, sometimes with 5xx, and pass on a body that
 ended early as if it were whole.
 """
 
@@ -36,7 +36,7 @@ from gateway.server.parsing import RequestBody
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
-# Everything else that the parser refuses is 400 malformed_request.
+# Any other refusal of the parser is 400 malformed_request.
 _REFUSALS: dict[type[ParseException], tuple[HTTPStatus, str]] = {
     LimitRequestLine: (HTTPStatus.REQUEST_URI_TOO_LONG, "request_line_too_long"),
     LimitRequestHeaders: (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large"),
@@ -45,7 +45,7 @@ _REFUSALS: dict[type[ParseException], tuple[HTTPStatus, str]] = {
 
 
 def refusal(error: BaseException) -> bytes | None:
-    """The whole HTTP answer to a request that could not be parsed; None for any other error."""
+    """The HTTP answer to a request that can't be parsed, as bytes; None for any other error."""
     if not isinstance(error, ParseException):
         return None
     status, code = _REFUSALS.get(type(error), (HTTPStatus.BAD_REQUEST, "malformed_request"))
@@ -60,7 +60,7 @@ def problem_bytes(
     retryable: bool = False,
     retry_after_s: int | None = None,
 ) -> bytes:
-    """The whole HTTP answer to a request that the application doesn't see."""
+    """The HTTP answer to a request that the application doesn't see, as bytes."""
     problem = {
         "type": "about:blank",
         "title": status.phrase,
@@ -84,7 +84,7 @@ def problem_bytes(
 
 
 class RefusingWorker(Worker):
-    """Answers what can't be parsed with a problem; in front of the bases of a worker class."""
+    """Answers unparsable requests with a problem; goes before the bases of a worker class."""
 
     # Both are set before it begins.
     limits: ConnectionLimits
@@ -97,7 +97,7 @@ class RefusingWorker(Worker):
         addr: Any,
         exc: BaseException,
     ) -> None:
-        if isinstance(exc, ssl.SSLError):  # nothing can be told to whoever has no handshake
+        if isinstance(exc, ssl.SSLError):  # a client without a handshake can't be answered
             self.log.debug("TLS with %s failed: %s", addr, exc)
             return
         answer = refusal(exc)
@@ -110,12 +110,12 @@ class RefusingWorker(Worker):
             client.sendall(answer)
 
     def begin_stop(self) -> None:
-        """The worker stops: what waits in the application is told so."""
-        if isinstance(self.wsgi, CheckedBodies):  # it may not be loaded yet
+        """The worker stops: requests that wait in the application end."""
+        if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
             self.wsgi.begin_stop()
 
     def handle_request(self, *request: Any) -> Any:
-        """A client that takes nothing of its answer for as long as it may is cut off."""
+        """A client that takes nothing of its answer for too long is cut off."""
         try:
             return super().handle_request(*request)  # type: ignore[misc]
         except TimeoutError as error:
@@ -126,9 +126,9 @@ class RefusingWorker(Worker):
 class CheckedBodies:
     """A WSGI application whose request bodies are whole, or raise when they are read.
 
-    Reading raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
-    `ClientDisconnected`, also a bad request, for one that ended before its `Content-Length`.
-    `limits` are those of all bodies that this process receives at a time.
+    A read raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
+    `ClientDisconnected`, also a bad request, for a body that ended before its `Content-Length`.
+    `limits` bound all bodies that this process receives at a time.
     """
 
     def __init__(self, application: Application, limits: ConnectionLimits) -> None:
@@ -136,13 +136,13 @@ class CheckedBodies:
         self._under_way = BodiesUnderWay(limits)
 
     def begin_stop(self) -> None:
-        """The worker stops: the application ends those of its answers that wait for something."""
+        """The worker stops: the application ends the answers that wait for something."""
         begin_stop = getattr(self._application, "begin_stop", None)
         if begin_stop is not None:
             begin_stop()
 
     def has_room_for(self, start: bytes) -> bool:
-        """Whether the application takes on a request that starts so, by what it has to do now."""
+        """Whether the application takes on a request with these first bytes now."""
         has_room_for = getattr(self._application, "has_room_for", None)
         return has_room_for is None or bool(has_room_for(start))
 
@@ -163,9 +163,9 @@ def _start_response(
     headers: list[tuple[str, str]],
     exc_info: Any = None,
 ) -> Any:
-    """Say that the connection ends where the answer is whole and much of the body is unread.
+    """Announce the end of the connection where the answer is whole and much of the body is unread.
 
-    An answer without a length may be a stream, which is made while the body is read.
+    An answer without a length may be a stream, made while the body is read.
     """
     if body.has_much_left() and (
         status.startswith(("204", "304")) or any(name == "Content-Length" for name, _ in headers)
@@ -175,10 +175,10 @@ def _start_response(
 
 
 class _CheckedBody:
-    """`wsgi.input` as PEP 3333 has it.
+    """`wsgi.input` (PEP 3333).
 
-    What ``read`` reads has to be there in time as a whole; ``read1`` is for streams, which last as
-    long as they like.
+    A body read by ``read`` has to be complete in time; ``read1`` is for streams, which have no such
+    limit.
     """
 
     def __init__(self, environ: Environ, expected: int | None, under_way: BodiesUnderWay) -> None:
@@ -192,13 +192,14 @@ class _CheckedBody:
         if self._deadline is None:
             self._deadline = self._under_way.deadline()
         data = self._take(self._read_counted, size, self._deadline)
-        # Asked for everything, the server gives what came until the connection ended.
+        # A read of everything returns the bytes until the connection ended.
         if self._missing and (size is None or size < 0):
             raise ClientDisconnected
         return data
 
     def read1(self, size: int = -1) -> bytes:
-        """At least one byte, unless the body is over, and what came with it, up to ``size``.
+        """At least one byte, unless the body is over, and the further bytes that came, up to
+        ``size``.
 
         For streams: ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
         """
@@ -207,7 +208,7 @@ class _CheckedBody:
         if staged or not first:
             read = self._body.read
         elif isinstance(reader, LengthReader):
-            # Behind the body, the next request may have been read ahead.
+            # The next request may have been read ahead, behind the body.
             read, staged = reader.read, min(reader.unreader.buf.tell(), reader.length)
         else:
             read, staged = reader.read, reader.buf.tell()
@@ -216,7 +217,7 @@ class _CheckedBody:
 
     def readline(self, size: int | None = -1) -> bytes:
         data = self._take(self._body.readline, size)
-        # A line that neither ends nor reaches the size asked for is the last of what came.
+        # A line without an end that is shorter than ``size`` is the last one.
         if self._missing and not data.endswith(b"\n") and len(data) != size:
             raise ClientDisconnected
         return data
@@ -229,7 +230,7 @@ class _CheckedBody:
 
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
-        # The application knows by now whom the request is from.
+        # The application has set the principal by now.
         holder = getattr(self._environ.get("gateway.context"), "holder", None)
         return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0, holder)
 

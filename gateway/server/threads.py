@@ -19,16 +19,16 @@ from gateway.server.connections import BoundedSending, await_writable, is_droppe
 from gateway.server.parsing import Parser
 from gateway.server.requests import RefusingWorker
 
-# Of what comes on a connection that was answered and is to end, so much is thrown away.
+# Bytes to discard on a connection that was answered and is to end.
 _DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class ThreadWorker(RefusingWorker, GunicornThreadWorker):
-    """Closes its sockets when it stops, and has the application end what waits.
+    """Closes its sockets when it stops, and has the application end requests that wait.
 
-    gunicorn leaves them open until the last request is done: whoever connects meanwhile would wait
-    and then be cut off, instead of being refused at once and going elsewhere. And it would wait for
-    connections that never sent anything for as long as a running worker does.
+    gunicorn leaves the sockets open until the last request is done: a client that connects
+    meanwhile waits and is cut off, instead of being refused at once and going elsewhere. And
+    gunicorn waits for connections that never sent anything as long as a running worker does.
     """
 
     def set_accept_enabled(self, enabled: bool | None) -> None:
@@ -100,7 +100,7 @@ class _Connection(TConn):
         self.parser = _Parser(self.cfg, self.sock, self.client, limits.head_timeout_s)
 
     def wait_for_data(self, timeout: float | None) -> bool:  # noqa: ARG002 - gunicorn would wait
-        """Whether there is some; if not, it is waited for without a thread."""
+        """Whether there is some; if not, the connection waits without a thread."""
         return super().wait_for_data(0.0)
 
     def close(self, graceful: bool = False) -> None:  # noqa: ARG002 - a thread has been graceful
@@ -108,7 +108,7 @@ class _Connection(TConn):
 
 
 class _Parser(Parser):
-    """One that is its own door: each request has a thread, and heads have to come in time."""
+    """A parser and its own door: each request has a thread, and heads have to come in time."""
 
     def __init__(self, cfg: Any, connection: Any, address: Any, head_timeout_s: float) -> None:
         super().__init__(cfg, connection, address, self)
@@ -117,7 +117,7 @@ class _Parser(Parser):
         self._until = 0.0
 
     def __next__(self) -> Request:
-        """Raises NoMoreData where the head doesn't come in time; it has begun already."""
+        """Raises NoMoreData where the rest of the head doesn't come in time."""
         self._until = time.monotonic() + self._head_timeout_s
         self._connection.settimeout(self._head_timeout_s)
         try:

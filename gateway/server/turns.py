@@ -1,12 +1,11 @@
 """Turns between the worker processes of one machine, by locks on single bytes of one file.
 
-Each catalog has two bytes, by a hash of its name: one is locked by the worker whose turn it is,
-the other by one that waits. The operating system drops a process's locks when it dies, so a
-killed worker never holds a turn; a stopped one does, until the others lose patience.
+Each catalog has two bytes, by a hash of its name: the worker that has the turn locks one, a worker
+that waits for it the other. The operating system drops the locks of a process that dies, so a
+killed worker holds no turn. A stopped one does, until the others lose patience.
 
-Every process that uses a file shares the lock on one more byte of it. A file that nobody shares is
-removed: by the last process that closes it, or else, where that one was killed, by the next one
-that opens another.
+Every process that uses a file shares the lock on one more byte of it. The last process that closes
+the file removes it; where that one was killed, the next process that opens another file does.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _USED: Final = 1 << 40  # beyond every catalog's bytes
 
 
 class MachineTurns:
-    """See ``gateway.commit.turns.Turns``. Two catalogs of one hash take turns needlessly."""
+    """See ``gateway.commit.turns.Turns``. Catalogs with the same hash share their turns."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where the file can't be opened for writing."""
@@ -35,7 +34,7 @@ class MachineTurns:
         self._waiting: set[str] = set()
 
     def close(self) -> None:
-        """All turns end; the file goes where no other process uses it."""
+        """End all turns, and remove the file where no other process uses it."""
         _remove_unused(self._file, self._path)
         os.close(self._file)
 
@@ -69,13 +68,13 @@ class MachineTurns:
 
 
 def turns_path(mongodb_uri: str, database: str) -> Path:
-    """One file per user and database, the same in every worker of the machine."""
+    """The file of the user and database, the same for every worker of the machine."""
     name = hashlib.sha256(f"{mongodb_uri}\0{database}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"{_own_prefix()}{name}.turns"
 
 
 def remove_left_over(but: Path) -> None:
-    """Remove the user's files beside ``but`` that no process uses. What can't be removed stays."""
+    """Remove the user's files beside ``but`` that no process uses, as far as possible."""
     for path in but.parent.glob(f"{_own_prefix()}*.turns"):
         if path == but:
             continue
@@ -92,7 +91,7 @@ def _own_prefix() -> str:
 
 
 def _opened(path: Path) -> int:
-    """The file, marked as used. Its last user may remove it at the same moment: then another."""
+    """The file, marked as used. Opened again where its last user removed it at that moment."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.lockf(file, fcntl.LOCK_SH, 1, _USED)
@@ -115,7 +114,7 @@ def _is(file: int, path: Path) -> bool:
 
 
 def _locked(file: int, kind: int, offset: int, length: int = 1) -> bool:
-    """Length 0: all that is behind."""
+    """Length 0: to the end of the file."""
     try:
         fcntl.lockf(file, kind | fcntl.LOCK_NB, length, offset)
     except OSError:

@@ -1,14 +1,14 @@
 """Requests that wait unread, so that many at once cost little; only for the gevent worker.
 
 A thousand requests that arrive together would all be parsed and worked on before the process looks
-at its sockets again, and hears the database, or somebody who asks whether it lives. So only some of
-them pass at a time, in the order in which they came: the turnstile.
+at its sockets again, and hears the database or a request for ``/livez``. So only some pass at a
+time, in the order of their arrival: the turnstile.
 
-Parsing is most of what a refusal costs. A process that has as much to do as it takes on would have
-its hands full with refusing, where clients send again at once. So there are only so many refusals
-in a second, and who comes beyond those waits, unread: until there is room, or, after some seconds,
-to be refused. That is the waiting room. Whoever came last is let in first: of those who have waited
-for long, the clients may have given up, and all would be answered late.
+Parsing is most of the cost of a refusal. A full process whose clients send again at once would do
+nothing but refuse. So the refusals per second are bounded, and requests beyond them wait unread,
+until there is room or, after some seconds, for their refusal: the waiting room. The latest arrival
+is let in first: the clients of the others may have given up, and in order of arrival every answer
+would be late.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
-# Between two looks at the sockets; so many take about 15 ms. Where the process has as much to do as
-# it takes on, what arrives is to be refused, and each look takes a batch under way a step further.
+# Requests between two looks at the sockets; they take about 15 ms. In a full process arrivals are
+# refused, and each look takes a batch under way a step further.
 _AT_A_TIME: Final = 32
 _AT_A_TIME_IF_FULL: Final = 8
-# Of those that ask whether the process lives: they overtake the others, and nobody has the others
-# wait for ever by asking again and again.
+# Requests for /livez that overtake the others; bounded, so that they can't hold the others up.
 _URGENT_AT_A_TIME: Final = 8
-# A refusal takes about half a millisecond of a worker's time, nearly all of it for HTTP: these take
-# a fourteenth of it. With 2,000 connections that send again at once, each waits for 14 s; with
-# more there are more refusals.
+# Refusals per second. One takes about half a millisecond, nearly all of it for HTTP, so these take
+# a fourteenth of a worker's time. With 2,000 connections that send again at once, each waits for
+# 14 s; with more there are more refusals.
 _REFUSALS_PER_S: Final = 150
 _WAIT_LONGEST_S: Final = 15.0
 _URGENT: Final = (b"GET /livez ", b"HEAD /livez ")
 
 
 class Turnstile:
-    """Of one process: for greenlets alone, not for threads."""
+    """The turnstile of one process, for greenlets."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
         self._urgent = _Lane(lambda: _URGENT_AT_A_TIME)
@@ -46,7 +45,7 @@ class Turnstile:
         self._timer: Any = None
 
     def go_through(self, *, urgent: bool = False) -> None:
-        """Returns at once, or when those that came before have passed; only what is urgent has."""
+        """Return when the earlier requests have passed; urgent ones wait only for urgent ones."""
         lane = self._urgent if urgent else self._others
         waiter = lane.enter()
         self._look_again()
@@ -55,7 +54,7 @@ class Turnstile:
 
     def _look_again(self) -> None:
         if self._timer is None:
-            # A timer of no time ends after the next look at the sockets.
+            # A timer of 0 s fires after the next look at the sockets.
             self._timer = gevent.get_hub().loop.timer(0)
             self._timer.start(self._let_pass)
 
@@ -68,7 +67,7 @@ class Turnstile:
 
 
 class _Lane:
-    """Those that pass in the order in which they came, so many between two looks."""
+    """Requests that pass in the order of their arrival, a number of them between two looks."""
 
     def __init__(self, at_a_time: Callable[[], int]) -> None:
         self._at_a_time = at_a_time
@@ -76,7 +75,7 @@ class _Lane:
         self._waiting: deque[Waiter[None]] = deque()
 
     def enter(self) -> Waiter[None] | None:
-        """What to wait for; None for nothing."""
+        """The event to wait for; None where the request passes at once."""
         if self._passed < self._at_a_time() and not self._waiting:
             self._passed += 1
             return None
@@ -85,7 +84,7 @@ class _Lane:
         return waiter
 
     def let_pass(self) -> bool:
-        """After a look; whether anybody did."""
+        """Let the next ones pass, after a look; whether there was any."""
         self._passed = 0
         while self._waiting and self._passed < self._at_a_time():
             self._passed += 1
@@ -94,7 +93,7 @@ class _Lane:
 
 
 class WaitingRoom:
-    """Of one process: for greenlets alone, not for threads."""
+    """The waiting room of one process, for greenlets."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -102,7 +101,7 @@ class WaitingRoom:
         self._next_refusal_at = 0.0
 
     def wait(self) -> None:
-        """Until there may be room, or it is time to be refused."""
+        """Wait until there may be room, or until the refusal is due."""
         wait_s = self.until_refusal_s()
         if wait_s <= 0:
             return
@@ -119,9 +118,9 @@ class WaitingRoom:
             let_in.set()
 
     def until_refusal_s(self) -> float:
-        """How long the next one waits at most, 0 or less for not at all; it is reckoned with."""
+        """The longest wait of the next request, 0 or less for none; counts the request."""
         now = self._monotonic()
-        # Those of a second needn't wait.
+        # The refusals of one second need no wait.
         next_at = max(self._next_refusal_at, now - 1.0) + 1 / _REFUSALS_PER_S
         if next_at > now + _WAIT_LONGEST_S:
             return _WAIT_LONGEST_S * random.uniform(0.8, 1.0)
@@ -130,5 +129,5 @@ class WaitingRoom:
 
 
 def is_urgent(start: bytes) -> bool:
-    """Whether a request that starts so asks if the process lives."""
+    """Whether a request with these first bytes is one for ``/livez``."""
     return start.startswith(_URGENT)

@@ -1,8 +1,7 @@
-"""What values a setting can take: how each kind is read from text, shown, and described.
+"""The kinds of values that settings have: how each is read from text, shown and described.
 
 A kind parses the text of a flag or an environment variable. It raises ``ValueError`` without a
-message when the text is not allowed; the caller knows the setting, the source and `Kind.allowed`,
-and says so.
+message for text that is not allowed; the caller adds the setting, the source and `Kind.allowed`.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Port 0 lets the system choose a free one."""
+    """An address to listen on. With port 0 the system chooses a free one."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """Whether this machine alone can reach it."""
+        """Whether only this machine can reach it."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -137,7 +136,7 @@ def directory() -> Kind:
 
 
 def file() -> Kind:
-    """A path of a file, as of a directory; it is looked at when it is used."""
+    """The path of a file, read as a directory's is; the file is opened only when it is used."""
     return replace(directory(), allowed="a file", metavar="FILE")
 
 
@@ -169,7 +168,7 @@ def choices(*values: str) -> Kind:
 
 
 def web_url() -> Kind:
-    """An https URL without credentials; http where nobody can change what comes of it."""
+    """An https URL without credentials; http only to this machine."""
 
     def parse(text: str) -> str:
         parts = urlsplit(text)
@@ -196,7 +195,7 @@ def database_name() -> Kind:
 
 
 def mongodb_uri() -> Kind:
-    """A MongoDB connection string. Only its outline is checked here; the driver checks the rest."""
+    """A MongoDB connection string. Its outline is checked here, the rest by the driver."""
 
     def parse(text: str) -> str:
         if _MONGODB_URI.fullmatch(text) is None:
@@ -211,7 +210,7 @@ def mongodb_uri() -> Kind:
 def mask_uri(uri: str) -> str:
     """The connection string without user name, password and secret options.
 
-    A string that is not understood is hidden whole: it may hold a misplaced password.
+    A string that can't be parsed is hidden whole: it may hold a misplaced password.
     """
     match = _MONGODB_URI.fullmatch(uri)
     if match is None:

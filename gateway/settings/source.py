@@ -1,8 +1,8 @@
-"""Where settings come from: a flag, else an environment variable, else the default.
+"""The value of a setting: from its flag, else from its environment variable, else its default.
 
-`--deadline-ms 2000` goes before `GATEWAY_DEADLINE_MS=2000`. A variable with `_FILE` appended names
-a file that holds the value, for secrets. Whatever is given is checked, and a wrong value is refused
-with the setting, its source and what is allowed; nothing is clamped or ignored.
+`--deadline-ms 2000` wins over `GATEWAY_DEADLINE_MS=2000`. A variable with `_FILE` appended names a
+file that holds the value, for secrets. A wrong value is refused with its setting, its source and
+the allowed values; none is clamped or ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Resolved:
 
 
 def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
-    """The effective settings of these flags (by setting name; None: not given) and the environment.
+    """The effective settings of the environment and these flags (by setting name; None: not given).
 
     Raises `SettingError` for the first wrong value, or for values that contradict each other.
     """
@@ -60,7 +60,7 @@ def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
 
 
 def unknown_variables() -> list[tuple[str, str]]:
-    """Variables that look like a misspelt setting, each with the one probably meant.
+    """The variables that look like a misspelt setting, each with the setting probably meant.
 
     Other `GATEWAY_` variables are left alone: Kubernetes sets `GATEWAY_PORT` and more in every
     container beside a service of that name.
@@ -76,7 +76,7 @@ def unknown_variables() -> list[tuple[str, str]]:
 
 
 def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None:
-    """The two are one choice; a flag for one overrules a variable for the other."""
+    """Two settings choose the MongoDB; a flag for one overrules a variable for the other."""
     if not (values["mongodb_uri"] and values["embedded"]):
         return
     by_flag = [name for name in ("mongodb_uri", "embedded") if sources[name].startswith("--")]
@@ -92,7 +92,7 @@ def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None
 
 
 def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Off only where nobody else can come; and what is given half is given by mistake."""
+    """Access control is off only on loopback, and settings that need each other come together."""
     if not settings.access and not settings.bind.is_loopback:
         raise SettingError(
             "access",
@@ -112,7 +112,7 @@ def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Limits that would make a write that one of them allows impossible by another."""
+    """Refuse limits of which one makes impossible what another one allows."""
     rules = (
         ("document_bytes_max", "batch_bytes_max", "a whole document must fit into a batch"),
         ("document_bytes_max", "body_bytes_max", "a whole document must fit into a request"),

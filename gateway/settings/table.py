@@ -18,8 +18,7 @@ from gateway.settings import kinds
 from gateway.settings.kinds import MIB, Address, Kind
 
 PREFIX = "GATEWAY_"
-# Signed by a private key and verified by a public one. Never none, and none by a shared secret:
-# for those, a public key would be taken for the secret.
+# Asymmetric algorithms alone: with a symmetric one, a public key would pass for the shared secret.
 JWT_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -29,7 +28,7 @@ JWT_ALGORITHMS = (
 class SettingError(Exception):
     """A setting that can't be used. `str()` is one line and holds no secret.
 
-    `setting` is its name, `source` the flag or the variable it came from, `reason` what is allowed.
+    `setting` is its name, `source` its flag or variable, `reason` the allowed values.
     """
 
     def __init__(self, setting: str, source: str, reason: str) -> None:
@@ -54,7 +53,7 @@ def _default_log_format() -> str:
 
 
 def _default_data_dir() -> Path:
-    """Per user, and kept: what `--embedded` stores must be there at the next start."""
+    """A folder of the user's own that lasts: the next start finds the data of `--embedded`."""
     home = os.environ.get("XDG_DATA_HOME", "")
     # The XDG specification says to ignore a relative path.
     base = Path(home) if home.startswith("/") else Path("~/.local/share").expanduser()
@@ -295,7 +294,7 @@ class Settings:
         "seconds without a commit after which an event stream tells how far it has come",
     )
 
-    # What a worker takes on at a time
+    # Work of a worker at a time
     writes_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
         256,
@@ -319,7 +318,7 @@ class Settings:
         " more are refused with 429",
     )
 
-    # What a principal may ask for (docs/limits.md)
+    # Limits per principal (docs/limits.md)
     principal_requests_per_s: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,

@@ -1,1 +1,1 @@
-"""Where commits and documents are kept. Only this package imports the MongoDB driver."""
+"""Storage of commits and documents. Only this package imports the MongoDB driver."""

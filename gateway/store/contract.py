@@ -1,14 +1,14 @@
-"""What the commit loop needs from a database: a few reads, one conditional write, two writes-out.
+"""The contract between the gateway and its database: reads, one conditional write, two writes-out.
 
-Every call takes many catalogs at once, so that a batch over a thousand catalogs costs as many
-round trips as a batch over one. Two implementations keep this contract and run the same suite
-(``tests/store``): MongoDB and the in-memory twin for simulation.
+Every call takes many catalogs at once, so that a batch over a thousand catalogs costs as many round
+trips as a batch over one. Two implementations keep this contract and run the same suite
+(``tests/store``): MongoDB, and the in-memory twin for simulation.
 
-A read returns what a majority acknowledged and is never older than any write that was
-acknowledged before the read began. A write is acknowledged when a majority has it on disk.
+A read returns what a majority acknowledged, and is never older than a write that was acknowledged
+before the read began. A write is acknowledged when a majority has it on disk.
 
-Errors: ``Unreachable`` from any call. From a read it says nothing happened; from a write that it
-may or may not have happened, now or later, unless it is ``Unsent``.
+Errors: ``Unreachable`` from any call. From a read it says that nothing happened; from a write that
+it may or may not have happened, now or later, unless it is ``Unsent``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from patching import Json
 
 
 class Unreachable(Exception):
-    """The database did not answer in time; what a write did is not known."""
+    """The database did not answer in time; the effect of a write is unknown."""
 
 
 class Unsent(Unreachable):
-    """Nothing was sent: whatever was to be written is not, and never will be."""
+    """Nothing was sent: the write did not happen, and never will."""
 
 
 class Moved(Enum):
-    """What one conditional write of a head did."""
+    """The result of one conditional write of a head."""
 
     WON = "won"
     LOST = "lost"  # the head is at another revision
@@ -46,9 +46,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What compaction leaves of a commit at or below the floor.
+    """The rest of a commit at or below the floor after compaction.
 
-    ``commit`` is found under ``keys`` alone from now on: of its other changes only key, action and
+    ``commit`` is found only under ``keys`` from now on. Of its other changes, key, action and
     create_revision are left, for the reply under its idempotency key. None: nothing is left.
     """
 
@@ -58,24 +58,24 @@ class Swept:
 
 
 class CommitSignals(Protocol):
-    """Tells which catalogs have new commits written out; one is shared by all watchers.
+    """Tells which catalogs have new commits written out; all watchers share one.
 
-    A hint: whoever is told reads the log from where he stands. Told are the commits written out
-    after it was opened; where ``next`` raised Unreachable, a new one must be opened, and nothing
-    is told of what happened in between.
+    A signal is a hint: its receiver reads the log from its own place. Signals are about commits
+    written out after it was opened. Where ``next`` raised Unreachable, a new one must be opened,
+    and the commits in between have no signal.
     """
 
     def next(self, timeout_s: float) -> Mapping[str, int]:
-        """By catalog the newest revision told of since the last call; {} when the time is up."""
+        """By catalog, the newest revision signalled since the last call; {} when the time is up."""
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """See the module's docstring for what holds of every call."""
+    """See the module's docstring for the rules of every call."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        """The heads without their batches; a catalog that was never written isn't in the answer."""
+        """The heads without their batches; a catalog without a head is missing from the answer."""
 
     def head_with_batch(self, catalog: str) -> Head | None:
         """The head with its last batch."""
@@ -83,9 +83,9 @@ class Store(Protocol):
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
 
-        A prefix is complete: where a revision is missing, the ones behind it are left out.
-        Commits that are not written out, or were compacted, are missing; where it gets heavy
-        (many megabytes), so are the last ones.
+        The answer has no gap: behind a missing revision, nothing more is given. Commits that are
+        not written out or were compacted are missing, and so are the last ones beyond many
+        megabytes.
         """
 
     def documents(
@@ -93,13 +93,13 @@ class Store(Protocol):
     ) -> Mapping[tuple[str, str], Document]:
         """By (catalog, key), documents and tombstones as last written out.
 
-        Of a document larger than ``content_bytes_max`` the content isn't read: it is WITHHELD.
+        A document larger than ``content_bytes_max`` comes without its content: that is WITHHELD.
         """
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], BareDocument]:
-        """As ``documents``, by (catalog, key), but little is read of each."""
+        """``documents`` with only a few fields of each, by (catalog, key)."""
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
@@ -107,9 +107,9 @@ class Store(Protocol):
         """By (catalog, principal, key): the written-out commits under those idempotency keys."""
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
-        """The one linearization point: each move on its own, at most one per catalog.
+        """The one linearization point: each move by itself, at most one per catalog.
 
-        A loser changes nothing. Moving to the same head twice is LOST the second time.
+        A lost move changes nothing. Moving to the same head twice is LOST the second time.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -119,7 +119,7 @@ class Store(Protocol):
         """
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
-        """In the order given (ascending within a catalog); those already there are left alone.
+        """Write in the order given (ascending in a catalog); existing commits are left alone.
 
         Where a commit of a catalog is visible, so are the ones given before it.
         """
@@ -127,7 +127,8 @@ class Store(Protocol):
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         """The written-out commits up to ``through`` on ``key``, newest first.
 
-        They end with the first one whose change says everything (``Change.begins_at``), if any.
+        They end with the first one whose change holds the whole document (``Change.begins_at``), if
+        any.
         """
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
@@ -142,7 +143,7 @@ class Store(Protocol):
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        """Heads without batches, by name ascending (UTF-8), with name above ``after``."""
+        """Heads without batches whose names are above ``after``, by name ascending (UTF-8)."""
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
@@ -154,71 +155,70 @@ class Store(Protocol):
         """
 
     def commit_signals(self) -> CommitSignals:
-        """Opened now: commits that are written out from now on are told."""
+        """Open signals about the commits that are written out from now on."""
 
-    # Retention: each call is one conditional update of the head, or idempotent.
+    # Retention: each call is one conditional update of the head, or is idempotent.
 
     def retention(self, catalog: str) -> Retention | None:
-        """The bounds of the catalog's history as they are; None where there is no head."""
+        """The bounds of the catalog's history; None where there is no head."""
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.
 
-        With ``held``, only in place of exactly that one: a renewal that arrives late changes
-        nothing. Decided against ``raise_floor`` by one conditional update. False: nothing was
-        changed.
+        With ``held``, replace only exactly that pin: a late renewal changes nothing. One
+        conditional update decides between this and ``raise_floor``. False: nothing changed.
         """
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
-        """Whether there was such a pin."""
+        """Whether the pin existed."""
 
     def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         """Raise the floor, if it is lower, swept, not above the head, and no pin holds it.
 
         With ``at``, only while the head is at that revision. A pin holds the floor if its revision
-        is lower than ``floor`` and it expires after ``now_us``. Pins that have expired are dropped
-        with it.
+        is lower than ``floor`` and it expires after ``now_us``. Expired pins are dropped in the
+        same update.
         """
 
     def end_sweep(self, catalog: str, floor: int) -> None:
-        """The history up to ``floor`` is swept; never set back."""
+        """Note that the history up to ``floor`` is swept; the note never goes back."""
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
     ) -> Sequence[Commit]:
-        """The written-out commits up to ``through`` that are found under any of ``keys``,
-        ascending."""
+        """The written-out commits up to ``through`` under any of ``keys``, ascending."""
 
     def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
-        """Replace or delete commits, in the order given, which is ascending."""
+        """Replace or delete commits, in the order given (ascending)."""
 
     def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
-        """Delete the commits below ``through`` kept for their reply alone and made before
-        ``before_us``; how many there were."""
+        """Delete the commits below ``through`` that were kept only for their reply and made before
+        ``before_us``; their number.
+        """
 
     def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
-        """Delete at most ``limit`` tombstones up to revision ``through`` and made before
-        ``before_us``; how many there were."""
+        """Delete at most ``limit`` tombstones up to revision ``through`` made before ``before_us``;
+        their number.
+        """
 
     def drop_document(self, catalog: str, key: str, revision: int) -> bool:
         """Delete the document's record if it is at exactly this revision; whether it was."""
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
-        """Take or renew the lease, unless another holder has one that isn't over.
-
-        By the database's clock.
+        """Take or renew the lease, unless another holder's lease is running, by the database's
+        clock.
         """
 
     def end_lease(self, name: str, holder: str) -> None:
-        """Give the lease up, if it is this holder's."""
+        """End the lease if this holder has it."""
 
     def stored_bytes(self, content: Json) -> int:
-        """How large a document with this content is in the database; no I/O."""
+        """The size in the database of a document with this content; no I/O."""
 
     def await_reachable(self, patience_s: float) -> None:
-        """Returns at once where the database was reachable a moment ago, without asking it.
+        """Return when the database is reachable; at once, unasked, where it was a moment ago.
 
-        Else waits until it is. Raises Unreachable after ``patience_s``.
+        Raises Unreachable after ``patience_s``.
         """
 
     def ping(self) -> None:

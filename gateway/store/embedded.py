@@ -48,7 +48,7 @@ _MAKE_PRIMARY = Path(__file__).with_name("embedded_primary.py")
 # The kernel takes 107 bytes of a socket's path on Linux, 103 elsewhere.
 _SOCKET_PATH_BYTES_MAX = 100
 _POLL_S = 0.02
-# A killed mongod needs a moment until the kernel has taken its memory and its locks.
+# The kernel needs a moment to free the memory and locks of a killed mongod.
 _RELEASE_S = 3.0
 
 
@@ -64,14 +64,14 @@ class DataDirectoryInUse(MongodError):
 
 
 class MongodFailed(MongodError):
-    """mongod ended when it should run, or wasn't ready in time."""
+    """mongod ended by itself, or wasn't ready in time."""
 
 
 class EmbeddedMongod:
     """One mongod and its data directory, which is made when absent and may be used again.
 
-    Only the process that started it can stop it: a forked copy of this object stops nothing. On
-    Linux it ends with the process that started it, however that ends; elsewhere SIGKILL leaves it.
+    Only the process that started it can stop it; a forked copy of this object stops nothing. On
+    Linux mongod ends with that process, however it ends; elsewhere SIGKILL leaves it running.
     `on_unexpected_exit` is called in a thread when mongod ends without `stop` or `kill`.
     """
 
@@ -107,12 +107,12 @@ class EmbeddedMongod:
 
     @property
     def uri(self) -> str:
-        """The same at each start: it follows from the data directory."""
+        """The same at each start: the data directory determines it."""
         return f"mongodb://{quote(str(self.socket_path), safe='')}/?replicaSet={REPLICA_SET}"
 
     @property
     def pid(self) -> int | None:
-        """None when it doesn't run."""
+        """None when mongod doesn't run."""
         return self._process.pid if self._process is not None and self.running else None
 
     @property
@@ -120,7 +120,7 @@ class EmbeddedMongod:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Returns when mongod is primary and takes writes. Raises a `MongodError`."""
+        """Return when mongod is primary and takes writes. Raises a `MongodError`."""
         if self.running:
             return
         self._owner_pid = os.getpid()
@@ -135,7 +135,7 @@ class EmbeddedMongod:
         self._start_once(mongod)
 
     def stop(self) -> None:
-        """Clean shutdown; killed when that takes too long. Does nothing when it doesn't run."""
+        """Stop mongod cleanly, or kill it when that takes too long. Idempotent."""
         if not self._process_is_ours():
             return
         process, self._process = self._process, None
@@ -150,7 +150,7 @@ class EmbeddedMongod:
             process.wait()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash: returns when the process is gone."""
+        """End mongod by SIGKILL, as a crash; return when the process is gone."""
         if not self._process_is_ours():
             return
         process, self._process = self._process, None
@@ -160,12 +160,12 @@ class EmbeddedMongod:
             process.wait()
 
     def restart(self) -> None:
-        """Stops it when it runs, and starts it on the same data."""
+        """Stop mongod when it runs, and start it on the same data."""
         self.stop()
         self.start()
 
     def _process_is_ours(self) -> bool:
-        # Workers are forked from the process that runs this, and unwind the same `with` block.
+        # Workers, being forks of this process, leave the same `with` block.
         return self._owner_pid == os.getpid()
 
     def _start_once(self, mongod: Path) -> None:
@@ -214,7 +214,7 @@ class EmbeddedMongod:
         ) as helper:
             try:
                 while helper.poll() is None:
-                    self._check_alive(process, deadline + 5)  # its own deadline comes first
+                    self._check_alive(process, deadline + 5)  # the script's own deadline is earlier
             except BaseException:
                 helper.kill()
                 raise
@@ -224,7 +224,7 @@ class EmbeddedMongod:
             raise MongodFailed(f"mongod at {self.socket_path} is not usable: {reason[-600:]}")
 
     def _check_alive(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Waits a moment for mongod to end. Raises when it did, or at the deadline."""
+        """Wait a moment for mongod to end. Raises when it did, or at the deadline."""
         try:
             code = process.wait(_POLL_S)
         except subprocess.TimeoutExpired:
@@ -244,11 +244,11 @@ class EmbeddedMongod:
 
     @property
     def _output_path(self) -> Path:
-        """What mongod and the loader say outside the log."""
+        """The output of mongod and the loader outside the log."""
         return self.data_dir / "mongod.out"
 
     def _refuse_data_in_use(self) -> None:
-        """mongod holds a lock on this file while it lives, and its log would be written by two."""
+        """A living mongod holds a lock on this file; a second one would write to its log."""
         path = self.data_dir / "mongod.lock"
         if not path.exists():
             return
@@ -265,8 +265,9 @@ class EmbeddedMongod:
 
 
 def _socket_path(data_dir: Path) -> Path:
-    """Below the data directory; where that would be too long for a socket, in a folder of the
-    user's among the temporary ones, by the directory's hash."""
+    """A path below the data directory; where that is too long for a socket, in a folder of the
+    user's among the temporary ones, by the directory's hash.
+    """
     beside = data_dir / "socket" / "mongod.sock"
     if len(os.fsencode(beside)) <= _SOCKET_PATH_BYTES_MAX:
         return beside
@@ -284,7 +285,7 @@ def _refuse_long(socket_path: Path) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Nobody but this user can enter the folder from now on. OSError where it is another's."""
+    """Close the folder to other users. Raises OSError where it is another user's."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

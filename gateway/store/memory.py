@@ -183,7 +183,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
 
 def document_bytes(document: Document) -> int:
-    """What a document takes of the bytes that a scan may fill."""
+    """The bytes of a scan that a document fills."""
     return len(repr((document.key, document.content, document.attributes)))
 
 

@@ -1,11 +1,4 @@
-"""What the in-memory twin holds; its parts share it.
-
-Leases in the in-memory twin.
-
-Retention in the in-memory twin.
-
-Signals in the in-memory twin.
-"""
+"""The records of the in-memory twin, with its leases, retention and signals."""
 
 from __future__ import annotations
 
@@ -19,7 +12,7 @@ from gateway.store.contract import Swept
 
 
 class MemoryRecords:
-    """``monotonic`` (seconds) is the clock that leases are measured by."""
+    """The records that all parts share. ``monotonic`` (seconds) measures leases."""
 
     def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
         self._monotonic = monotonic
@@ -27,7 +20,7 @@ class MemoryRecords:
         self._heads: dict[str, Head] = {}
         self._documents: dict[tuple[str, str], Document] = {}
         self._commits: dict[str, dict[int, Commit]] = {}
-        # What was swept: the keys that (catalog, revision) is still found under.
+        # Swept commits: by (catalog, revision), the keys that still find it.
         self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
         self._swept: dict[str, int] = {}
         self._pins: dict[str, dict[str, Pin]] = {}
@@ -37,7 +30,7 @@ class MemoryRecords:
             return [commit for _, commit in sorted(self._commits.get(catalog, {}).items())]
 
     def _keys_of(self, commit: Commit) -> frozenset[str]:
-        """The keys that a stored commit is found under."""
+        """The keys that find a stored commit."""
         kept = self._kept_keys.get((commit.catalog, commit.revision))
         return frozenset(change.key for change in commit.changes) if kept is None else kept
 

@@ -1,8 +1,6 @@
-"""Two-phase uploads in memory: see ``gateway.store.uploads`` for the contract.
+"""Uploads and issued tokens in memory: see ``gateway.store.uploads`` and ``gateway.store.tokens``.
 
-What has expired stays until it is dropped.
-
-Issued tokens in memory: see ``gateway.store.tokens`` for the contract.
+Expired uploads stay until they are dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The tokens that were issued, as a database keeps them. Apart from ``Store``: no catalog has them.
+"""Issued tokens in a database. Apart from ``Store``, since they are of no catalog.
 
 Errors: ``Unreachable`` from any call, as in ``gateway.store.contract``. A read is never older than
-any write that was acknowledged before it began.
+a write that was acknowledged before it began.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """``grants`` as they are written, ``role:pattern``. Of the secret only a digest is kept.
+    """``grants`` as text, ``role:pattern``. Only a digest of the secret is stored.
 
-    ``expires_us`` None: it doesn't. ``revoked_us`` None: it isn't.
+    ``expires_us`` None: it never expires. ``revoked_us`` None: it isn't revoked.
     """
 
     id: str
@@ -29,18 +29,20 @@ class StoredToken:
 
 
 class TokenStore(Protocol):
-    """See the module's docstring for what holds of every call."""
+    """See the module's docstring for the rules of every call."""
 
     def create_token(self, token: StoredToken) -> None:
-        """Keep a token with a new id. ValueError where there is one with it."""
+        """Store a token with a new id. ValueError where the id is taken."""
 
     def token(self, token_id: str) -> StoredToken | None: ...
 
     def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
-        """By id, those of ``ids`` that there are."""
+        """By id, the existing tokens of ``ids``."""
 
     def tokens(self) -> Sequence[StoredToken]:
-        """All of them, by the time they were made, oldest first."""
+        """All tokens, oldest first."""
 
     def revoke_token(self, token_id: str, revoked_us: int) -> StoredToken | None:
-        """The token, revoked for good; one that was revoked stays so since then. None: no such."""
+        """Revoke the token for good, and return it; a second revocation keeps the first one's time.
+        None: there is no such token.
+        """

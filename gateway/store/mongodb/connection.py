@@ -1,19 +1,18 @@
-"""One client, its collections, and how every part of the store reads and writes through it.
+"""One client and its collections, through which every part of the store reads and writes.
 
-Everything read is majority-read from the primary, and everything written is acknowledged by a
-majority with its journal on disk.
+Reads are majority reads from the primary; writes are acknowledged by a majority with its journal on
+disk.
 
-The driver asks a member once for each connection whether it has sessions, and one that recovers
-says no. Such a connection stays in the pool when the member is primary again, and no call that
-needs a session gets past it. So the first call that is refused for it replaces the client.
+**Sessions.** The driver asks each member once for each connection whether it has sessions; a member
+that recovers says no. The connection stays in the pool when the member is primary again, and no
+call that needs a session gets past it. So the first call that is refused for this replaces the
+client.
 
-Which election made the primary that answers, and from when on it is up to date.
-
-A new primary has every write that was acknowledged, but a majority read on it answers from the
-last state that it knows a majority to have, and it learns of acknowledgements later than those
-who waited for them. Until it has committed something of its own, its majority reads may be older
-than what its predecessor answered. The time of its last write, asked for once it is primary, is
-later than all that: a read told to see that time sees everything.
+**Elections.** A new primary has every acknowledged write. But its majority reads answer from the
+last state that it knows a majority to have, and it learns of acknowledgements later than the
+clients that waited for them. Until it has committed a write of its own, its majority reads may be
+older than its predecessor's answers. The time of its last write, asked for once it is primary, is
+later than all of these, and a read that waits for that time sees everything.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ _log = logging.getLogger(__name__)
 
 _DUPLICATE_KEY: Final = 11000
 _DISK_FULL: Final = 14031
-# What a server says to times that it can't have given: they are of another MongoDB.
+# Errors of a server about times that it can't have given: those of another MongoDB.
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
-# A MongoDB that never has sessions must not be given a new client for every call.
+# A MongoDB that never has sessions must not get a new client for every call.
 _REPLACED_AFTER_S: Final = 1.0
 _CLOSING_S: Final = 1.0
 
 
 class Connection:
-    """What the parts of the store share.
+    """The client and collections that all parts of the store share.
 
-    ``client``, ``database`` and the collections are to be taken from here for each call: the client
-    is replaced where it can't be used any more.
+    Each call takes ``client``, ``database`` and the collections from here, because a client that
+    can't be used any more is replaced.
     """
 
     def __init__(self, open_client: Callable[[], MongoClient[Record]], database: str) -> None:
@@ -71,13 +70,13 @@ class Connection:
         self._has_indexes = False
         self._lock = Lock()
         self._seen_until: Timestamp | None = None
-        # The primary whose last write is among what was seen; "" before any was asked.
+        # The election of the primary whose last write all reads wait for; "" before the first.
         self._election: ObjectId | str | None = ""
         self._use(open_client())
 
     @classmethod
     def to(cls, uri: str, database: str, timeout_ms: int, *, appname: str) -> Self:
-        """Connects in the background. ``timeout_ms`` bounds each call as a whole.
+        """Connect in the background. ``timeout_ms`` bounds each call as a whole.
 
         Raises ValueError where the URI is malformed.
         """
@@ -88,7 +87,7 @@ class Connection:
                 timeoutMS=timeout_ms,
                 serverSelectionTimeoutMS=timeout_ms,
                 connectTimeoutMS=timeout_ms,
-                # The loop repeats writes itself, and knows which of them must be looked up first.
+                # The loop repeats writes itself, after a look-up where one is needed.
                 # The driver's own way costs the server a fifth to a third more for each write.
                 retryWrites=False,
                 # Asked every so often, a member that was elected twice in between would seem to
@@ -118,8 +117,8 @@ class Connection:
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 
     def ensure_indexes(self) -> None:
-        """Make the indexes, once for each connection, and where a read misses one: before its first
-        read, at the latest.
+        """Make the indexes, once for each connection, before its first read at the latest, and
+        again where a read misses one.
 
         Raises Unreachable.
         """
@@ -131,11 +130,11 @@ class Connection:
 
     @contextmanager
     def reading(self) -> Iterator[ClientSession]:
-        """Reads that see every acknowledged write, by whatever process, whichever member answers.
+        """Reads inside see every acknowledged write, by any process, whichever member answers.
 
-        A member that has just become primary may for a moment answer from before its election;
-        told the time of its last write, it waits until a majority has that. Raises Unreachable,
-        also where another one became primary meanwhile: it may have answered without being told.
+        A new primary may for a moment answer from before its election; told the time of its last
+        write, it waits until a majority has that write. Raises Unreachable, also where another
+        primary was elected meanwhile: it may have answered without that time.
         """
         self.ensure_indexes()
         with self.reaching(), self.client.start_session(causal_consistency=True) as session:
@@ -149,7 +148,7 @@ class Connection:
 
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
-        """A write that later reads of this process see. Raises Unreachable."""
+        """Later reads of this process see the write inside. Raises Unreachable."""
         with self.reaching(), self.client.start_session(causal_consistency=True) as session:
             try:
                 yield session
@@ -158,9 +157,9 @@ class Connection:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Tell the driver's errors as the contract's.
+        """Raise the driver's errors as the contract's.
 
-        Unsent is told of the first thing inside that goes to the server, and so of a single one.
+        Unsent is about the first command inside, so only one command goes inside.
         """
         client = self.client
         try:
@@ -175,15 +174,15 @@ class Connection:
                 self._forget_times()
                 self._replace(client)
             if "hint provided does not correspond" in str(error):
-                self._has_indexes = False  # somebody dropped one: it is made anew
+                self._has_indexes = False  # an index was dropped: it is made again
             raise Unreachable(explained(client, error)[:500]) from error
 
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
-        """Run a bulk; the positions of the operations whose name another one had taken.
+        """Run a bulk; the positions of the operations whose ``_id`` was taken.
 
-        Anything else that is refused is Unreachable: a unique index that isn't the gateway's, too.
+        Any other refusal is Unreachable, also one by a unique index that isn't the gateway's.
         """
         with self.writing() as session:
             try:
@@ -193,7 +192,7 @@ class Connection:
         return set()
 
     def _meet_primary(self) -> ObjectId | str | None:
-        """The election of the primary, once its last write is among what was seen."""
+        """The election of the primary, once reads wait for its last write."""
         if known_election(self.client) != self._election:
             with self.client.start_session(causal_consistency=True) as session:
                 election = ask_primary(self.client, session)
@@ -204,7 +203,7 @@ class Connection:
     def _replace(self, client: MongoClient[Record]) -> None:
         """Go on with a new client, unless ``client`` was replaced or opened a moment ago.
 
-        Calls under way on the old one fail as if the connection had broken.
+        Calls under way on the old one fail as on a broken connection.
         """
         with self._lock:
             if self.client is not client:
@@ -213,7 +212,7 @@ class Connection:
                 return
             try:
                 self._use(self._open_client())
-            except PyMongoError as error:  # its name can't be resolved at the moment
+            except PyMongoError as error:  # its name can't be resolved now
                 _log.warning("MongoDB can't be connected to anew: %s", error)
                 return
         _log.warning("connections to MongoDB can't be used any more: all are made anew")
@@ -221,7 +220,7 @@ class Connection:
             client.close()
 
     def _forget_times(self) -> None:
-        """MongoDB was replaced, by a restored one for example: begin as a new process does."""
+        """Start as a new process does: MongoDB was replaced, for example by a restored one."""
         with self._lock:
             self._seen_until = None
             self._election = ""
@@ -234,7 +233,7 @@ class Connection:
 
 
 class Part:
-    """One concern of the store; all of them share a connection."""
+    """One concern of the store; all parts share a connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
@@ -251,8 +250,7 @@ def _refuses_time(error: PyMongoError) -> bool:
 def _taken(error: BulkWriteError) -> set[int]:
     """Raises Unreachable for any failure but a duplicate ``_id``.
 
-    What is told of a failure repeats nothing of what was to be written: the server's messages quote
-    it behind the first brace.
+    The error repeats nothing of the write: the server quotes that behind the first brace.
     """
     details = error.details or {}
     failures = details.get("writeErrors", [])
@@ -268,7 +266,7 @@ def _has_name_taken(failure: Mapping[str, Any]) -> bool:
 
 
 def _index_of(failure: Mapping[str, Any]) -> str:
-    """The fields of the unique index that a duplicate was found in; "" where it isn't told."""
+    """The fields of the unique index that a duplicate violates; "" where the server doesn't say."""
     return ", ".join(failure.get("keyPattern", ()))
 
 
@@ -283,13 +281,13 @@ def _reason(failure: Mapping[str, Any]) -> str:
 
 
 def has_primary(client: MongoClient[Any]) -> bool:
-    """Whether the driver knows of one (or of a router) that it would ask now; no I/O."""
+    """Whether the driver knows a primary (or a router) to ask now; no I/O."""
     servers = client.topology_description.server_descriptions().values()
     return any(server.is_writable for server in servers)
 
 
 def explained(client: MongoClient[Any], error: PyMongoError) -> str:
-    """In words for whoever runs it, where they are known; else what the driver said."""
+    """The driver's error, in an operator's words where it is a known one."""
     servers = client.topology_description.server_descriptions()
     kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
     if "RSGhost" in kinds:
@@ -304,13 +302,13 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
 
 def _named(place: tuple[str, int | None]) -> str:
     host, port = place
-    return host if port is None else f"{host}:{port}"  # a socket of this machine has no port
+    return host if port is None else f"{host}:{port}"  # a Unix socket has no port
 
 
 def known_election(client: MongoClient[Any]) -> ObjectId | None:
-    """Of the primary that the driver would ask now; no I/O.
+    """The election of the primary that the driver would ask now; no I/O.
 
-    None where it knows of no primary, and on a sharded cluster, whose primaries it never sees.
+    None without a known primary, and on a sharded cluster, whose primaries the driver never sees.
     """
     for server in client.topology_description.server_descriptions().values():
         if server.server_type_name == "RSPrimary":

@@ -1,6 +1,6 @@
-"""What a MongoDB is, and whether it takes the writes that the service makes: `gateway doctor`.
+"""The kind of a MongoDB, and whether it takes the gateway's writes: for `gateway doctor`.
 
-Figures that MongoDB itself keeps, for the demonstration.
+And the server's own count of head writes, for the demonstration.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilt
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``replicated``: a replica set or a sharded cluster of them, which is what the service needs.
-    ``topology`` names it. ``refused``: why a journaled majority write isn't acknowledged; None: it
-    is, after ``acknowledged_ms``. ``foreign``: what somebody added to the gateway's collections and
-    that can refuse its writes, or delete what it wrote."""
+    """``replicated``: a replica set or a sharded cluster, as the gateway needs. ``topology`` names
+    it. ``refused`` is the reason why a journaled majority write isn't acknowledged; None: it is,
+    after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
+    refuse its writes or delete its data.
+    """
 
     version: str
     topology: str
@@ -39,7 +40,7 @@ class Diagnosis:
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
-    """Ask the primary; nothing is changed. ValueError where the URI is malformed; Unreachable."""
+    """Ask the primary, without a change. ValueError where the URI is malformed; Unreachable."""
     connection = Connection.to(uri, database, timeout_ms, appname="metadata-gateway doctor")
     try:
         with connection.reaching():
@@ -63,8 +64,9 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
 
 
 def _refusal(connection: Connection) -> str | None:
-    """Of an update that finds nothing: it needs the same right as one that does, and waits for the
-    majority just so."""
+    """The refusal of an update that matches nothing: it needs the same right and waits for the same
+    majority as one that matches.
+    """
     try:
         with connection.reaching():
             connection.catalogs.update_one({"_id": ObjectId()}, {"$set": {"checked": True}})
@@ -86,7 +88,7 @@ def _foreign(database: Database[Record]) -> Iterator[str]:
 
 
 def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | None:
-    """Why an index can't stay; ``own``: what the gateway makes under its name."""
+    """The reason why an index can't stay; ``own`` is the gateway's index of that name."""
     if own is not None:
         same = all(index.get(option) == own.get(option) for option in _OPTIONS)
         return None if same else "is not as the gateway makes it"
@@ -101,7 +103,7 @@ def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | N
 
 
 def count_head_writes(uri: str, database: str) -> int:
-    """How many writes to heads the server has executed since it started, won and lost alike."""
+    """The number of head writes since the server started, won and lost ones."""
     with MongoClient[Record](uri) as client:
         stages: list[Record] = [{"$collStats": {"latencyStats": {}}}]
         found = list(client[database]["catalogs"].aggregate(stages))

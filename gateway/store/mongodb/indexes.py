@@ -42,7 +42,7 @@ from pymongo import ASCENDING, IndexModel
 from gateway.store.mongodb import records
 from gateway.store.mongodb.records import Record
 
-# All that the gateway keeps; nobody else may make an index on them that can refuse a write.
+# The gateway's collections; no foreign index on them may refuse a write.
 COLLECTIONS: Final = frozenset(
     ("catalogs", "commits", "documents", "leases", "tokens", "upload_parts", "uploads")
 )
@@ -89,20 +89,20 @@ _SURROGATES = (0xD800, 0xDFFF)
 
 
 def one_of(values: Collection[str]) -> Any:
-    """A query on a single value is cheaper than one on a list of one."""
+    """A filter on these values; on a single one it is cheaper than a list of one."""
     return next(iter(values)) if len(values) == 1 else {"$in": list(values)}
 
 
 def of_catalog(catalog: str) -> Record:
-    """All that is named under it."""
+    """A filter on all names in the catalog."""
     return names_after("", f"{catalog}\0")
 
 
 def of_catalogs(catalogs: Collection[str]) -> Record:
-    """A filter for what is named under any of them.
+    """A filter on all names in any of the catalogs.
 
-    One range over all: a range for each would take the server several times as long, and many
-    catalogs are on all shards anyway.
+    It is one range over all of them: a range for each would take the server several times as long,
+    and many catalogs are on all shards anyway.
     """
     if len(catalogs) == 1:
         return {"_id": of_catalog(next(iter(catalogs)))}
@@ -145,7 +145,7 @@ def names_after(after: str, prefix: str) -> Record:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The lowest text above all that begins with ``prefix``; None where there is none above."""
+    """The lowest text above all texts that begin with ``prefix``; None where there is none."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < sys.maxunicode:

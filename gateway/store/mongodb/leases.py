@@ -1,6 +1,6 @@
-"""Leases: who does something for a while, decided by the database's clock.
+"""Leases: the temporary right to a task, decided by the database's clock.
 
-``leases``  ``_id`` the lease's name; holder, until (a date)
+``leases`` ``_id`` the lease's name; holder, until (a date)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class LeasesPart(Part):
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         me = {"$literal": holder}
-        # A lease that isn't there yet has no `until`, which is lower than any date.
+        # A missing `until`, of a new lease, is lower than any date.
         free = {"$or": [{"$eq": ["$holder", me]}, {"$lte": ["$until", "$$NOW"]}]}
         until = {"$add": ["$$NOW", round(duration_s * 1000)]}
         taken = {
@@ -33,7 +33,7 @@ class LeasesPart(Part):
                     session=session,
                 )
             except DuplicateKeyError:
-                return False  # another one made it at this very moment
+                return False  # another holder made it at that moment
         return lease is not None and bool(lease["holder"] == holder)
 
     def end_lease(self, name: str, holder: str) -> None:

@@ -1,4 +1,4 @@
-"""What the commit loop reads and writes in every round."""
+"""The reads and writes of every round of the commit loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.store.mongodb.connection import Part
 from gateway.store.mongodb.indexes import BY_REPLY, in_spans, of_catalogs, one_of
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
-# The second one finds what the first one met, unless it was purged in between.
+# The second try finds the record that the first one met, unless it was purged meanwhile.
 _WRITE_TRIES = 4
 
 

@@ -1,7 +1,4 @@
-"""Reads of the commits that were written out, by key, by time and in pages.
-
-Catalogs and documents in the order of their names.
-"""
+"""Reads of written-out commits, by key, by time and in pages; catalogs and documents by name."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ class HistoryPart(Part):
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         found: list[Commit] = []
-        # Few at first: often the newest says everything, and it may be large. Where it doesn't, the
-        # rest of the chain is patches up to one full value, and one look fetches it.
+        # Few at first: the newest often holds the whole document, and may be large. Otherwise the
+        # rest of the chain is patches up to one whole document, and one query fetches it.
         for limit in (_FEW, 0):
             through = found[-1].revision - 1 if found else through
             newest_first = self._newest_first(catalog, key, through, limit)
@@ -83,12 +80,12 @@ class HistoryPart(Part):
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).hint(BY_KEY)
             found = [records.commit_from(record) for record in cursor]
-        # Sorted here: of many keys the server would sort whole records, and has less room for it.
+        # Sorted here: the server would sort whole records, with less memory for it.
         return sorted(found, key=lambda commit: commit.revision)
 
 
 def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
-    """``keys``: one, or a filter on them."""
+    """A query on ``keys``: one key, or a filter on keys."""
     revisions = {"$gt": after, "$lte": through}
     return {
         **span(catalog, after, through),

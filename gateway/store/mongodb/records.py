@@ -40,7 +40,7 @@ Record = dict[str, Any]
 
 
 class _PlainInt(TypeDecoder):
-    """64-bit integers as int: the driver's own subclass is no JSON value to an encoder."""
+    """64-bit integers as int: an encoder refuses the driver's subclass as no JSON value."""
 
     bson_type = Int64
 
@@ -51,9 +51,9 @@ class _PlainInt(TypeDecoder):
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
-# What to read of a head without its batch.
+# The fields of a head without its batch.
 BARE_HEAD: Final = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1, "deleted": 1}
-# What to read of a document without its content.
+# The fields of a document without its content.
 BARE_DOCUMENT: Final = {
     "catalog": 1,
     "key": 1,
@@ -65,7 +65,7 @@ BARE_DOCUMENT: Final = {
 
 
 def with_content(bytes_max: int) -> Record:
-    """What to read of documents where the content of larger ones than ``bytes_max`` isn't."""
+    """The fields of documents, without the content of those larger than ``bytes_max``."""
     fields = ("revision", "create_revision", "commit_id", "time_us", "patches", "size_bytes")
     few = {"$lte": ["$state.size_bytes", bytes_max]}
     return {
@@ -96,7 +96,7 @@ def stored_bytes(content: Json) -> int:
 
 
 def head_record(head: Head) -> Record:
-    """What a move sets; retention is not its business."""
+    """The fields that a move sets; it leaves retention alone."""
     return {
         "revision": head.revision,
         "time_us": head.time_us,
@@ -140,7 +140,7 @@ def retention_from(record: Mapping[str, Any]) -> Retention:
 
 
 def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record:
-    """``keys``: of what it changed, the ones that it is to be found under; None: all."""
+    """``keys`` are those of its changes that find the commit; None: all."""
     record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
         "catalog": commit.catalog,
@@ -186,7 +186,7 @@ def _commit_fields(commit: Commit) -> Record:
 
 
 def reply_id(catalog: str, principal: str, key: str) -> str:
-    """The name that a reply is found under; only commits with an idempotency key have one."""
+    """The name that finds a reply; only a commit with an idempotency key has one."""
     return f"{catalog}\0{principal}\0{key}"
 
 
@@ -237,11 +237,11 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
 
 
 def document_update(catalog: str, document: Document) -> Record:
-    """The update that writes a document or tombstone out, unless a newer one is there.
+    """The update that writes a document or tombstone out, unless a newer one is stored.
 
-    MongoDB compares objects member by member, and the revision is the first one of ``state``: so
-    ``$max`` keeps whichever is newer. That takes a third less of the server's time than a filter
-    on the revision, and needs no care for a filter that doesn't match.
+    MongoDB compares objects member by member, and the revision is the first one of ``state``, so
+    ``$max`` keeps the newer state. It takes a third less of the server's time than a filter on the
+    revision, and always matches.
     """
     state: Record = {
         "revision": document.revision,
@@ -277,7 +277,7 @@ def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
 
 
 def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
-    """(catalog, document) from what BARE_DOCUMENT leaves of a record of ``documents``."""
+    """(catalog, document) from a record of ``documents`` with the fields of BARE_DOCUMENT."""
     record = _decoded(raw)
     state = record["state"]
     return record["catalog"], BareDocument(
@@ -290,7 +290,7 @@ def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
 
 
 def _decoded(raw: RawBSONDocument) -> Mapping[str, Any]:
-    """Decode with what looks like a DBRef left as the plain object that it is to our users."""
+    """The record, in which an object that looks like a DBRef stays a plain object."""
     if b"$ref\0" in raw.raw:
         return cast(Mapping[str, Any], _plain(raw))
     return decode(raw.raw, codec_options=PLAIN)

@@ -1,8 +1,8 @@
-"""Pins, the floor, and the removal of what is below it.
+"""Pins, the floor, and the removal of history below it.
 
-Whether a pin holds or the floor passes it is decided by two updates of one record, the head: each
-of them checks what the other one has written, and MongoDB puts them in an order. Everything else
-follows a floor that was raised, and may be broken off and repeated.
+Two updates of one record, the head, decide whether a pin holds or the floor passes it: each checks
+what the other has written, and MongoDB puts them in an order. All other steps follow a raised
+floor, and may be broken off and repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RetentionPart(Part):
         allowed: Record = {
             "_id": catalog,
             "revision": {"$gte": pin.revision},
-            "floor": {"$not": {"$gt": pin.revision}},  # a head without one is at 0
+            "floor": {"$not": {"$gt": pin.revision}},  # no floor: 0
         }
         if held is not None:
             allowed["pins"] = {"$elemMatch": {"id": held.id, "expires_us": held.expires_us}}
@@ -100,7 +100,7 @@ class RetentionPart(Part):
             found = list(cursor.hint(TOMBSTONES).limit(limit))
         if not found:
             return 0
-        # Each at the revision that was seen: one that was brought to life since then stays.
+        # Each at the revision that was seen: a document that was made again since then stays.
         deletions = [
             DeleteOne({"_id": r["_id"], "state.revision": r["state"]["revision"]}) for r in found
         ]

@@ -1,7 +1,7 @@
-"""What is told of commits, by a change stream on their inserts.
+"""Signals of commits, by a change stream on their inserts.
 
 The server cuts each event down to the ``_id`` of the commit (catalog and revision) and of the
-event, so that neither side handles what the commits hold.
+event, so that neither side handles the content of commits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gateway.store.contract import CommitSignals, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Part
 
-# How long the server holds an answer back while there is nothing to tell. The driver takes it for
-# the life of a cursor, so it is what ``next`` may be late by.
+# Time that the server holds an empty answer back. The driver fixes it for the life of a cursor, so
+# ``next`` may be late by as much.
 _HELD_BACK_MS = 100
 _PIPELINE: list[records.Record] = [
     {"$changeStream": {}},
@@ -44,8 +44,8 @@ class SignalsPart(Part):
 class MongoSignals:
     """See ``gateway.store.contract.CommitSignals``. For one caller at a time.
 
-    ``next`` may take a tenth of a second longer than it was given; where the server can't be
-    reached, up to the bound on a call, before it says so.
+    ``next`` may take a tenth of a second longer than its time; where the server is out of reach, up
+    to the bound on a call.
     """
 
     def __init__(self, batches: Any, timeout_s: float | None) -> None:
@@ -65,7 +65,7 @@ class MongoSignals:
     def _told(self) -> dict[str, int]:
         """What one answer tells. Raises Unreachable, and from then on always."""
         try:
-            # The bound on a call counts from when the server may answer.
+            # The bound on a call starts when the server may answer.
             with pymongo.timeout(self._timeout_s):
                 batch = self._batches.try_next()
         except PyMongoError as error:
@@ -75,7 +75,7 @@ class MongoSignals:
         for event in decode_all(batch or b""):
             catalog, revision = records.named_by(event["commit"])
             told[catalog] = max(revision, told.get(catalog, 0))
-        # The server ends it, for example when the collection is dropped.
+        # The server ends the stream, for example when the collection is dropped.
         if not told and not self._batches.alive:
             raise Unreachable("the signals have ended")
         return told

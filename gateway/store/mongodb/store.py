@@ -18,10 +18,11 @@ from patching import Json
 
 
 def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
-    """A store on the database named; connects in the background, with the first call at the latest.
+    """A store on the database of that name; it connects in the background, at the first call at the
+    latest.
 
-    ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises
-    ValueError where the URI is malformed.
+    ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises ValueError
+    where the URI is malformed.
     """
 
     return MongoStore(Connection.to(uri, database, timeout_ms, appname="metadata-gateway"))
@@ -31,11 +32,11 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
     """See ``gateway.store.contract.Store``."""
 
     def uploads(self) -> MongoUploads:
-        """Staged uploads, kept in the same database and over the same client."""
+        """Staged uploads, in the same database and over the same client."""
         return MongoUploads(self._on)
 
     def tokens(self) -> MongoTokens:
-        """Issued tokens, kept in the same database and over the same client."""
+        """Issued tokens, in the same database and over the same client."""
         return MongoTokens(self._on)
 
     def stored_bytes(self, content: Json) -> int:
@@ -47,7 +48,7 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
                 self._on.client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
 
     def ping(self) -> None:
-        # What every request does, on a head that no catalog has: it ends as they do.
+        # A write as every request makes it, on a head that no catalog has: it ends as theirs do.
         nobody = {"_id": ""}
         with self._on.reading() as session:
             self._on.catalogs.find_one(nobody, session=session)

@@ -25,7 +25,7 @@ from gateway.store.uploads import Part as UploadPart
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
-# MongoDB deletes what has expired by its own clock, which may be ahead of the gateways', in no
+# MongoDB deletes expired records by its own clock, which may be ahead of the gateways', in no
 # order, about once a minute; parts have to go first.
 _PARTS_KEPT = timedelta(minutes=10)
 _UPLOAD_KEPT = 2 * _PARTS_KEPT
@@ -69,7 +69,7 @@ class MongoUploads(Part):
         return None if record is None else _upload_from(record)
 
     def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
-        # By an index that has all of it, so that no upload is read.
+        # By an index with all fields, so that no upload is read.
         now = _date(now_us) + _UPLOAD_KEPT
         is_own = {"$eq": ["$principal", {"$literal": principal}]}
         count = {"_id": is_own, "uploads": {"$sum": 1}, "bytes": {"$sum": "$bytes"}}
@@ -114,7 +114,7 @@ class MongoUploads(Part):
             try:
                 self._parts.replace_one(name, record, upsert=True, session=session)
             except DuplicateKeyError:
-                # Put twice at the same moment: it is there now, and replaced.
+                # Another put made it at the same moment: replace it.
                 self._parts.replace_one(name, record, session=session)
         return part
 
@@ -130,7 +130,7 @@ class MongoUploads(Part):
         return None if record is None else bytes(record["content"])
 
     def count_uploads(self, now_us: int) -> int:
-        # By the index on when MongoDB deletes them, which is a fixed time after they expire.
+        # By the index on the time of deletion, a fixed time after the expiry.
         query = {"expires": {"$gt": _date(now_us) + _UPLOAD_KEPT}}
         with self._on.reading() as session:
             return self._uploads.count_documents(query, session=session)
