@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from gateway.catalogs import Catalogs
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
 from gateway.commit.turns import Turns
-from gateway.decide.request import Bounds, Edit, KeyEdit, Request, Written
+from gateway.decide.request import Bounds, Edit, KeyEdit, Request, Terms, Written
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
@@ -103,9 +103,14 @@ class Gateway:
         )
 
     def request(
-        self, catalog: str, edits: Sequence[KeyEdit], *, wait_s: float | None = None, **asked: Any
+        self,
+        catalog: str,
+        edits: Sequence[KeyEdit],
+        *,
+        wait_s: float | None = None,
+        **terms: Unpack[Terms],
     ) -> Request:
-        """A request to be committed, with an id and a deadline; ``asked``: the fields of Request.
+        """A request to be committed, with an id and a deadline.
 
         ``wait_s`` shortens the time that the commit loop may take, never lengthens it.
         """
@@ -116,7 +121,7 @@ class Gateway:
             edits=tuple(edits),
             commit_id=self._runtime.new_id(),
             deadline=self._runtime.monotonic() + budget_s,
-            **asked,
+            **terms,
         )
 
     def commit(self, request: Request) -> Written:
@@ -136,10 +141,16 @@ class Gateway:
         ]
 
     def write(
-        self, catalog: str, key: str, edit: Edit, *, wait_s: float | None = None, **asked: Any
+        self,
+        catalog: str,
+        key: str,
+        edit: Edit,
+        *,
+        wait_s: float | None = None,
+        **terms: Unpack[Terms],
     ) -> Written:
         """``commit`` of one edit of one document."""
-        return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **asked))
+        return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **terms))
 
     def read(self, catalog: str, key: str) -> Reading:
         """The document as it is at a moment within this call. Raises StoreUnavailable."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol, Unpack
 
 from gateway.access import Principal
 from gateway.access.limits import holder_of, may_hold
@@ -31,6 +31,7 @@ from gateway.decide.request import (
     Get,
     Put,
     Refused,
+    Terms,
     Unchanged,
     Unknown,
     Written,
@@ -63,7 +64,15 @@ _COMMITTED = "committed"
 class Writes(Protocol):
     """What uploads need of the gateway: see ``gateway.service.Gateway``."""
 
-    def write(self, catalog: str, key: str, edit: Edit, **asked: Any) -> Written: ...
+    def write(
+        self,
+        catalog: str,
+        key: str,
+        edit: Edit,
+        *,
+        wait_s: float | None = None,
+        **terms: Unpack[Terms],
+    ) -> Written: ...
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None: ...
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Final
+from typing import Final, TypedDict
 
 from gateway.access import NOBODY, Principal
 from gateway.decide.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
@@ -172,6 +172,22 @@ class Request:
             ),
             _SETTINGS_ALONE,
         )
+
+
+class Terms(TypedDict, total=False):
+    """The fields of a ``Request`` beside what it edits, as keywords; each has a default there."""
+
+    conditions: Conditions
+    resource_version: int | None
+    compare: tuple[Compare, ...]
+    otherwise: tuple[KeyEdit, ...] | None
+    rebase: bool
+    by: Principal
+    author: str
+    message: str | None
+    idempotency: Idempotency | None
+    dry_run: bool
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

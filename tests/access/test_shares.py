@@ -120,7 +120,7 @@ def test_what_lasts_leaves_room_to_others(world: World, kind: str, code: str, se
 
 @pytest.mark.parametrize(
     ("kind", "method", "setting"),
-    [("get", "read", "reads_in_flight_max"), ("put", "write", "writes_in_flight_max")],
+    [("get", "read", "reads_in_flight_max"), ("put", "commit", "writes_in_flight_max")],
 )
 def test_what_is_under_way_leaves_room_to_others(
     world: World,

@@ -81,7 +81,7 @@ def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_max=1)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
-    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "write"):
+    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "commit"):
         first = in_background(stack, lambda: catalog.put(1))
 
         eventually(lambda: not other.client.application.has_room_for(b"PUT"))
@@ -103,7 +103,7 @@ def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
     catalog = behind(memory_gateway, writes_in_flight_bytes_max=100)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
     assert catalog.put("x" * 1000).status_code == 201
-    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "write"):
+    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "commit"):
         first = in_background(stack, lambda: catalog.put("y" * 1000))
         eventually(lambda: not other.client.application.has_room_for(b"PUT"))
         refused(other.put("z" * 98), "writes_in_flight_bytes_max")

@@ -232,6 +232,36 @@ def test_a_dry_run_that_changes_nothing_shows_what_stands(route: Route) -> None:
     assert found.headers == headers_of(route, **shown(route, found), Commit_Id=commit)
 
 
+@those_that("set", "touch", but=frozenset((Uploads,)))
+def test_a_dry_run_of_what_was_done_tells_of_the_replay_and_creates_nothing(route: Route) -> None:
+    first = route.put({"v": 1}, Idempotency_Key="key")
+    found = route.put({"v": 1}, query="?dry_run=true", Idempotency_Key="key")
+    assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, False, True)
+    first.headers.pop("Location", None)
+    assert found.headers == first.headers | {"Idempotency-Replayed": "true"}
+
+
+@those_that("set", "touch", but=frozenset((BulkLines, Uploads)))
+def test_a_dry_run_says_what_it_found_also_where_little_is_wanted(route: Route) -> None:
+    found = route.put({"v": 1}, query="?dry_run=true", Prefer="return=minimal")
+    assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, True, True)
+    assert "Preference-Applied" not in found.headers
+
+
+@those_that("delete", but=frozenset((BulkLines,)))
+def test_what_deletes_names_the_preferences_too(route: Route) -> None:
+    route.put({"v": 1})
+    found = route.delete(Prefer="return=minimal, wait=7")
+    assert found.headers["Preference-Applied"] == "return=minimal, wait=7"
+
+
+@those_that("delete", but=frozenset((Attributes,)))  # where they are deleted, {} stays
+def test_a_deletion_that_is_tried_out_says_what_it_found(route: Route) -> None:
+    route.put({"v": 1})
+    found = route.delete(query="?dry_run=true")
+    assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, True, True)
+
+
 @every_route
 def test_preferences_that_are_followed_are_named(route: Route) -> None:
     found = route.put({"v": 1}, Prefer="wait=7")

@@ -124,7 +124,7 @@ class Scripted(Gateway):
 
     error: Exception = RuntimeError("not set")
 
-    def write(self, *_: Any, **__: Any) -> Written:
+    def commit(self, *_: Any, **__: Any) -> Written:
         if isinstance(self.error, errors.OutcomeUnknown):
             return Written(Unknown(self.error.commit_id), self.error.commit_id, 1)
         if isinstance(self.error, errors.CommitError) and not isinstance(

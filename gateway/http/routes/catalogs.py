@@ -25,14 +25,8 @@ from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions, tag_header
 from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
 from gateway.http.wire.shapes import rfc3339
-from gateway.http.write.ask import NOTHING_SENT, Sent
-from gateway.http.write.catalogs import (
-    CatalogAsk,
-    commit,
-    commit_answer,
-    read_catalog_ask,
-    refusal_answer,
-)
+from gateway.http.write.answer import carried_out, catalog_answer, commit
+from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
@@ -110,42 +104,33 @@ class CatalogRoutes:
         parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
         sent = Sent(value, media_types.JSON, len(raw))
-        try:
-            written = commit(self._gateway, context, ask, edits, sent)
-        except CommitError as error:
-            return refusal_answer(self._gateway, context, ask, error)
-        return commit_answer(ask, written, with_settings=True)
+        result = commit(self._gateway, context, ask, request_of(self._gateway, ask, edits, sent))
+        return catalog_answer(ask, result, with_settings=True)
 
     def delete(self, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
         context = this_request()
         ask = self._ask(context, catalog)
+        request = request_of(self._gateway, ask, (), NOTHING_SENT)
         try:
-            written = commit(
-                self._gateway, context, ask, (), NOTHING_SENT, self._gateway.catalogs.delete
+            result = carried_out(
+                self._gateway, context, ask, lambda: self._gateway.catalogs.delete(request)
             )
         except CatalogNotFound as error:
             if ask.is_conditional:
                 raise _nothing_there(error) from error
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
-        except CommitError as error:
-            return refusal_answer(self._gateway, context, ask, error)
-        return commit_answer(ask, written)
+        return catalog_answer(ask, result)
 
     def touch(self, catalog: str) -> Answer:
         """A commit that changes nothing: whoever follows the catalog sees a new revision."""
         context = this_request()
         ask = self._ask(context, catalog)
-        try:
-            written = commit(
-                self._gateway, context, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT
-            )
-        except CommitError as error:
-            return refusal_answer(self._gateway, context, ask, error)
-        return commit_answer(ask, written)
+        request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
+        return catalog_answer(ask, commit(self._gateway, context, ask, request))
 
-    def _ask(self, context: Context, catalog: str) -> CatalogAsk:
-        return read_catalog_ask(context, names.catalog_name(catalog, self._limits))
+    def _ask(self, context: Context, catalog: str) -> Ask:
+        return read_ask(context, names.catalog_name(catalog, self._limits))
 
 
 def _nothing_there(error: CatalogNotFound) -> CommitError:

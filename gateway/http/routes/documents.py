@@ -14,7 +14,7 @@ import flask
 from flask import Flask
 
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
-from gateway.decide.request import Delete, Put
+from gateway.decide.request import ContentEdit, Delete, EditAttributes, KeyEdit, Put
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
@@ -27,7 +27,8 @@ from gateway.http.wire.conditions import read_conditions, refuse_composites
 from gateway.http.wire.patches import read_patch
 from gateway.http.wire.query import ReadParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
-from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, answer_write, read_ask
+from gateway.http.write.answer import commit, document_answer
+from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
 from gateway.service import Gateway, Reading
@@ -67,8 +68,9 @@ class DocumentRoutes:
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
-        sent = Sent(value, media_types.JSON, len(raw))
-        return answer_write(self._gateway, context, ask, Put(value, size_bytes), sent)
+        return self._write(
+            context, ask, Put(value, size_bytes), Sent(value, media_types.JSON, len(raw))
+        )
 
     def patch(self, catalog: str, key: str) -> Answer:
         """Apply a JSON Patch, an extended one, or a merge patch to what exists."""
@@ -78,18 +80,22 @@ class DocumentRoutes:
         raw = take_body(context, self._limits)
         edit, body = read_patch(media_type, raw, self._limits, self._gateway.limits.patch)
         spend_operations(context, operations_in(edit))
-        sent = Sent(body, media_type, len(raw))
-        return answer_write(self._gateway, context, ask, edit, sent)
+        return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
 
     def delete(self, catalog: str, key: str) -> Answer:
         """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
         context = this_request()
         ask = self._ask(context, catalog, key)
-        return answer_write(self._gateway, context, ask, Delete(), NOTHING_SENT)
+        return self._write(context, ask, Delete(), NOTHING_SENT)
 
     def options(self, catalog: str, key: str) -> Answer:
         self._names(catalog, key)
         return empty_answer([("Allow", METHODS), media_types.ACCEPT_PATCH])
+
+    def _write(self, context: Context, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
+        edits = (KeyEdit(ask.key, EditAttributes(edit) if ask.part == "attributes" else edit),)
+        request = request_of(self._gateway, ask, edits, sent)
+        return document_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
 
     def _ask(self, context: Context, catalog: str, key: str) -> Ask:
         return read_ask(context, *self._names(catalog, key), part=self._part)

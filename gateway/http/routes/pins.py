@@ -18,8 +18,8 @@ from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_value
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.members import refuse_member, require_object, required
-from gateway.http.wire.query import REVISION_MAX, NoParameters, parameters
+from gateway.http.wire.members import refuse_member, require_object, whole
+from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.shapes import rfc3339
 from gateway.limits import RequestLimits
 from gateway.model import Pin
@@ -47,7 +47,7 @@ class PinRoutes:
         """Hold a revision, by default the head's."""
         catalog = self._catalog(catalog)
         members = json_object(self._limits, ("revision", "seconds", "note"))
-        revision = whole(members, "revision", 0) if "revision" in members else None
+        revision = whole(members, "revision") if "revision" in members else None
         note = members.get("note", "")
         if not isinstance(note, str) or len(note) > _NOTE_CHARACTERS_MAX:
             refuse_member("/note", f"it must be a text of at most {_NOTE_CHARACTERS_MAX}")
@@ -94,18 +94,6 @@ def json_object(limits: RequestLimits, known: tuple[str, ...]) -> dict[str, Any]
     return require_object(decode_value(take_body(context, limits), limits), known)
 
 
-def whole(members: dict[str, Any], name: str, minimum: int) -> int:
-    """The whole number under ``name``, which is required."""
-    value = required(members, name)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not minimum <= value <= REVISION_MAX
-    ):
-        refuse_member(f"/{name}", f"it must be a whole number from {minimum} on")
-    return value
-
-
 def _shape(pin: Pin) -> dict[str, Any]:
     return {
         "pin": pin.id,
@@ -132,7 +120,7 @@ class CompactionRoutes:
         refuse_conditions(environ)
         parameters(environ, _NO_PARAMETERS)
         members = json_object(self._limits, ("revision",))
-        done = self._retention.compact(catalog, whole(members, "revision", 0))
+        done = self._retention.compact(catalog, whole(members, "revision"))
         content = {
             "catalog": catalog,
             "floor": done.floor,

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 from flask import Flask
 
 from gateway.decide.conditions import Tags, written
-from gateway.decide.request import Applied, Unchanged, Written
+from gateway.decide.request import Written
 from gateway.errors import PreconditionFailed
-from gateway.http.context import Context, Decided, Environ, HeaderList, this_request
+from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
-from gateway.http.door.authorization import author_of
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
-from gateway.http.wire.answers import (
-    Answer,
-    body_answer,
-    empty_answer,
-    encode,
-    etag,
-    last_modified,
-)
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_document, decode_value, weigh
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions, refuse_conditions
-from gateway.http.wire.headers import commit_author, commit_message, preferences
+from gateway.http.wire.headers import Preferences
 from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
-from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.query import DryRunParameters, NoParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
+from gateway.http.write.answer import carried_out, document_answer
+from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import what_helps
 from gateway.limits import RequestLimits
-from gateway.model import version_token
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
@@ -74,7 +67,8 @@ class UploadRoutes:
         try:
             opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
         except PreconditionFailed as failed:
-            return self._refused(context, catalog, failed)
+            context.helps = what_helps(self._gateway, context.by, catalog, failed, None)
+            raise
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
@@ -107,36 +101,37 @@ class UploadRoutes:
         What is wrong with the parts, or the catalog, leaves the upload as it is.
         """
         context = this_request()
-        environ = context.environ
-        refuse_conditions(environ)
-        _refuse_idempotency_key(environ)
-        dry_run: bool = parameters(environ, _COMMIT_PARAMETERS)["dry_run"]
-        catalog = names.catalog_name(catalog, self._limits)
-        prefer = preferences(environ)
-        message = commit_message(environ)
-        author = author_of(commit_author(environ), context.by, catalog)
+        refuse_conditions(context.environ)
+        _refuse_idempotency_key(context.environ)
+        said = read_ask(
+            context, names.catalog_name(catalog, self._limits), known=_COMMIT_PARAMETERS
+        )
         numbers = self._numbers(context)
-        opened = self._find(catalog, upload)
-        done = self._uploads.earlier(opened)
-        if done is None:
-            raw = self._uploads.content(opened, numbers)
-            weigh(raw, self._limits)
-            value, size_bytes = decode_document(raw, self._limits)
-            try:
-                done = self._uploads.commit(
-                    opened,
-                    value,
-                    size_bytes,
-                    sent_bytes=len(raw),
-                    author=author,
-                    message=message,
-                    wait_s=prefer.wait_s,
-                    dry_run=dry_run,
-                )
-            except PreconditionFailed as failed:
-                return self._refused(context, catalog, failed)
-        context.decided = Decided(author, dry_run, done)
-        return _write_answer(opened, done, dry_run=dry_run, wait_s=prefer.wait_s)
+        opened = self._find(said.catalog, upload)
+        prefer = Preferences(wait_s=said.prefer.wait_s)
+        ask = replace(said, method="PUT", key=opened.upload.key, prefer=prefer)
+        result = carried_out(
+            self._gateway, context, ask, lambda: self._committed(opened, numbers, ask)
+        )
+        return document_answer(self._gateway, ask, result)
+
+    def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> Written:
+        earlier = self._uploads.earlier(opened)
+        if earlier is not None:
+            return earlier
+        raw = self._uploads.content(opened, numbers)
+        weigh(raw, self._limits)
+        value, size_bytes = decode_document(raw, self._limits)
+        return self._uploads.commit(
+            opened,
+            value,
+            size_bytes,
+            sent_bytes=len(raw),
+            author=ask.author,
+            message=ask.message,
+            wait_s=ask.prefer.wait_s,
+            dry_run=ask.dry_run,
+        )
 
     def _numbers(self, context: Context) -> list[int] | None:
         """The parts that the body lists; None where there is no body, or it lists none."""
@@ -161,10 +156,6 @@ class UploadRoutes:
                 refuse_member(f"/parts/{index}", "it is listed twice")
             seen.add(each)
         return listed
-
-    def _refused(self, context: Context, catalog: str, failed: PreconditionFailed) -> Answer:
-        context.helps = what_helps(self._gateway, context.by, catalog, failed, None)
-        return problem_answer(failed, context)
 
     def _find(self, catalog: str, upload: str) -> OpenUpload:
         return self._uploads.find(catalog, _upload_id(upload), this_request().by)
@@ -212,51 +203,3 @@ def _upload_shape(opened: OpenUpload) -> dict[str, Any]:
 
 def _written_tags(tags: Tags | None) -> list[str] | None:
     return None if tags is None else sorted(map(written, tags))
-
-
-def _write_answer(
-    opened: OpenUpload, done: Written, *, dry_run: bool, wait_s: int | None
-) -> Answer:
-    """As a PUT of the document is answered."""
-    upload, outcome = opened.upload, done.outcome
-    headers: HeaderList = []
-    status = 200
-    content: dict[str, Any] = {"catalog": upload.catalog, "key": upload.key}
-    content |= {"etag": None, "revision": None, "create_revision": None}
-    if isinstance(outcome, Applied):
-        commit = outcome.commit
-        created = commit.change_of(upload.key).create_revision
-        token = version_token(commit.revision, commit.id)
-        content |= {"etag": token, "revision": commit.revision, "create_revision": created}
-        changed, attempts = not dry_run, commit.attempts
-        headers += [
-            ("Catalog-Revision", str(commit.revision)),
-            ("Commit-Id", commit.id),
-            etag(token),
-            last_modified(commit.time_us // 1_000_000),
-        ]
-        if created == commit.revision:
-            status = 200 if dry_run else 201
-            headers.append(("Location", names.document_path(upload.catalog, upload.key)))
-        if outcome.replayed:
-            headers.append(("Idempotency-Replayed", "true"))
-    else:
-        assert isinstance(outcome, Unchanged)
-        changed, attempts = outcome.would_change, done.attempts
-        headers.append(("Catalog-Revision", str(outcome.catalog_revision)))
-        kept = None if changed else outcome.document
-        if kept is not None:
-            content |= {"etag": kept.token, "revision": kept.revision}
-            content["create_revision"] = kept.create_revision
-            headers += [
-                etag(kept.token),
-                last_modified(kept.time_us // 1_000_000),
-                ("Commit-Id", kept.commit_id),
-            ]
-    headers.append(("Attempts", str(attempts)))
-    if wait_s is not None:
-        headers.append(("Preference-Applied", f"wait={wait_s}"))
-    content |= {"changed": changed, "attempts": attempts, "rebased_from": None}
-    if dry_run:
-        content["dry_run"] = True
-    return body_answer(encode(content), headers, status)

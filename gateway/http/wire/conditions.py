@@ -58,6 +58,8 @@ _DATE_FORMS: Final = (
 # In the place of a token: there is no such document.
 ABSENT_TOKEN: Final = "absent"
 _CACHED_CHARACTERS_MAX: Final = 1024
+_STAR_ALONE: Final = "'*' stands alone or not at all"
+_is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
 _HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
@@ -116,12 +118,13 @@ def read_conditions(environ: Environ) -> Conditions:
         if unmodified is None
         else _date("If-Unmodified-Since", unmodified),
     )
-    _refuse_contradictions(conditions)
+    if reason := _contradiction(conditions):
+        raise _refusal("If-None-Match", reason)
     return conditions
 
 
 def _tags(header: str, value: str, *, strong: bool) -> Tags:
-    # Conditions in bodies may be long, and a thousand of them would be held.
+    # Conditions may be long, and a thousand of them would be held.
     parse = _parsed_tags if len(value) <= _CACHED_CHARACTERS_MAX else _parsed_tags.__wrapped__
     return parse(header, value, strong=strong)
 
@@ -151,32 +154,36 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
         any_given = any_given or star is not None
         if token is not None:
             never = (weak and strong) or token == ANY
-            tags.add(written if never else _tag(header, token))
+            try:
+                tags.add(written if never else _tag(token))
+            except ValueError as error:
+                raise _refusal(header, str(error)) from error
     if any_given and tags:
-        raise _refusal(header, "'*' stands alone or not at all")
+        raise _refusal(header, _STAR_ALONE)
     if not any_given and not tags:
         raise _refusal(header, "it is empty")
     return ANY_TAG if any_given else frozenset(tags)
 
 
-def _tag(header: str, text: str) -> Tag:
+def _tag(text: str) -> Tag:
+    """What stands between the quotes of a tag. ValueError for a composite that is none."""
     if "=" in text:
-        tokens = tuple(_pair(header, pair) for pair in text.split(";"))
+        tokens = tuple(map(_pair, text.split(";")))
         if len(dict(tokens)) < len(set(tokens)):
-            raise _refusal(header, "a composite gives one key two tokens")
+            raise ValueError("a composite gives one key two tokens")
         return Composite(tokens)
     revision = _catalog_tag(text)
     return text if revision is None else CatalogTag(int(revision[1], 16))
 
 
-def _pair(header: str, text: str) -> tuple[str, str | None]:
+def _pair(text: str) -> tuple[str, str | None]:
     name, _, token = text.partition("=")
     try:
         key = percent_decoded(name)
     except ValueError as error:
-        raise _refusal(header, f"the key {name[:100]!r} can't be decoded: {error}") from error
+        raise ValueError(f"the key {name[:100]!r} can't be decoded: {error}") from error
     if not key or not token or "=" in token:
-        raise _refusal(header, f"no key=token: {text[:100]!r}")
+        raise ValueError(f"no key=token: {text[:100]!r}")
     return key, None if token == ABSENT_TOKEN else token
 
 
@@ -190,14 +197,14 @@ def _date(header: str, value: str) -> int:
     raise _refusal(header, f"{value[:100]!r} is no HTTP date: Sun, 06 Nov 1994 08:49:37 GMT")
 
 
-def _refuse_contradictions(conditions: Conditions) -> None:
+def _contradiction(conditions: Conditions) -> str | None:
+    """Why If-None-Match can't hold where If-Match does."""
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is None or none_match is None:
-        return
+        return None
     if none_match == ANY_TAG:
-        raise _refusal("If-None-Match", "'*' wants no document, If-Match wants one")
-    if match & none_match:
-        raise _refusal("If-None-Match", "it names a token that If-Match names too")
+        return "'*' wants no document, If-Match wants one"
+    return "it names a token that If-Match names too" if match & none_match else None
 
 
 def _refusal(header: str, reason: str) -> RequestRefused:
@@ -206,40 +213,34 @@ def _refusal(header: str, reason: str) -> RequestRefused:
 
 # As many as a transaction has compares, by default: each is looked up.
 _TOKENS_MAX: Final = 4096
-CONDITION_MEMBERS: Final = {"if_match": "If-Match", "if_none_match": "If-None-Match"}
+CONDITION_MEMBERS: Final = ("if_match", "if_none_match")
 
 
 def body_conditions(members: Mapping[str, Any]) -> Conditions:
-    """The conditions among decoded ``members``.
+    """The conditions among decoded ``members``, as the headers of the same names would say them.
 
     Raises RequestRefused ``invalid_condition`` or ``over_limit`` with the member's ``pointer``.
     """
-    environ = {
-        f"HTTP_{name.upper()}": _header(name, members[name])
-        for name in CONDITION_MEMBERS
-        if name in members
-    }
-    if not environ:
+    match, none_match = (
+        _member_tags(name, members[name]) if name in members else None for name in CONDITION_MEMBERS
+    )
+    if match is none_match is None:
         return NO_CONDITIONS
-    try:
-        return read_conditions(environ)
-    except RequestRefused as error:
-        header = error.members.get("header")
-        name = next(each for each, of in CONDITION_MEMBERS.items() if of == header)
-        raise RequestRefused(
-            error.code, error.detail.replace(f"{header}:", f"{name}:", 1), pointer=f"/{name}"
-        ) from error
+    conditions = Conditions(if_match=match, if_none_match=none_match)
+    if reason := _contradiction(conditions):
+        raise _member_refusal("if_none_match", reason, "/if_none_match")
+    return conditions
 
 
-def _header(name: str, value: Any) -> str:
-    """What the header of the same name would say."""
+def _member_tags(name: str, value: Any) -> Tags:
     if value == ANY:
-        return ANY
+        return ANY_TAG
     tokens = [value] if isinstance(value, str) else value
     if not isinstance(tokens, list):
         raise _member_refusal(name, "it must be '*', a version token or a list of them", f"/{name}")
     if not tokens:
         raise _member_refusal(name, "it is empty", f"/{name}")
+    tags: set[Tag] = set()
     for index, token in enumerate(tokens):
         pointer = f"/{name}" if tokens is not value else f"/{name}/{index}"
         if not isinstance(token, str) or not token:
@@ -249,9 +250,15 @@ def _header(name: str, value: Any) -> str:
                 name, "a version token stands here without the header's quotes", pointer
             )
         if token == ANY:
-            raise _member_refusal(name, "'*' stands alone or not at all", pointer)
+            raise _member_refusal(name, _STAR_ALONE, pointer)
+        if not _is_tag(token):
+            raise _member_refusal(name, f"no version token: {token[:100]}", pointer)
+        try:
+            tags.add(_tag(token))
+        except ValueError as error:
+            raise _member_refusal(name, str(error), pointer) from error
     _refuse_many(name, sum(1 + token.count(";") for token in tokens))
-    return ", ".join(f'"{token}"' for token in tokens)
+    return frozenset(tags)
 
 
 def _refuse_many(name: str, count: int) -> None:

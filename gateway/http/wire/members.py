@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
+from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
+from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.refusals import RequestRefused
 from gateway.model import Attributes
 from patching import join_pointer
@@ -47,6 +49,30 @@ def switch(members: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         refuse_member(f"/{name}", "it must be true or false")
     return value
+
+
+def whole(members: Mapping[str, Any], name: str, minimum: int = 0, at: str = "") -> int:
+    """The whole number under ``name``, which is required."""
+    value = required(members, name)
+    if type(value) is not int or not minimum <= value <= REVISION_MAX:
+        refuse_member(f"{at}/{name}", f"it must be a whole number from {minimum} to {REVISION_MAX}")
+    return value
+
+
+def message_asked(members: Mapping[str, Any]) -> str | None:
+    """What ``message`` says for the commit; "" is none."""
+    message = text(members, "message") if "message" in members else ""
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
+    return message or None
+
+
+def author_asked(members: Mapping[str, Any]) -> str | None:
+    """Whom ``author`` wants the commit to name."""
+    author = text(members, "author") if "author" in members else None
+    if author is not None and not is_author(author):
+        refuse_member("/author", f"it must be {AUTHOR_RULE}")
+    return author
 
 
 def refuse_member(pointer: str, reason: str) -> NoReturn:

@@ -18,7 +18,7 @@ The line that answers a line of a bulk request: what a write's own route would s
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -28,7 +28,6 @@ import patching
 from gateway.access import Principal, Role
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.request import (
-    Applied,
     ApplyPatch,
     Delete,
     Edit,
@@ -37,11 +36,9 @@ from gateway.decide.request import (
     Put,
     Request,
     Touch,
-    Unchanged,
-    Unknown,
     Written,
 )
-from gateway.errors import OutcomeUnknown
+from gateway.errors import CommitError
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
@@ -55,30 +52,28 @@ from gateway.http.wire.body import (
     weigh,
 )
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import (
-    AUTHOR_RULE,
-    MESSAGE_CHARACTERS_MAX,
-    Preferences,
-    is_author,
-    is_idempotency_key,
-)
+from gateway.http.wire.headers import Preferences, is_idempotency_key
 from gateway.http.wire.members import (
     attributes_asked,
+    author_asked,
+    message_asked,
     refuse_member,
     require_known,
     required,
     switch,
     text,
+    whole,
 )
 from gateway.http.wire.problems import Problem, problem_content, problem_of
-from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.refusals import RequestRefused
-from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, fingerprint
+from gateway.http.write.answer import result_of
+from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import Line
+from gateway.http.write.explain import where_to_ask
 from gateway.limits import RequestLimits
-from gateway.model import SETTINGS_KEY, Document, Idempotency, version_token
+from gateway.model import SETTINGS_KEY
 from gateway.service import Gateway
-from patching import ABSENT, Json, Limits
+from patching import Json, Limits
 
 _OPERATIONS: Final = {
     "put": ("value", "attributes"),
@@ -138,6 +133,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     require(terms.by, Role.WRITE, catalog, "the line")
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
+    version = whole(members, "resource_version") if "resource_version" in members else None
     ask = Ask(
         by=terms.by,
         method=_METHODS.get(operation, operation),
@@ -146,33 +142,14 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         conditions=conditions,
         prefer=Preferences(None, terms.wait_s, switch(members, "rebase")),
         dry_run=switch(members, "dry_run") or terms.dry_run,
-        resource_version=_resource_version(members),
+        resource_version=version,
         idempotency_key=_idempotency_key(members),
-        message=_message(members),
-        author=author_of(_author(members), terms.by, catalog),
+        message=message_asked(members),
+        author=author_of(author_asked(members), terms.by, catalog),
     )
     edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
-    return _request(gateway, ask, edit, sent, line.size_bytes)
-
-
-def _request(gateway: Gateway, ask: Ask, edit: Edit, sent: Sent, size_bytes: int) -> Request:
-    idempotency = None
-    if ask.idempotency_key is not None:
-        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
-    return gateway.request(
-        ask.catalog,
-        (KeyEdit(ask.key, edit),),
-        wait_s=ask.prefer.wait_s,
-        conditions=ask.conditions,
-        resource_version=ask.resource_version,
-        rebase=ask.prefer.rebase,
-        size_bytes=size_bytes,
-        by=ask.by,
-        author=ask.author,
-        message=ask.message,
-        idempotency=idempotency,
-        dry_run=ask.dry_run,
-    )
+    sent = replace(sent, size_bytes=line.size_bytes)
+    return request_of(gateway, ask, (KeyEdit(key, edit),), sent)
 
 
 def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
@@ -253,15 +230,6 @@ def _key(
     return key
 
 
-def _resource_version(members: dict[str, Any]) -> int | None:
-    value = members.get("resource_version", ABSENT)
-    if value is ABSENT:
-        return None
-    if type(value) is not int or not 0 <= value <= REVISION_MAX:
-        refuse_member("/resource_version", f"it must be a whole number from 0 to {REVISION_MAX}")
-    return value
-
-
 def _idempotency_key(members: dict[str, Any]) -> str | None:
     if "idempotency_key" not in members:
         return None
@@ -271,29 +239,11 @@ def _idempotency_key(members: dict[str, Any]) -> str | None:
     return key
 
 
-def _message(members: dict[str, Any]) -> str | None:
-    if "message" not in members:
-        return None
-    message = text(members, "message")
-    if len(message) > MESSAGE_CHARACTERS_MAX:
-        refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
-    return message or None
-
-
-def _author(members: dict[str, Any]) -> str | None:
-    if "author" not in members:
-        return None
-    author = text(members, "author")
-    if not is_author(author):
-        refuse_member("/author", f"it must be {AUTHOR_RULE}")
-    return author
-
-
 _log = logging.getLogger(__name__)
 
 
 class LineAnswer(msgspec.Struct, frozen=True):
-    """Of a write that was applied or changes nothing; see ``gateway.http.write.ask.WriteAnswer``.
+    """Of a write that was applied or changes nothing; see ``write.answer.WriteAnswer``.
 
     ``status`` is 201 where the document was created, else 200.
     """
@@ -314,17 +264,33 @@ class LineAnswer(msgspec.Struct, frozen=True):
 
 def written_line(index: int, request: Request, written: Written, request_name: str) -> bytes:
     """The answer to a line that was decided."""
-    outcome = written.outcome
-    if isinstance(outcome, Applied):
-        return _line(_applied(index, request, outcome))
-    if isinstance(outcome, Unchanged):
-        return _line(_unchanged(index, request, outcome, written))
-    if isinstance(outcome, Unknown):
-        more = {}
-        if request.idempotency is not None:
-            more["outcome"] = names.outcome_path(request.catalog, request.idempotency.key)
-        return problem_line(index, OutcomeUnknown(outcome.commit_id), request_name, **more)
-    return problem_line(index, outcome.error, request_name)
+    try:
+        result = result_of(written, request.key, dry_run=request.dry_run)
+    except CommitError as error:
+        key = request.idempotency.key if request.idempotency else None
+        more = where_to_ask(request.catalog, error, key)
+        return problem_line(index, error, request_name, **more)
+    standing, commit_id = result.standing, None
+    if result.commit is not None:
+        commit_id = result.commit.id
+    elif standing is not None:
+        commit_id = standing.commit_id
+    return _line(
+        LineAnswer(
+            index=index,
+            status=201 if result.created else 200,
+            etag=standing.token if standing else None,
+            revision=standing.revision if standing else None,
+            create_revision=standing.create_revision if standing else None,
+            catalog_revision=result.catalog_revision,
+            commit_id=commit_id,
+            changed=result.changed,
+            attempts=result.attempts,
+            rebased_from=result.rebased_from or msgspec.UNSET,
+            replayed=result.replayed or msgspec.UNSET,
+            dry_run=request.dry_run or msgspec.UNSET,
+        )
+    )
 
 
 def problem_line(index: int, error: Exception, request_name: str, **more: Any) -> bytes:
@@ -340,43 +306,3 @@ def problem_line(index: int, error: Exception, request_name: str, **more: Any) -
 
 def _line(content: Any) -> bytes:
     return encode(content) + b"\n"
-
-
-def _applied(index: int, request: Request, outcome: Applied) -> LineAnswer:
-    """Told from the commit alone, so that a replay is answered like the first time."""
-    commit = outcome.commit
-    change = next((each for each in commit.changes if each.key == request.key), None)
-    exists = change is not None and change.action != "delete"
-    return LineAnswer(
-        index=index,
-        status=201 if change and exists and change.create_revision == commit.revision else 200,
-        etag=version_token(commit.revision, commit.id) if exists else None,
-        revision=commit.revision if exists else None,
-        create_revision=change.create_revision if change and exists else None,
-        catalog_revision=commit.revision,
-        commit_id=commit.id,
-        changed=not request.dry_run,
-        attempts=commit.attempts,
-        rebased_from=commit.rebased_from or msgspec.UNSET,
-        replayed=outcome.replayed or msgspec.UNSET,
-        dry_run=request.dry_run or msgspec.UNSET,
-    )
-
-
-def _unchanged(index: int, request: Request, outcome: Unchanged, written: Written) -> LineAnswer:
-    kept: Document | None = None
-    if not outcome.would_change and request.key != SETTINGS_KEY:
-        kept = outcome.documents.get(request.key)
-    return LineAnswer(
-        index=index,
-        status=200,
-        etag=kept.token if kept else None,
-        revision=kept.revision if kept else None,
-        create_revision=kept.create_revision if kept else None,
-        catalog_revision=outcome.catalog_revision,
-        commit_id=kept.commit_id if kept else None,
-        changed=outcome.would_change,
-        attempts=written.attempts,
-        rebased_from=outcome.rebased_from or msgspec.UNSET,
-        dry_run=request.dry_run or msgspec.UNSET,
-    )

@@ -27,6 +27,11 @@ def what_helps(
     if isinstance(error, PreconditionFailed):
         changes = changes_since(gateway, by, catalog, error)
         return {} if changes is None else {"changes_since": changes}
+    return where_to_ask(catalog, error, idempotency_key)
+
+
+def where_to_ask(catalog: str, error: CommitError, idempotency_key: str | None) -> dict[str, Any]:
+    """The path that tells, later, what became of a write of which nobody knows now."""
     if isinstance(error, OutcomeUnknown) and idempotency_key is not None:
         return {"outcome": names.outcome_path(catalog, idempotency_key)}
     return {}

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gateway.access import Principal
 from gateway.decide.conditions import Composite, written
 from gateway.decide.drafts import named_keys
 from gateway.decide.request import (
@@ -25,13 +24,12 @@ from gateway.decide.request import (
     Put,
     Touch,
     Unchanged,
-    Written,
 )
 from gateway.errors import CommitError, RevisionCompacted
-from gateway.http.context import HeaderList
 from gateway.http.wire.answers import Answer, body_answer, encode, etag
-from gateway.http.wire.headers import Preferences
 from gateway.http.wire.shapes import change_shape
+from gateway.http.write.answer import Result, headers_of, preferences_applied
+from gateway.http.write.ask import Ask
 from gateway.http.write.transactions import Transaction
 from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
 from gateway.read.visibility import Life, life_of
@@ -54,15 +52,6 @@ _ACTIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    by: Principal
-    catalog: str
-    transaction: Transaction
-    prefer: Preferences
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _State:
     """A key as the transaction left it. ``untold`` says why ``document`` can't be shown.
 
@@ -76,68 +65,47 @@ class _State:
     untold: str | None = None
 
 
-def transaction_answer(gateway: Gateway, asked: Asked, done: Written) -> Answer:
-    """The answer to ``done``, whose outcome is Applied or Unchanged."""
-    outcome = done.outcome
-    assert isinstance(outcome, Applied | Unchanged)
-    content: dict[str, Any] = {"catalog": asked.catalog}
-    headers: HeaderList = []
-    if isinstance(outcome, Applied):
-        commit = outcome.commit
-        succeeded, attempts, revision = commit.succeeded, commit.attempts, commit.revision
-        changed, commit_id = not asked.dry_run, commit.id
-        headers.append(("Commit-Id", commit.id))
-        if outcome.replayed:
-            headers.append(("Idempotency-Replayed", "true"))
-    else:
-        succeeded, attempts, revision = outcome.succeeded, done.attempts, outcome.catalog_revision
-        changed, commit_id = outcome.would_change, None
-    edits = asked.transaction.then if succeeded else asked.transaction.otherwise or ()
-    states = _states(gateway, asked, outcome, edits)
-    content |= {
+def transaction_answer(
+    gateway: Gateway, ask: Ask, transaction: Transaction, result: Result
+) -> Answer:
+    outcome = result.outcome
+    succeeded = outcome.commit.succeeded if isinstance(outcome, Applied) else outcome.succeeded
+    edits = transaction.then if succeeded else transaction.otherwise or ()
+    represented = ask.prefer.returns == "representation"
+    states = _states(gateway, ask, outcome, edits)
+    content: dict[str, Any] = {
+        "catalog": ask.catalog,
         "succeeded": succeeded,
-        "changed": changed,
-        "revision": revision,
-        "commit_id": commit_id,
-        "attempts": attempts,
+        "changed": result.changed,
+        "revision": result.catalog_revision,
+        "commit_id": None if result.commit is None else result.commit.id,
+        "attempts": result.attempts,
     }
-    minimal = asked.prefer.returns == "minimal" and not asked.dry_run
-    if not minimal:
-        content["results"] = _results(edits, states, asked.prefer.returns == "representation")
-    if asked.dry_run:
+    if not ask.is_minimal:
+        content["results"] = _results(edits, states, represented)
+    if ask.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):
             content["changes"] = [
-                change_shape(each, revision + 1)
+                change_shape(each, result.catalog_revision + 1)
                 for each in outcome.changes
                 if each.key not in states or states[each.key].untold is None
             ]
-    headers += [("Catalog-Revision", str(revision)), ("Attempts", str(attempts))]
+    headers = headers_of(result)
     tag = _composite(edits, states)
     if tag and len(tag) <= _ETAG_BYTES_MAX:
         headers.append(etag(tag))
-    applied = _preferences_applied(asked.prefer, minimal)
-    if applied:
-        headers.append(("Preference-Applied", applied))
+    headers += preferences_applied(ask, result, represented=represented)
     return body_answer(encode(content), headers)
 
 
-def _preferences_applied(prefer: Preferences, minimal: bool) -> str:
-    applied = ["return=minimal"] if minimal else []
-    if prefer.returns == "representation":
-        applied.append("return=representation")
-    if prefer.wait_s is not None:
-        applied.append(f"wait={prefer.wait_s}")
-    return ", ".join(applied)
-
-
 def _states(
-    gateway: Gateway, asked: Asked, outcome: Applied | Unchanged, edits: Sequence[KeyEdit]
+    gateway: Gateway, ask: Ask, outcome: Applied | Unchanged, edits: Sequence[KeyEdit]
 ) -> dict[str, _State]:
     keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
     if isinstance(outcome, Applied) and outcome.replayed:
-        return _replayed(gateway, asked, outcome.commit, edits, keys)
-    sight = gateway.acls.sight(asked.by, asked.catalog)
+        return _replayed(gateway, ask, outcome.commit, edits, keys)
+    sight = gateway.acls.sight(ask.by, ask.catalog)
     states = {}
     for key in keys:
         document = outcome.documents.get(key)
@@ -159,10 +127,10 @@ def _state(document: Document | None, *, seen: bool) -> _State:
 
 
 def _replayed(
-    gateway: Gateway, asked: Asked, commit: Commit, edits: Sequence[KeyEdit], keys: Sequence[str]
+    gateway: Gateway, ask: Ask, commit: Commit, edits: Sequence[KeyEdit], keys: Sequence[str]
 ) -> dict[str, _State]:
     changes = {change.key: change for change in commit.changes}
-    shown = asked.prefer.returns == "representation"
+    shown = ask.prefer.returns == "representation"
     got = {each.key for each in edits if isinstance(each.edit, Get)}
     to_read = [key for key in keys if shown or key in got or key not in changes]
     documents: Mapping[str, Document | None] = {}
@@ -170,8 +138,8 @@ def _replayed(
     untold = None
     try:
         if to_read:
-            _, documents = gateway.listing.several(asked.catalog, to_read, revision=commit.revision)
-            sight = gateway.acls.sight(asked.by, asked.catalog)
+            _, documents = gateway.listing.several(ask.catalog, to_read, revision=commit.revision)
+            sight = gateway.acls.sight(ask.by, ask.catalog)
             if sight is not None:
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})
     except RevisionCompacted:

@@ -36,10 +36,18 @@ from gateway.decide.request import (
 )
 from gateway.errors import Unstorable
 from gateway.http.wire.body import check_operations, decode_members, document_bytes
-from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
-from gateway.http.wire.members import attributes_asked, refuse_member, require_known, require_object
+from gateway.http.wire.members import (
+    attributes_asked,
+    author_asked,
+    message_asked,
+    refuse_member,
+    require_known,
+    require_object,
+    switch,
+    whole,
+)
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.query import REVISION_MAX, require_key
+from gateway.http.wire.query import require_key
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Attributes
@@ -81,9 +89,9 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
         compare=_each(lists["compare"], "/compare", reader, read_compare),
         then=_each(lists["then"], "/then", reader, read_action),
         otherwise=_each(lists["else"], "/else", reader, read_action) if "else" in members else None,
-        message=_message(members),
-        author=_author(members),
-        dry_run=_dry_run(members),
+        message=message_asked(members),
+        author=author_asked(members),
+        dry_run=switch(members, "dry_run"),
         body={name: value for name, value in members.items() if name in lists},
     )
 
@@ -98,31 +106,6 @@ def _list(members: dict[str, Any], name: str) -> list[Any]:
     value = members.get(name, [])
     if not isinstance(value, list):
         refuse_member(f"/{name}", "it must be an array")
-    return value
-
-
-def _message(members: dict[str, Any]) -> str | None:
-    value = members.get("message", "")
-    if not isinstance(value, str) or len(value) > MESSAGE_CHARACTERS_MAX:
-        refuse_member(
-            "/message", f"it must be a text of at most {MESSAGE_CHARACTERS_MAX} characters"
-        )
-    return value or None
-
-
-def _author(members: dict[str, Any]) -> str | None:
-    if "author" not in members:
-        return None
-    value = members["author"]
-    if not isinstance(value, str) or not is_author(value):
-        refuse_member("/author", f"it must be {AUTHOR_RULE}")
-    return value
-
-
-def _dry_run(members: dict[str, Any]) -> bool:
-    value = members.get("dry_run", False)
-    if not isinstance(value, bool):
-        refuse_member("/dry_run", "it must be true or false")
     return value
 
 
@@ -143,7 +126,7 @@ def read_compare(item: Any, at: str, reader: Reader) -> Compare:
     members = require_object(item, ("key", *_COMPARES, "resource_version"), at)
     if "resource_version" in members:
         require_known(members, ("resource_version",), at)
-        return RevisionIs(_revision(members["resource_version"], f"{at}/resource_version"))
+        return RevisionIs(whole(members, "resource_version", at=at))
     key = _key(members, "key", at, reader)
     given = [name for name in _COMPARES if name in members]
     if len(given) != 1:
@@ -272,12 +255,6 @@ def _key(members: dict[str, Any], name: str, at: str, reader: Reader) -> str:
         error.members["pointer"] = f"{at}/{name}"
         raise
     return key
-
-
-def _revision(value: Any, place: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= REVISION_MAX:
-        refuse_member(place, f"it must be a whole number from 0 to {REVISION_MAX}")
-    return value
 
 
 def _nothing(*_: Any) -> Edit:
