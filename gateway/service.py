@@ -11,7 +11,8 @@ from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
 from gateway.commit.turns import Turns
-from gateway.decide.request import Bounds, Edit, KeyEdit, Request, Terms, Written
+from gateway.decide.request import Edit, KeyEdit, Request, Rules, Terms, Written
+from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
@@ -27,8 +28,6 @@ from gateway.state.heads import Observer, Settler, reaching
 from gateway.state.replay import advance_all
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
-from gateway.store.memory_uploads import MemoryUploads
-from gateway.store.uploads import UploadStore
 from gateway.uploads import Uploads
 
 _Answer = TypeVar("_Answer")
@@ -59,13 +58,11 @@ class Gateway:
         runtime: Runtime,
         limits: ServiceLimits,
         turns: Turns | None = None,
-        uploads: UploadStore | None = None,
         meters: Meters = NO_METERS,
     ) -> None:
         """``turns``: how the workers of this machine make room for each other, if they can.
 
-        ``uploads``: where parts are staged; None: in this process's memory, for tests. ``meters``
-        are told of the work as it is done.
+        ``meters`` are told of the work as it is done.
         """
         self.limits = limits
         self._store = store
@@ -73,6 +70,7 @@ class Gateway:
         self._meters = meters
         self._feeds: list[Feed] = []
         self._cache = Cache(runtime, limits.cache_bytes_max)
+        settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache)
         settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
         self._shared = SharedLooks(observer.observe, runtime, parallel=2)
@@ -82,18 +80,18 @@ class Gateway:
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
         kept = replace(limits.retention, idempotency_s=kept_s)
-        self.retention = HistoryRetention(store, settler, runtime, kept, meters)
+        self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
         self._queue = queue = Queue(
             runtime,
             limits,
             turns,
         )
-        bounds = Bounds(limits, store.stored_bytes)
-        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, bounds, meters)
+        rules = Rules(limits, store.stored_bytes, settings.of)
+        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, rules, meters)
         self._loop = CommitLoop(parts, limits.leaders)
         self.uploads = Uploads(
-            uploads or MemoryUploads(),
+            store.uploads(),
             self,
             runtime,
             limits,

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "meters": "decide errors",
     "state": "errors meters model patching runtime store",
     "commit": "decide errors limits meters model patching runtime state store",
-    "read": "access commit errors model runtime state store",
+    "read": "access errors model runtime state store",
     "feed": "access errors limits meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime state store",
@@ -90,6 +90,12 @@ def test_only_the_store_speaks_to_mongodb() -> None:
     for path in files("gateway"):
         if "gateway/store/" not in path.as_posix():
             assert not [m for m in imports(path) if m.split(".")[0] in {"pymongo", "bson"}], path
+
+
+def test_no_service_works_with_the_test_twin_of_the_store() -> None:
+    for path in files("gateway"):
+        if not path.name.startswith("memory"):
+            assert not [m for m in imports(path) if m.startswith("gateway.store.memory")], path
 
 
 def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:

@@ -28,7 +28,7 @@ from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import move_until_known
 from gateway.commit.views import read_views
 from gateway.decide.decide import decide
-from gateway.decide.request import Applied, Bounds, Decision, Refused, Unknown
+from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import Head
@@ -59,7 +59,7 @@ class RoundParts:
     observer: Observer
     settler: Settler
     queue: Queue
-    bounds: Bounds
+    rules: Rules
     meters: Meters = NO_METERS
 
 
@@ -179,7 +179,7 @@ class Round:
                 continue
             attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
             decisions[catalog] = decide(
-                view, requests, attempts, now_us=now_us, bounds=self._parts.bounds
+                view, requests, attempts, now_us=now_us, rules=self._parts.rules
             )
         return decisions
 

@@ -11,7 +11,7 @@ from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden
 from gateway.model import WITHHELD, Commit, Document, token_revision
 from gateway.state.cache import Cache
-from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.state.replay import HistoryIncomplete, read_large, rebuild
 from gateway.store.contract import Store
 
 # Old states of documents that are rebuilt for one round.
@@ -20,7 +20,6 @@ _BASES_MAX = 16
 # that nobody may have asked for.
 _FEW = 4
 _SMALL_BYTES = 16 * 1024 * 1024
-_PIECE_BYTES = 4 * 1024 * 1024
 
 
 def read_views(
@@ -78,27 +77,6 @@ def _read_documents(
         if catalog in views:
             found = {key: stored.get((catalog, key)) for key in keys}
             _add_documents(cache, views, catalog, found)
-
-
-def read_large(
-    store: Store, withheld: Sequence[tuple[str, Document]]
-) -> dict[tuple[str, str], Document]:
-    """The documents whose contents were left out, each with its catalog, now read whole.
-
-    Some megabytes at a time: decoding them holds up all other requests of the process.
-    """
-    found: dict[tuple[str, str], Document] = {}
-    piece: dict[str, list[str]] = {}
-    piece_bytes = 0
-    for catalog, document in withheld:
-        if piece and piece_bytes + document.size_bytes > _PIECE_BYTES:
-            found |= store.documents(piece)
-            piece, piece_bytes = {}, 0
-        piece.setdefault(catalog, []).append(document.key)
-        piece_bytes += document.size_bytes
-    if piece:
-        found |= store.documents(piece)
-    return found
 
 
 def _choose(

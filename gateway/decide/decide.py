@@ -26,18 +26,18 @@ from gateway.decide.record import record_bytes, refuse_heavy, refuse_oversized, 
 from gateway.decide.request import (
     DOCUMENTS_BYTES_MAX,
     Applied,
-    Bounds,
     Decision,
     Get,
     KeyEdit,
     Outcome,
     Refused,
     Request,
+    Rules,
     Touch,
     Unchanged,
     View,
 )
-from gateway.decide.settings import parse_settings, settings_of
+from gateway.decide.settings import parse_settings
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -60,14 +60,14 @@ def decide(
     attempts: Sequence[int],
     *,
     now_us: int,
-    bounds: Bounds,
+    rules: Rules,
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
     before it even where the clock stands still or goes back.
     """
-    deciding = _Deciding(view, now_us, bounds)
+    deciding = _Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
         return Decision((), (deciding.too_heavy(requests[0], view.too_heavy),), {})
@@ -82,12 +82,12 @@ def decide(
 class _Deciding:
     """The state as the batch has left it so far."""
 
-    def __init__(self, view: View, now_us: int, bounds: Bounds) -> None:
+    def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         self._view = view
         self._now_us = now_us
-        self._bounds = bounds
-        self._limits = bounds.limits
-        self._edit_limits = EditLimits(bounds.limits.patch, bounds.limits.attributes_bytes_max)
+        self._rules = rules
+        self._limits = rules.limits
+        self._edit_limits = EditLimits(rules.limits.patch, rules.limits.attributes_bytes_max)
         self._replies = dict(view.replies)
         self._bytes = 0
         self._work_bytes = 0
@@ -138,7 +138,7 @@ class _Deciding:
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
         refuse_narrowed(request, self._document)
-        settings = settings_of(self._document(SETTINGS_KEY))
+        settings = self._rules.settings_of(self._document(SETTINGS_KEY))
         require_precondition(request, settings)
         require_revision(request, self._revision)
         rebased_from = checked_conditions(
@@ -241,11 +241,11 @@ class _Deciding:
         """Raise OverLimit, SettingsInvalid or SchemaViolation for what the key can't hold."""
         if draft.content is ABSENT:
             return
-        refuse_oversized(draft, self._bounds)
+        refuse_oversized(draft, self._rules)
         if key == SETTINGS_KEY:
             parse_settings(draft.content)
         elif draft.action != "attributes":
-            settings = settings_of(self._document(SETTINGS_KEY))
+            settings = self._rules.settings_of(self._document(SETTINGS_KEY))
             self._spend(settings.require_valid(key, draft.content, draft.size_bytes))
 
     def _unchanged(

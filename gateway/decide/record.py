@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.decide.edits import Draft
-from gateway.decide.request import ApplyPatch, Bounds, KeyEdit, Request
+from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.model import Change, Commit, Document
 from patching import ABSENT, Patch
@@ -54,14 +54,14 @@ def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
         )
 
 
-def refuse_oversized(draft: Draft, bounds: Bounds) -> None:
+def refuse_oversized(draft: Draft, rules: Rules) -> None:
     """Raise OverLimit where the document takes more than the store holds of one."""
     if draft.content is ABSENT or draft.size_bytes <= _CERTAINLY_STORABLE_BYTES:
         return
-    bytes_max = bounds.limits.stored_bytes_max
-    actual = bounds.stored_bytes(draft.content)
+    bytes_max = rules.limits.stored_bytes_max
+    actual = rules.stored_bytes(draft.content)
     if draft.attributes:
-        actual += bounds.stored_bytes(draft.attributes)
+        actual += rules.stored_bytes(draft.attributes)
     if actual > bytes_max:
         raise OverLimit(
             f"the document would take {actual} bytes in the database, more than the "

@@ -3,7 +3,7 @@
 A request is a list of edits that are committed together, at one revision, if its guards hold. A
 write of one document is a list of one.
 
-What a decision is made on, what bounds it, and what comes out of it. Immutable.
+What a decision is made on, what it goes by, and what comes out of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, TypedDict
 from gateway.access import NOBODY, Principal
 from gateway.decide.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
@@ -261,11 +262,16 @@ DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a decision may produce; ``stored_bytes`` measures a content as the store holds it."""
+class Rules:
+    """What a decision goes by besides the state.
+
+    ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` gives what a
+    catalog's settings document says, None where there is none (see ``CompiledSettings``).
+    """
 
     limits: ServiceLimits
     stored_bytes: Callable[[Json], int]
+    settings_of: Callable[[Document | None], CatalogSettings]
 
 
 @dataclass(frozen=True, slots=True)

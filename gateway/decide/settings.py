@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -25,7 +26,7 @@ _SCHEMAS_MAX = 100
 _PATTERN_CHARACTERS_MAX = 1_000
 _ERRORS_MAX = 20
 _MESSAGE_CHARACTERS_MAX = 300
-_COMPILED_BYTES_MAX = 16 * 1024 * 1024
+_BYTES_MAX = 16 * 1024 * 1024
 _ENTRY_BYTES = 2_000
 _NUMBER_MAX = 2**53
 # Steps of validating, 50 ns each at most: what one document may take, and what isn't counted.
@@ -95,47 +96,42 @@ def _require_valid(schema: _Schema, key: str, content: Json, size_bytes: int) ->
 NO_SETTINGS: Final = CatalogSettings()
 
 
-class _Compiled:
+class CompiledSettings:
     """Settings by the id of the commit that made them, the oldest dropped as they get many.
 
-    Bounded by the bytes of their text: compiled, they take some times as much.
+    Thread-safe. Bounded by the bytes of their text: compiled, they take some times as much.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, lock: AbstractContextManager[object], bytes_max: int = _BYTES_MAX) -> None:
+        self._lock = lock
         self._bytes_max = bytes_max
         self._bytes = 0
         self._known: OrderedDict[str, tuple[Document, CatalogSettings]] = OrderedDict()
 
-    def of(self, document: Document) -> CatalogSettings:
+    def of(self, document: Document | None) -> CatalogSettings:
+        """The settings in the settings document; compiled once for each commit that set them.
+
+        The commit's id alone doesn't tell the content: a commit that loses its race is decided
+        again, under the same id, and a patch may then make another content.
+        """
+        if document is None or not document.exists:
+            return NO_SETTINGS
         known = self._known.get(document.commit_id)
         if known is not None and equal(known[0].content, document.content):
             return known[1]
         settings = parse_settings(document.content, accepted=True)
-        self._drop(document.commit_id)
-        self._known[document.commit_id] = document, settings
-        self._bytes += document.size_bytes + _ENTRY_BYTES
-        while self._bytes > self._bytes_max and len(self._known) > 1:
-            self._drop(next(iter(self._known)))
+        with self._lock:
+            self._drop(document.commit_id)
+            self._known[document.commit_id] = document, settings
+            self._bytes += document.size_bytes + _ENTRY_BYTES
+            while self._bytes > self._bytes_max and len(self._known) > 1:
+                self._drop(next(iter(self._known)))
         return settings
 
     def _drop(self, commit_id: str) -> None:
         known = self._known.pop(commit_id, None)
         if known is not None:
             self._bytes -= known[0].size_bytes + _ENTRY_BYTES
-
-
-_compiled = _Compiled(_COMPILED_BYTES_MAX)
-
-
-def settings_of(document: Document | None) -> CatalogSettings:
-    """The settings in the settings document; compiled once for each commit that set them.
-
-    The commit's id alone doesn't tell the content: a commit that loses its race is decided again,
-    under the same id, and a patch may then make another content.
-    """
-    if document is None or not document.exists:
-        return NO_SETTINGS
-    return _compiled.of(document)
 
 
 def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:

@@ -124,7 +124,7 @@ class PrometheusMeters:
 
 Wrapped = TypeVar("Wrapped")
 # Methods without I/O, and methods that wait for something to happen.
-_UNTIMED = frozenset(("stored_bytes", "await_reachable", "uploads", "tokens", "close"))
+_UNTIMED = frozenset(("stored_bytes", "await_reachable", "tokens", "close"))
 
 
 class StoreMeters(Protocol):
@@ -144,6 +144,9 @@ class _Measured:
     def __init__(self, store: Any, meters: StoreMeters) -> None:
         self._store = store
         self._meters = meters
+
+    def uploads(self) -> Any:
+        return measured(self._store.uploads(), self._meters)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)

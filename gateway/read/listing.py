@@ -17,7 +17,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from gateway.commit.views import read_large
 from gateway.errors import (
     CatalogNotFound,
     OverLimit,
@@ -29,7 +28,7 @@ from gateway.model import WITHHELD, Document, Head, Pin
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, reaching
-from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.state.replay import HistoryIncomplete, read_large, rebuild
 from gateway.store.contract import Store, Unreachable
 
 _Answer = TypeVar("_Answer")

@@ -12,11 +12,11 @@ settings, each for itself. Pins are never passed: the floor stays at the lowest 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
-from gateway.decide.settings import settings_of
+from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, SettingsInvalid
+from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import SETTINGS_KEY, Document, Head
 from gateway.retention.compaction import Compaction, lowest_pin
@@ -33,28 +33,7 @@ _HEADS_AT_ONCE = 200
 _FIRST_ROUND_S_MAX = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionRules:
-    """Which commits are kept: younger than ``age_s`` or among the last ``commits``; None: all."""
-
-    age_s: int | None = None
-    commits: int | None = None
-
-    def with_catalog(self, settings: Document | None) -> RetentionRules:
-        """With what the catalog's own settings say; they were checked when they were written."""
-        own = settings_of(settings)
-        return RetentionRules(
-            self.age_s if own.retention_age_s is None else own.retention_age_s,
-            self.commits if own.retention_commits is None else own.retention_commits,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CompactorPace:
-    """``interval_s`` between two rounds, 0 for none at all; ``pause_s`` between two pieces."""
-
-    interval_s: float
-    pause_s: float
+SettingsOf = Callable[[Document | None], CatalogSettings]
 
 
 class LeaseLost(Exception):
@@ -69,26 +48,26 @@ class Compactor:
         store: Store,
         runtime: Runtime,
         compaction: Compaction,
-        rules: RetentionRules,
-        pace: CompactorPace,
+        limits: RetentionLimits,
+        settings_of: SettingsOf,
         meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
         self._runtime = runtime
         self._compaction = compaction
-        self._rules = rules
-        self._pace = pace
+        self._limits = limits
+        self._settings_of = settings_of
         self._meters = meters
         self._holder = ""  # chosen with the first round
-        self._lease_s = max(_LEASE_S_MIN, 2 * pace.interval_s)
+        self._lease_s = max(_LEASE_S_MIN, 2 * limits.interval_s)
         self._renewed = 0.0
 
     def start(self) -> None:
-        if self._pace.interval_s > 0:
+        if self._limits.interval_s > 0:
             self._runtime.spawn(self._run, "compactor")
 
     def _run(self) -> None:
-        wait_s = min(self._pace.interval_s, _FIRST_ROUND_S_MAX)
+        wait_s = min(self._limits.interval_s, _FIRST_ROUND_S_MAX)
         self._runtime.sleep(wait_s * self._runtime.jitter())
         while True:
             try:
@@ -100,7 +79,7 @@ class Compactor:
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
                 self._meters.compaction_round("failed")
                 _log.exception("a round of the compactor failed")
-            self._runtime.sleep(self._pace.interval_s)
+            self._runtime.sleep(self._limits.interval_s)
 
     def run_round(self) -> bool:
         """Go over all catalogs once, if the lease can be had; whether the round was finished.
@@ -129,8 +108,8 @@ class Compactor:
         """
         catalog = head.catalog
         try:
-            rules = self._rules.with_catalog(settings.get((catalog, SETTINGS_KEY)))
-            if self._wanted_floor(catalog, head.revision, head.floor, rules) > head.floor:
+            own = self._settings_of(settings.get((catalog, SETTINGS_KEY)))
+            if self._wanted_floor(catalog, head.revision, head.floor, own) > head.floor:
                 self._compact(head)
             elif head.floor > 0:
                 self._compaction.finish(catalog, self._rest)
@@ -167,8 +146,8 @@ class Compactor:
 
         def wanted(standing: Standing) -> int:
             found = self._store.documents({catalog: (SETTINGS_KEY,)})
-            rules = self._rules.with_catalog(found.get((catalog, SETTINGS_KEY)))
-            return self._wanted_floor(catalog, standing.revision, standing.floor, rules)
+            own = self._settings_of(found.get((catalog, SETTINGS_KEY)))
+            return self._wanted_floor(catalog, standing.revision, standing.floor, own)
 
         done = self._compaction.compact_as_wanted(catalog, wanted, self._rest)
         if done is not None:
@@ -186,13 +165,17 @@ class Compactor:
             )
         self._rest()
 
-    def _wanted_floor(self, catalog: str, revision: int, floor: int, rules: RetentionRules) -> int:
-        """``floor`` where the rules and the pins let it rise no higher."""
+    def _wanted_floor(self, catalog: str, revision: int, floor: int, own: CatalogSettings) -> int:
+        """``floor`` where the settings and the pins let it rise no higher: those of the catalog's
+        ``own`` go before those of the process."""
+        commits, age_s = own.retention_commits, own.retention_age_s
+        commits = self._limits.commits if commits is None else commits
+        age_s = self._limits.age_s if age_s is None else age_s
         floors = []
-        if rules.commits is not None:
-            floors.append(revision - rules.commits)
-        if rules.age_s is not None:
-            before_us = self._runtime.now_us() - rules.age_s * 1_000_000
+        if commits is not None:
+            floors.append(revision - commits)
+        if age_s is not None:
+            before_us = self._runtime.now_us() - age_s * 1_000_000
             last = self._store.commit_at(catalog, before_us)
             floors.append(0 if last is None else last.revision)
         wanted = min(floors, default=0)
@@ -203,7 +186,7 @@ class Compactor:
         return wanted if held is None else min(wanted, held)
 
     def _rest(self) -> None:
-        self._runtime.sleep(self._pace.pause_s)
+        self._runtime.sleep(self._limits.pause_ms / 1000)
         if self._runtime.monotonic() - self._renewed > self._lease_s / 4:
             self._renew()
 

@@ -18,7 +18,7 @@ from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Pin, Retention
 from gateway.retention.compaction import Compacted, Compaction
-from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
+from gateway.retention.compactor import Compactor, SettingsOf
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, reaching
 from gateway.state.sweep import Sweeper
@@ -41,6 +41,7 @@ class HistoryRetention:
         settler: Settler,
         runtime: Runtime,
         limits: RetentionLimits,
+        settings_of: SettingsOf,
         meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
@@ -59,8 +60,8 @@ class HistoryRetention:
             store,
             runtime,
             self._compaction,
-            RetentionRules(limits.age_s, limits.commits),
-            CompactorPace(limits.interval_s, self._pause_s),
+            limits,
+            settings_of,
             meters,
         )
 

@@ -3,17 +3,20 @@
 Writing out a batch, catching up a cache, time travel and verification all come through here, so
 that what was decided once and what is rebuilt later can't drift apart.
 
-A document as it was: back to the nearest change that says everything, and forward from there.
+A document as it was: back to the nearest change that says everything, and forward from there. And
+as it is, where its content was left out at first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import patching
 from gateway.model import Attributes, Change, Commit, Document
 from gateway.store.contract import Store
 
+# What is read at once of documents that are large.
+_PIECE_BYTES = 4 * 1024 * 1024
 # Replayed changes were within the limits when they were decided; settings may have shrunk since.
 _UNLIMITED = patching.Limits(
     operations_max=2**62,
@@ -96,3 +99,24 @@ def rebuild(store: Store, catalog: str, key: str, revision: int) -> Document | N
         if not oldest.change_of(key).begins_at(oldest.revision):
             raise HistoryIncomplete
     return advance_all(None, key, reversed(newest_first))
+
+
+def read_large(
+    store: Store, withheld: Sequence[tuple[str, Document]]
+) -> dict[tuple[str, str], Document]:
+    """The documents whose contents were left out, each with its catalog, now read whole.
+
+    Some megabytes at a time: decoding them holds up all other requests of the process.
+    """
+    found: dict[tuple[str, str], Document] = {}
+    piece: dict[str, list[str]] = {}
+    piece_bytes = 0
+    for catalog, document in withheld:
+        if piece and piece_bytes + document.size_bytes > _PIECE_BYTES:
+            found |= store.documents(piece)
+            piece, piece_bytes = {}, 0
+        piece.setdefault(catalog, []).append(document.key)
+        piece_bytes += document.size_bytes
+    if piece:
+        found |= store.documents(piece)
+    return found

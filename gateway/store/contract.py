@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Protocol
 
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
+from gateway.store.uploads import UploadStore
 from patching import Json
 
 
@@ -211,6 +212,9 @@ class Store(Protocol):
 
     def end_lease(self, name: str, holder: str) -> None:
         """End the lease if this holder has it."""
+
+    def uploads(self) -> UploadStore:
+        """Where the parts of uploads are staged: in the same database."""
 
     def stored_bytes(self, content: Json) -> int:
         """The size in the database of a document with this content; no I/O."""

@@ -123,7 +123,7 @@ def people_on(mongodb_uri: str) -> Iterator[People]:
     database = f"test_{uuid.uuid4().hex}"
     store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
     limits = ServiceLimits(retention=RetentionLimits(pause_ms=0, tombstone_grace_s=0))
-    gateway = Gateway(store, ThreadRuntime(), limits, None, store.uploads())
+    gateway = Gateway(store, ThreadRuntime(), limits)
     app = create_app(gateway, authenticate=_authenticate)
     try:
         yield People(app, gateway)

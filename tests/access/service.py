@@ -20,7 +20,6 @@ from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryTokens
 from gateway.store.tokens import TokenStore
-from gateway.store.uploads import UploadStore
 
 
 class Service:
@@ -28,12 +27,9 @@ class Service:
         self,
         store: Store | None = None,
         tokens: TokenStore | None = None,
-        uploads: UploadStore | None = None,
         gateway: Gateway | None = None,
     ) -> None:
-        self.gateway = gateway or Gateway(
-            store or MemoryStore(), ThreadRuntime(), ServiceLimits(), None, uploads
-        )
+        self.gateway = gateway or Gateway(store or MemoryStore(), ThreadRuntime(), ServiceLimits())
         self.tokens = Tokens(tokens or MemoryTokens())
         self.app = create_app(self.gateway, authenticate=BearerTokens(self.tokens))
 

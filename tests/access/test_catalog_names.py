@@ -71,7 +71,7 @@ def service(mongodb_uri: str) -> Iterator[Service]:
 
     database = f"test_{uuid.uuid4().hex}"
     store: MongoStore = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
-    made = Service(store, store.tokens(), store.uploads())
+    made = Service(store, store.tokens())
     root = made.caller("root", "admin:*")
     for catalog in OTHERS:
         assert root.send("PUT", document_path(catalog), SECRET).status_code == 201

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import Any, TypeVar
 
@@ -16,7 +17,6 @@ from gateway.decide.decide import decide
 from gateway.decide.request import (
     Applied,
     ApplyPatch,
-    Bounds,
     Decision,
     Edit,
     KeyEdit,
@@ -24,8 +24,10 @@ from gateway.decide.request import (
     Put,
     Refused,
     Request,
+    Rules,
     View,
 )
+from gateway.decide.settings import CompiledSettings
 from gateway.errors import CommitError
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Document
@@ -38,7 +40,7 @@ from patching import ABSENT
 from tests.patience import WAIT_MS
 
 NOW = 1_800_000_000_000_000
-BOUNDS = Bounds(
+RULES = Rules(
     ServiceLimits(
         attributes_bytes_max=1_000,
         full_value_every=3,
@@ -46,6 +48,7 @@ BOUNDS = Bounds(
         stored_bytes_max=5_000_000,
     ),
     stored_bytes=lambda content: len(msgspec.json.encode(content)),
+    settings_of=CompiledSettings(nullcontext()).of,
 )
 _Error = TypeVar("_Error", bound=CommitError)
 
@@ -103,9 +106,9 @@ def once(action: Callable[[], object]) -> Callable[[], None]:
     return lambda: left.pop()() and None if left else None
 
 
-def bounded(**limits: int) -> Bounds:
-    """``BOUNDS`` with other limits."""
-    return changed(BOUNDS, limits=changed(BOUNDS.limits, **limits))  # type: ignore[arg-type]
+def bounded(**limits: int) -> Rules:
+    """``RULES`` with other limits."""
+    return changed(RULES, limits=changed(RULES.limits, **limits))  # type: ignore[arg-type]
 
 
 def put(value: object) -> Put:
@@ -169,8 +172,8 @@ def view(
     return View("c", revision, time_us, known | {each.key: each for each in documents})
 
 
-def run(state: View, *requests: Request, now_us: int = NOW, bounds: Bounds = BOUNDS) -> Decision:
-    return decide(state, requests, [1] * len(requests), now_us=now_us, bounds=bounds)
+def run(state: View, *requests: Request, now_us: int = NOW, rules: Rules = RULES) -> Decision:
+    return decide(state, requests, [1] * len(requests), now_us=now_us, rules=rules)
 
 
 def applied(outcome: object) -> Applied:

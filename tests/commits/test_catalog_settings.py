@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from gateway.decide import settings as catalog_settings
 from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import ANY_TAG, Conditions
 from gateway.decide.request import (
@@ -25,7 +25,7 @@ from gateway.decide.request import (
     Touch,
     Unchanged,
 )
-from gateway.decide.settings import parse_settings, settings_of
+from gateway.decide.settings import CompiledSettings, parse_settings
 from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document
 from tests.commits.conftest import ask, extended, patch, put, refused, replace, view
@@ -107,6 +107,7 @@ def test_rules_follow_the_content_also_where_one_commit_id_had_two() -> None:
     first = settings({"require_precondition": True})
     second = settings({"require_precondition": False})
     assert first.commit_id == second.commit_id
+    settings_of = CompiledSettings(nullcontext()).of
     assert settings_of(first).require_precondition
     assert not settings_of(second).require_precondition
     assert settings_of(first).require_precondition
@@ -195,7 +196,7 @@ def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> 
 
 
 def test_compiled_settings_are_bounded_by_their_size() -> None:
-    compiled = catalog_settings._Compiled(bytes_max=25_000)
+    compiled = CompiledSettings(nullcontext(), bytes_max=25_000)
 
     def settings(number: int) -> Document:
         content = {"schemas": {f"k{number}": {"type": "object"}}}

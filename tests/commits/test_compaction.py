@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 
 from gateway.decide.request import Delete, KeyEdit, Move, Touch
+from gateway.decide.settings import CompiledSettings
 from gateway.errors import (
     CatalogNotFound,
     OverLimit,
@@ -23,7 +25,7 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
 from gateway.read.history import History
-from gateway.retention.compactor import Compactor, CompactorPace, RetentionRules
+from gateway.retention.compactor import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
@@ -309,8 +311,9 @@ def compactor_of(
     store: Store, runtime: ThreadRuntime, meters: Meters = NO_METERS, **rules: int
 ) -> Compactor:
     compaction = compaction_of(store, runtime)
-    pace = CompactorPace(interval_s=300, pause_s=0)
-    return Compactor(store, runtime, compaction, RetentionRules(**rules), pace, meters)
+    limits = RetentionLimits(interval_s=300, pause_ms=0, **rules)
+    settings = CompiledSettings(nullcontext())
+    return Compactor(store, runtime, compaction, limits, settings.of, meters)
 
 
 def floor(store: Store, catalog: str = "c") -> int:

@@ -23,8 +23,8 @@ from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.commits.conftest import (
-    BOUNDS,
     NOW,
+    RULES,
     add,
     applied,
     ask,
@@ -206,7 +206,7 @@ def test_a_dry_run_is_decided_and_writes_nothing() -> None:
 
 def test_a_batch_over_its_size_leaves_the_rest_for_the_next() -> None:
     requests = [ask(put("x" * 600), key=key, size_bytes=602) for key in "abc"]
-    decision = run(view(), *requests, bounds=bounded(batch_bytes_max=1000))
+    decision = run(view(), *requests, rules=bounded(batch_bytes_max=1000))
     assert len(decision.outcomes) == len(decision.commits) == 1
 
 
@@ -225,7 +225,7 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
         )
         for n in range(60)
     ]
-    decision = run(view(keys=[r.key for r in requests]), *requests, bounds=many)
+    decision = run(view(keys=[r.key for r in requests]), *requests, rules=many)
     head = Head("c", 0, 0, 7, batch=decision.commits)
     recorded = len(bson.encode(records.head_record(head)))
     assert 1 < len(decision.commits) < 60
@@ -246,7 +246,7 @@ def test_a_change_too_heavy_for_the_history_is_refused() -> None:
 def test_a_batch_ends_when_it_has_worked_through_enough() -> None:
     large = document({"n": 0}, size_bytes=4_000_000)
     requests = [ask(replace("/n", n)) for n in range(1, 13)]
-    decision = run(view(large), *requests, bounds=bounded(batch_bytes_max=10**9))
+    decision = run(view(large), *requests, rules=bounded(batch_bytes_max=10**9))
     assert 1 < len(decision.outcomes) < 12
 
 
@@ -258,7 +258,7 @@ def test_merging_again_and_again_does_not_inflate_the_size() -> None:
         merge = Merge({"a": "z" * 900_000}, 900_008)
         after = run(view(after) if after else state, ask(merge)).documents["k"]
         state = view(after)
-    assert after.size_bytes <= BOUNDS.limits.patch.result_bytes_max
+    assert after.size_bytes <= RULES.limits.patch.result_bytes_max
 
 
 def test_a_document_that_would_not_fit_is_refused() -> None:
@@ -267,5 +267,5 @@ def test_a_document_that_would_not_fit_is_refused() -> None:
 
 
 def test_the_attempt_is_recorded_in_the_commit() -> None:
-    decision = decide(view(), [ask(put(1)), ask(put(2))], [1, 3], now_us=NOW, bounds=BOUNDS)
+    decision = decide(view(), [ask(put(1)), ask(put(2))], [1, 3], now_us=NOW, rules=RULES)
     assert [c.attempts for c in decision.commits] == [1, 3]

@@ -39,14 +39,19 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def staged() -> MemoryUploads:
-    return MemoryUploads()
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
 @pytest.fixture
-def gateway(clock: SetClock, staged: MemoryUploads) -> Gateway:
+def staged(store: MemoryStore) -> MemoryUploads:
+    return store.uploads()
+
+
+@pytest.fixture
+def gateway(clock: SetClock, store: MemoryStore) -> Gateway:
     limits = ServiceLimits(upload_bytes_max=20, upload_expiry_s=60)
-    return Gateway(MemoryStore(), clock, limits, uploads=staged)
+    return Gateway(store, clock, limits)
 
 
 def opened(
@@ -288,7 +293,7 @@ def bounded(clock: SetClock) -> Gateway:
     limits = ServiceLimits(
         upload_bytes_max=40, upload_expiry_s=60, uploads_max=4, uploads_bytes_max=40
     )
-    return Gateway(MemoryStore(), clock, limits, uploads=MemoryUploads())
+    return Gateway(MemoryStore(), clock, limits)
 
 
 def begin(gateway: Gateway, by: Principal, catalog: str = "c") -> OpenUpload:
@@ -383,11 +388,11 @@ def test_nobody_waits_for_an_upload(gateway: Gateway) -> None:
 
 
 def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
-    clock: SetClock, staged: MemoryUploads
+    clock: SetClock, store: MemoryStore
 ) -> None:
     """However short other replies are kept, and though the note beside it was lost."""
     limits = ServiceLimits(upload_expiry_s=60, retention=RetentionLimits(idempotency_s=1))
-    gateway = Gateway(MemoryStore(), clock, limits, uploads=staged)
+    gateway = Gateway(store, clock, limits)
     upload = opened(gateway)
     applied(commit(gateway, upload))
     write(gateway, 5)

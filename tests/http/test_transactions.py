@@ -376,7 +376,7 @@ class TestRefusals:
 def behind(**limits: Any) -> FlaskClient:
     """A service of its own behind other limits."""
     store = MemoryStore()
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(), uploads=store.uploads())
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
     return create_app(gateway, RequestLimits(**limits)).test_client()
 
 

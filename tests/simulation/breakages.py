@@ -83,8 +83,8 @@ def no_replies(store: Store, batches: object) -> dict[str, Any]:  # noqa: ARG001
 _pure_decide = decide.decide
 
 
-def decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, bounds: Any) -> Any:
-    return _pure_decide(replace(view, time_us=0), *args, now_us=now_us, bounds=bounds)
+def decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, rules: Any) -> Any:
+    return _pure_decide(replace(view, time_us=0), *args, now_us=now_us, rules=rules)
 
 
 def commits_first(

@@ -17,6 +17,7 @@ from typing import TypeVar
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
 from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable, Unsent
 from gateway.store.memory import document_bytes
+from gateway.store.uploads import UploadStore
 from patching import Json
 
 from .recorder import RecordingStore
@@ -228,6 +229,9 @@ class FaultyStore:
 
     def _update(self, call: Callable[[], _T]) -> _T:
         return self._write([call])[0]
+
+    def uploads(self) -> UploadStore:
+        return self._inner.uploads()
 
     def stored_bytes(self, content: Json) -> int:
         return self._inner.stored_bytes(content)
