@@ -15,12 +15,11 @@ from gateway.errors import (
     PreconditionFailed,
     RevisionCompacted,
 )
+from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Document
 from gateway.read.listing import DocumentPage, Listing, not_overtaken
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, reaching
-
-_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,14 @@ class Catalogs:
         listing: Listing,
         commit: Callable[[Request], Written],
         runtime: Runtime,
-        keys_max: int,
+        limits: ServiceLimits,
     ) -> None:
-        """``keys_max``: how many documents a catalog may have that is deleted in one commit."""
         self._settler = settler
         self._listing = listing
         self._commit = commit
         self._runtime = runtime
-        self._keys_max = keys_max
+        self._keys_max = limits.catalog_deletion_keys_max
+        self._page_documents = limits.listing_page_documents
 
     def read(self, catalog: str) -> CatalogState:
         """The catalog at one revision, now. Raises CatalogNotFound, also where it was deleted."""
@@ -75,7 +74,7 @@ class Catalogs:
         refusal: CommitError = CatalogNotFound(request.catalog, 0)
         while True:
             try:
-                deletion = self._deletion(request)
+                deletion = self.deletion_of(request)
             except RevisionCompacted:
                 self._require_time(request)
                 continue
@@ -100,7 +99,7 @@ class Catalogs:
                 "the catalog was written or compacted all the time; nothing was deleted"
             )
 
-    def _deletion(self, request: Request) -> Request:
+    def deletion_of(self, request: Request) -> Request:
         page = self._page(request.catalog, "", None)
         # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
         self._listing.head(request.catalog)
@@ -115,7 +114,8 @@ class Catalogs:
         return replace(request, edits=edits, resource_version=page.revision, deletes_catalog=True)
 
     def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage:
-        return self._listing.page(catalog, prefix="", after=after, limit=_PAGE, revision=revision)
+        limit = self._page_documents
+        return self._listing.page(catalog, prefix="", after=after, limit=limit, revision=revision)
 
     def _require_few(self, keys: int) -> None:
         if keys > self._keys_max:

@@ -45,7 +45,8 @@ _PATCH: Final = _patch_limits(_DEFAULTS)
 class WatchLimits:
     """``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
     one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
-    commits that a watcher doesn't want it is told how far it has come.
+    commits that a watcher doesn't want it is told how far it has come. ``linger_s``: for how long
+    the commits of a catalog are kept that nobody watches any more.
     """
 
     watchers_max: int = _setting("watchers_max")
@@ -54,6 +55,7 @@ class WatchLimits:
     ring_bytes_max: int = 4 * MIB
     rings_bytes_max: int = 64 * MIB
     bookmark_commits: int = 1000
+    linger_s: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ class ServiceLimits:
     commit. ``batch_bytes_max`` bounds what the commits of one batch record, unless it is only one.
     ``full_value_every`` is K: every K-th change of a document records its full value.
     ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
-    written out for it.
+    written out for it. ``catch_up_commits_max``: to catch up with more commits costs more than to
+    read the documents again. Pages of commits and documents are cut short where they get heavy;
+    ``listing_page_documents`` is how many are read at once of a whole catalog.
     """
 
     patch: patching.Limits = _PATCH
@@ -101,6 +105,11 @@ class ServiceLimits:
     uploads_bytes_max: int = _setting("uploads_bytes_max")
     deadline_ms: int = _setting("deadline_ms")
     write_out_grace_ms: int = 100
+    cached_catalogs_max: int = 200_000
+    catch_up_commits_max: int = 1_000
+    history_page_bytes_max: int = 8 * MIB
+    listing_page_bytes_max: int = 4 * MIB
+    listing_page_documents: int = 500
     leaders: int = _setting("leaders")
     watch: WatchLimits = WatchLimits()
     retention: RetentionLimits = RetentionLimits()

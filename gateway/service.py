@@ -69,19 +69,19 @@ class Gateway:
         self._runtime = runtime
         self._meters = meters
         self._feeds: list[Feed] = []
-        self._cache = Cache(runtime, limits.cache_bytes_max)
+        self._cache = Cache(runtime, limits)
         settings = CompiledSettings(runtime.lock())
-        observer = Observer(store, self._cache)
-        settler = Settler(store, observer, runtime, limits.write_out_grace_ms / 1000)
+        observer = Observer(store, self._cache, limits)
+        settler = Settler(store, observer, runtime, limits)
         self._shared = SharedLooks(observer.observe, runtime, parallel=2)
         self._settler = settler
         self.acls = Acls(store, settler, runtime)
-        self._history = History(store, settler, runtime)
+        self._history = History(store, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
         kept = replace(limits.retention, idempotency_s=kept_s)
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
-        self.listing = Listing(store, settler, runtime, self.retention.refuse_more_pins)
+        self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self._queue = queue = Queue(
             runtime,
             limits,
@@ -96,9 +96,7 @@ class Gateway:
             runtime,
             limits,
         )
-        self.catalogs = Catalogs(
-            settler, self.listing, self.commit, runtime, limits.catalog_deletion_keys_max
-        )
+        self.catalogs = Catalogs(settler, self.listing, self.commit, runtime, limits)
 
     def request(
         self,

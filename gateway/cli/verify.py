@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -36,8 +37,9 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
             raise click.UsageError(str(error)) from error
         runtime = ThreadRuntime()
         # Another worker's batch is left to it for as long as the service itself would.
-        grace_s = limits_of(settings).service.write_out_grace_ms / 1000
-        settler = Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s)
+        limits = replace(limits_of(settings).service, cache_bytes_max=0)
+        observer = Observer(store, Cache(runtime, limits), limits)
+        settler = Settler(store, observer, runtime, limits)
         second = applied_by_jsonpatch if independent else None
         verification = Verification(store, settler, runtime, second)
         try:

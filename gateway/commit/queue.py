@@ -206,7 +206,7 @@ class Queue:
             lane = self._lanes[catalog]
             lane.busy = False
             lane.unreachable = any(pending.unreachable for pending in left)
-            lane.waiting.extendleft(reversed(_in_time(left, now)))
+            lane.waiting.extendleft(reversed(still_in_time(left, now)))
             pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
             if lane.has_turn:
                 lane.has_turn = False
@@ -303,7 +303,7 @@ class Queue:
             del self._lanes[catalog]
 
 
-def _in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
     left = [pending for pending in left if not pending.gone]
     for pending in left:
         pending.held, pending.deciding = False, None

@@ -38,7 +38,7 @@ def move_until_known(
             moved = store.move_heads(list(left.values()))
             for catalog, result in moved.items():
                 doubtful = result is Moved.LOST and broken
-                truth = _whose(store, left[catalog]) if doubtful else result
+                truth = whose(store, left[catalog]) if doubtful else result
                 if truth is not None:
                     known[catalog] = truth
                 del left[catalog]
@@ -53,7 +53,7 @@ def move_until_known(
     return known
 
 
-def _whose(store: Store, move: Move) -> Moved | None:
+def whose(store: Store, move: Move) -> Moved | None:
     """Whether the batch above the move's base is this one: looked up by its first commit's id.
 
     None where that can't be told any more: history was compacted beyond it meanwhile.

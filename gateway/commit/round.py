@@ -85,11 +85,11 @@ class Round:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
             self._parts.observer.follow([c for c in guessed if not self._trust.holds(c)])
-            decisions = self._decide(self._batches.keys() - guessed, guessed)
+            decisions = self.decisions(self._batches.keys() - guessed, guessed)
             unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
             for catalog in unproven:
                 decisions.pop(catalog, None)
-            decisions |= self._decide(unproven, ())
+            decisions |= self.decisions(unproven, ())
         except Unreachable as error:
             self._give_back(error)
             return
@@ -156,12 +156,12 @@ class Round:
             self._trust.lost(catalog)
             self._end(catalog)
 
-    def _decide(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
+    def decisions(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
         """Decide the batches of these catalogs.
 
         Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
         """
-        settled = self._settled(fresh)
+        settled = self.settled(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
             for catalog in (*settled, *guessed)
@@ -183,7 +183,7 @@ class Round:
             )
         return decisions
 
-    def _settled(self, catalogs: Collection[str]) -> dict[str, int]:
+    def settled(self, catalogs: Collection[str]) -> dict[str, int]:
         """Those whose last batch is written out, with the revision of a head read just now."""
         settled: dict[str, int] = {}
         if not catalogs:
@@ -255,7 +255,7 @@ class Round:
                 self._end(catalog, batch, race=Moved.LOST)
             else:
                 self._parts.cache.forget(catalog)
-                self._end(catalog, _in_doubt(batch, decisions[catalog]))
+                self._end(catalog, in_doubt(batch, decisions[catalog]))
         if won:
             self._write_out(won, since)
         for catalog, decision in won.items():
@@ -325,7 +325,7 @@ class Round:
         return max(pending.request.deadline for pending in self._batches[catalog])
 
 
-def _in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
     """Answer those whose commits may have been made, or yet be; return those that have none.
 
     A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.

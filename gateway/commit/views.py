@@ -46,7 +46,7 @@ def read_views(
         _read_documents(store, cache, views, absent, batches)
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
-    replies = _replies(store, {c: batches[c] for c in views})
+    replies = earlier_replies(store, {c: batches[c] for c in views})
     return {c: replace(view, replies=replies.get(c, {})) for c, view in views.items()}
 
 
@@ -130,7 +130,7 @@ def _add_documents(
     views[catalog] = replace(view, documents={**view.documents, **found})
 
 
-def _replies(
+def earlier_replies(
     store: Store, batches: Mapping[str, Sequence[Request]]
 ) -> dict[str, dict[tuple[str, str], Commit]]:
     """Looked up after the views' revisions are known: what isn't found wasn't used up to them."""

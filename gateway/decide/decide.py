@@ -67,7 +67,7 @@ def decide(
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
     before it even where the clock stands still or goes back.
     """
-    deciding = _Deciding(view, now_us, rules)
+    deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
         return Decision((), (deciding.too_heavy(requests[0], view.too_heavy),), {})
@@ -79,7 +79,7 @@ def decide(
     return Decision(tuple(deciding.commits), tuple(outcomes), deciding.written)
 
 
-class _Deciding:
+class Deciding:
     """The state as the batch has left it so far."""
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
@@ -156,7 +156,7 @@ class _Deciding:
                 CompareLimits(self._limits.patch, self._spend),
             )
             if failed:
-                if self._holds_already(request, [each.index for each in failed]):
+                if self.holds_already(request, [each.index for each in failed]):
                     return self._unchanged(request.edits)
                 if request.otherwise is None:
                     raise PreconditionFailed(compares_conflict(request, failed))
@@ -169,7 +169,7 @@ class _Deciding:
             return before if before.exists else None
         return self._view.bases.get((key, token))
 
-    def _holds_already(self, request: Request, failed: Sequence[int]) -> bool:
+    def holds_already(self, request: Request, failed: Sequence[int]) -> bool:
         """Whether the request was made before: what it asks for is so, by its own doing or another.
 
         Only where the false compares speak of the contents of documents that it writes: then they

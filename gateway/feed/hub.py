@@ -33,8 +33,6 @@ _LOOK_EVERY_S = 1.0
 # A head whose batch isn't written out: its writer is at it, or has died.
 _LOOK_AGAIN_S = 0.15
 _RETRY_S = 0.5
-# A channel, and so the hub, outlives its last watcher: long polls come back.
-_LINGER_S = 15.0
 # Waking a watcher and sending to it costs a fraction of this. A busy catalog is read this much less
 # often for each watcher, so that they leave the process to the writers; a quiet one at once.
 _SHARE_S = 0.002
@@ -181,7 +179,7 @@ class Hub:
             return
         try:
             if now >= self._look_due:
-                self._look(now)
+                self.look_at_heads(now)
             self._read(now)
         except Unreachable as error:
             _log.info("watched catalogs can't be read: %s", error)
@@ -191,7 +189,7 @@ class Hub:
             _log.exception("watched catalogs can't be read")
             self._retry_due = now + _LOOK_EVERY_S
 
-    def _look(self, now: float) -> None:
+    def look_at_heads(self, now: float) -> None:
         """At the heads of all channels; those that nobody watches any more are given up."""
         with self.lock:
             self._give_up(now)
@@ -212,7 +210,7 @@ class Hub:
 
     def _give_up(self, now: float) -> None:
         for catalog, channel in tuple(self._channels.items()):
-            if channel.left_at is not None and now - channel.left_at > _LINGER_S:
+            if channel.left_at is not None and now - channel.left_at > self.limits.linger_s:
                 del self._channels[catalog]
                 self._pending.discard(catalog)
         spare = sum(channel.bytes for channel in self._channels.values())

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
+from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store
-
-# Commits of whole documents can be large; a page is cut short where it gets heavy.
-_PAGE_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,13 @@ class History:
     of it may have had gaps. All methods raise Unreachable.
     """
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store, settler: Settler, runtime: Runtime, limits: ServiceLimits
+    ) -> None:
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._page_bytes_max = limits.history_page_bytes_max
 
     def document_at_revision(self, catalog: str, key: str, revision: int) -> Document:
         """The live document as the catalog's ``revision`` had it.
@@ -86,7 +87,7 @@ class History:
         self._require_retained(catalog, 0 if commit is None else commit.revision)
         if commit is None:
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
-        return RevisionAt(commit.revision, _is_final(time_us, standing))
+        return RevisionAt(commit.revision, final_at(time_us, standing))
 
     def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
@@ -97,7 +98,7 @@ class History:
         if after < standing.floor:
             raise RevisionCompacted(after, standing.floor)
         head = standing.revision
-        page = self._store.list_commits(catalog, after, head, limit, key, _PAGE_BYTES_MAX)
+        page = self._store.list_commits(catalog, after, head, limit, key, self._page_bytes_max)
         last = page[-1].revision if page else head
         more = last < head and self._store.list_commits(catalog, last, head, 1, key, 1)
         self._require_retained(catalog, after)
@@ -133,6 +134,6 @@ class History:
         return 0 if head is None else head.floor
 
 
-def _is_final(time_us: int, standing: Standing) -> bool:
+def final_at(time_us: int, standing: Standing) -> bool:
     """Times increase: whatever is committed above the standing is later than it."""
     return time_us <= standing.time_us

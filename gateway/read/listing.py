@@ -24,6 +24,7 @@ from gateway.errors import (
     RevisionNotFound,
     StoreUnavailable,
 )
+from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document, Head, Pin
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
@@ -33,12 +34,10 @@ from gateway.store.contract import Store, Unreachable
 
 _Answer = TypeVar("_Answer")
 
-_PAGE_BYTES_MAX = 4 * 1024 * 1024
 # What several documents asked for by name may take, and what of it is read at once.
 SEVERAL_BYTES_MAX = 16 * 1024 * 1024
 _SMALL_BYTES = 1024 * 1024
 _OVERTAKEN_MAX = 20
-_EXPORT_PAGE = 500
 # An export holds its revision while it runs; renewed well before it would end.
 _EXPORT_PIN_S = 120
 _EXPORT_RENEW_S = 30
@@ -86,12 +85,15 @@ class Listing:
         store: Store,
         settler: Settler,
         runtime: Runtime,
+        limits: ServiceLimits,
         refuse_more_pins: Callable[[str, str], None],
     ) -> None:
         """``refuse_more_pins``: see ``HistoryRetention``."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._page_bytes_max = limits.listing_page_bytes_max
+        self._export_page = limits.listing_page_documents
         self._refuse_more_pins = refuse_more_pins
         self._large_reads = runtime.lock()
 
@@ -171,14 +173,14 @@ class Listing:
         found: dict[str, Document | None] = {}
         for key in keys:
             record = stored.get((catalog, key))
-            found[key] = self._as_of(catalog, key, record, at)
+            found[key] = self.as_of(catalog, key, record, at)
             if record is not None and record.revision > at:  # it may have been larger then
                 _refuse_heavy(each for each in found.values() if each is not None)
         if sight is not None:
             for key, document in found.items():
                 if document is not None and not sight.sees_then(document, stored[catalog, key]):
                     sight.refuse(key)
-        self._require_above_floor(catalog, at)
+        self.require_above_floor(catalog, at)
         return found
 
     def export(
@@ -201,7 +203,7 @@ class Listing:
 
         def begin() -> DocumentPage:
             at = self._readable(catalog, revision)
-            page = self._page(scan, "", _EXPORT_PAGE, at)
+            page = self._page(scan, "", self._export_page, at)
             if page.next_after is not None:
                 self._refuse_more_pins(catalog, owner)
                 # Now: who is told of the revision finds it there, or is told that it is not.
@@ -233,7 +235,7 @@ class Listing:
                 if page.next_after is None:
                     return
                 with reaching():
-                    page = self._page(scan, page.next_after, _EXPORT_PAGE, page.revision)
+                    page = self._page(scan, page.next_after, self._export_page, page.revision)
         finally:
             self._unpin(scan.catalog, pin.id)
 
@@ -246,15 +248,17 @@ class Listing:
         with reaching():
             pin = replace(pin, revision=revision, expires_us=expires_us)
             if not self._store.set_pin(catalog, pin):
-                self._require_above_floor(catalog, revision)
+                self.require_above_floor(catalog, revision)
 
     def _page(self, scan: _Scan, after: str, limit: int, revision: int) -> DocumentPage:
         catalog, prefix, sight = scan
         live: list[Document] = []
         while True:
-            records = self._store.scan_documents(catalog, after, prefix, limit, _PAGE_BYTES_MAX)
+            records = self._store.scan_documents(
+                catalog, after, prefix, limit, self._page_bytes_max
+            )
             for record in records:
-                document = self._as_of(catalog, record.key, record, revision)
+                document = self.as_of(catalog, record.key, record, revision)
                 if document is not None and (sight is None or sight.sees_then(document, record)):
                     live.append(document)
             if not records:
@@ -262,11 +266,11 @@ class Listing:
             after = records[-1].key
             if live:
                 break
-        self._require_above_floor(catalog, revision)
+        self.require_above_floor(catalog, revision)
         more = live and self._store.scan_documents(catalog, after, prefix, 1, 1)
         return DocumentPage(revision, live, after if more else None)
 
-    def _as_of(
+    def as_of(
         self, catalog: str, key: str, record: Document | None, revision: int
     ) -> Document | None:
         """The live document at ``revision``, given its record, which may be newer."""
@@ -274,7 +278,7 @@ class Listing:
             try:
                 record = rebuild(self._store, catalog, key, revision)
             except HistoryIncomplete:
-                self._require_above_floor(catalog, revision)
+                self.require_above_floor(catalog, revision)
                 raise
         return record if record is not None and record.exists else None
 
@@ -294,7 +298,7 @@ class Listing:
             raise RevisionCompacted(revision, standing.floor)
         return revision
 
-    def _require_above_floor(self, catalog: str, revision: int) -> None:
+    def require_above_floor(self, catalog: str, revision: int) -> None:
         head = self._store.heads([catalog]).get(catalog)
         if head is not None and revision < head.floor:
             raise RevisionCompacted(revision, head.floor)

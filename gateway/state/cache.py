@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from gateway.limits import ServiceLimits
 from gateway.meters import CacheReadings
 from gateway.model import Commit, Document
 from gateway.runtime import Runtime
@@ -24,7 +25,6 @@ from patching import PatchError
 # Parsed JSON takes several times the room of its text; entries have a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
 _MEMORY_PER_ENTRY = 1_000
-_CATALOGS_MAX = 200_000
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class _Entry:
 class Cache:
     """Thread-safe; every method is short and does no I/O."""
 
-    def __init__(self, runtime: Runtime, bytes_max: int) -> None:
+    def __init__(self, runtime: Runtime, limits: ServiceLimits) -> None:
         self._lock = runtime.lock()
-        self._bytes_max = bytes_max
+        self._limits = limits
         self._bytes = 0
         self._hits = 0
         self._misses = 0
@@ -59,7 +59,7 @@ class Cache:
                 return
             self._drop(catalog)
             self._entries[catalog] = _Entry(revision, time_us, {})
-            if len(self._entries) > _CATALOGS_MAX:
+            if len(self._entries) > self._limits.cached_catalogs_max:
                 self._drop(next(iter(self._entries)))
 
     def view(
@@ -149,7 +149,7 @@ class Cache:
         self._recent.move_to_end((catalog, key))
 
     def _evict(self) -> None:
-        while self._bytes > self._bytes_max and self._recent:
+        while self._bytes > self._limits.cache_bytes_max and self._recent:
             (catalog, key), _ = self._recent.popitem(last=False)
             self._bytes -= _memory(self._entries[catalog].documents.pop(key))
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gateway.errors import StoreUnavailable
+from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document, Head
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
@@ -32,8 +33,6 @@ from gateway.state.replay import advance_all
 from gateway.store.contract import Store, Unreachable
 from patching import PatchError
 
-# Catching up over more commits than this costs more than reading the documents again.
-_CATCH_UP_COMMITS_MAX = 1_000
 # Sightings are only hints of how long a batch has been unfinished; forgetting them costs a wait.
 _FIRST_SEEN_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
@@ -66,8 +65,9 @@ def _standing(head: Head) -> Standing:
 class Observer:
     """Reads heads and brings the cache up to them."""
 
-    def __init__(self, store: Store, cache: Cache) -> None:
+    def __init__(self, store: Store, cache: Cache, limits: ServiceLimits) -> None:
         self._store = store
+        self._catch_up_max = limits.catch_up_commits_max
         self._cache = cache
 
     def observe(self, catalogs: Collection[str], *, batches: bool = True) -> dict[str, Standing]:
@@ -143,7 +143,7 @@ class Observer:
             moved = self._advance_over({c: (known, known + 1) for c, known in behind.items()})
             behind = self._known(moved)
         if behind:
-            self._advance_over({c: (r, r + _CATCH_UP_COMMITS_MAX) for c, r in behind.items()})
+            self._advance_over({c: (r, r + self._catch_up_max) for c, r in behind.items()})
 
     def _known(self, catalogs: Collection[str]) -> dict[str, int]:
         revisions = {catalog: self._cache.revision(catalog) for catalog in catalogs}
@@ -169,7 +169,7 @@ class Observer:
         worth_it = (
             known is not None
             and known >= head.floor
-            and head.revision - known <= _CATCH_UP_COMMITS_MAX
+            and head.revision - known <= self._catch_up_max
         )
         return known if known is not None and worth_it else head.revision - 1
 
@@ -177,13 +177,14 @@ class Observer:
 class Settler:
     """Makes sure that last batches are written out before anybody acts on them."""
 
-    def __init__(self, store: Store, observer: Observer, runtime: Runtime, grace_s: float) -> None:
-        """``grace_s``: how long a batch is left to its own writer at least before that is given up;
-        a long one is left to it for longer."""
+    def __init__(
+        self, store: Store, observer: Observer, runtime: Runtime, limits: ServiceLimits
+    ) -> None:
         self._store = store
         self._observer = observer
         self._runtime = runtime
-        self.grace_s = grace_s
+        # How long a batch is left to its own writer at least; a long one is left to it for longer.
+        self.grace_s = limits.write_out_grace_ms / 1000
         self._first_seen: dict[str, tuple[int, float]] = {}
 
     def settle(self, catalog: str) -> Standing:

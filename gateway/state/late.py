@@ -18,8 +18,8 @@ Where the store is lost before that second look, it is made up for in the backgr
 Where the floor is found to have passed, what was written is set right:
 
 * Tombstones are purged a day after the deletion at the earliest. Documents that were sent within
-  ``_DOCUMENTS_S`` have therefore met every newer state there was, and are as they should be: the
-  documents tell which of the commits, perhaps inserted again, are still needed.
+  ``GuardedWrites.documents_s`` have therefore met every newer state there was, and are as they
+  should be: the documents tell which of the commits, perhaps inserted again, are still needed.
 * Documents that were sent later may have come back from the dead. Then it is looked at before
   the commits are sent: the history is as it should be, and tells which documents are current.
 
@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from gateway.model import Change, Commit, Document, Head
 from gateway.runtime import Runtime
@@ -50,7 +50,6 @@ from gateway.state.sweep import Keeping, Sweeper, chain, found_under, left_of
 from gateway.store.contract import Store, Unreachable
 
 # Far below the shortest grace that tombstones are given (``tombstone_grace_s``).
-_DOCUMENTS_S = 30.0
 _OWED_AGAIN_S = 1.0
 
 
@@ -87,6 +86,8 @@ class GuardedWrites:
     method but ``give_up`` raises Unreachable.
     """
 
+    documents_s: ClassVar[float] = 30.0
+
     def __init__(
         self,
         store: Store,
@@ -110,19 +111,19 @@ class GuardedWrites:
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         if self._elapsed_s() > self._patience_s:
-            self._look()
+            self.look_again()
         if not self._left:
             return
         try:
             self._store.write_documents({c: d for c, d in documents.items() if c in self._left})
         finally:
-            self._documents_late = self._documents_late or self._elapsed_s() > _DOCUMENTS_S
+            self._documents_late = self._documents_late or self._elapsed_s() > self.documents_s
         if self._documents_late:
-            self._look()
+            self.look_again()
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
         if self._elapsed_s() >= self._fresh_s:
-            self._look()
+            self.look_again()
         if not self._left:
             return
         self._commits_sent = True
@@ -131,7 +132,7 @@ class GuardedWrites:
     def finish(self) -> None:
         """After both writes: make sure that they did no harm."""
         if self._left and self._elapsed_s() >= self._alone_s:
-            self._look()
+            self.look_again()
 
     def give_up(self) -> None:
         """After a call that raised Unreachable, where none follows: what is owed is made up for."""
@@ -142,17 +143,17 @@ class GuardedWrites:
         while True:
             self._runtime.sleep(_OWED_AGAIN_S)
             with suppress(Unreachable):
-                self._look()
+                self.look_again()
                 return
 
     @property
     def _patience_s(self) -> float:
-        return self._alone_s or _DOCUMENTS_S
+        return self._alone_s or self.documents_s
 
     def _elapsed_s(self) -> float:
         return elapsed_s(self._runtime, self._since)
 
-    def _look(self) -> None:
+    def look_again(self) -> None:
         """Set right and leave out the batches that others have written out."""
         now = moment(self._runtime)
         heads = self._store.heads(self._left)

@@ -197,24 +197,24 @@ class Sweeper:
         through = commits[-1].revision if commits else keeping.floor
         window = sweep_window(commits, keeping)
         count = self._sweep_older(catalog, swept, window, keeping)
-        self._apply(catalog, window.swept, "sweep_window")
+        self.apply(catalog, window.swept, "sweep_window")
         return through, count + len(window.swept)
 
     def _sweep_older(self, catalog: str, swept: int, window: Window, keeping: Keeping) -> int:
         count = 0
         # The commit at the last floor was kept for its time, whatever its keys.
         marker = self.store.list_commits(catalog, swept - 1, swept, 1, None, 1) if swept else ()
-        count += self._apply(
+        count += self.apply(
             catalog, sweep_older(marker, window.superseded, keeping), "sweep_marker"
         )
         keys = sorted(window.superseded)
         for first in range(0, len(keys), self.keys_at_once):
             group = keys[first : first + self.keys_at_once]
             older = self.store.commits_of_keys(catalog, group, swept)
-            count += self._apply(catalog, sweep_older(older, group, keeping), "sweep_older")
+            count += self.apply(catalog, sweep_older(older, group, keeping), "sweep_older")
         return count
 
-    def _apply(self, catalog: str, swept: Sequence[Swept], step: str) -> int:
+    def apply(self, catalog: str, swept: Sequence[Swept], step: str) -> int:
         for first in range(0, len(swept), self.swept_at_once):
             self.store.sweep(catalog, swept[first : first + self.swept_at_once])
             self.step(step)

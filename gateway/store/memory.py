@@ -94,9 +94,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         with self._lock:
-            return {move.to.catalog: self._move(move.to) for move in moves}
+            return {move.to.catalog: self.move_head(move.to) for move in moves}
 
-    def _move(self, to: Head) -> Moved:
+    def move_head(self, to: Head) -> Moved:
         current = self._heads.get(to.catalog) or Head(to.catalog)
         if current.revision != to.base_revision:
             return Moved.LOST

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import DocumentNotFound, RevisionCompacted
-from gateway.limits import RetentionLimits
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Document
 from gateway.read.history import History
 from gateway.read.listing import Listing
@@ -22,6 +22,7 @@ from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
 
 # key -> (content, attributes)
+LIMITS = ServiceLimits(write_out_grace_ms=0, cache_bytes_max=0)
 State = Mapping[str, tuple[Any, Any]]
 
 
@@ -30,7 +31,7 @@ class Killed(BaseException):
 
 
 def settler_of(store: Store, runtime: Runtime) -> Settler:
-    return Settler(store, Observer(store, Cache(runtime, 0)), runtime, grace_s=0.0)
+    return Settler(store, Observer(store, Cache(runtime, LIMITS), LIMITS), runtime, LIMITS)
 
 
 def compaction_of(
@@ -70,7 +71,8 @@ def live(documents: Sequence[Document]) -> State:
 def state_at(store: Store, catalog: str, revision: int) -> State:
     """As a listing gives it."""
     runtime = ThreadRuntime()
-    listing = Listing(store, settler_of(store, runtime), runtime, lambda _catalog, _owner: None)
+    settler = settler_of(store, runtime)
+    listing = Listing(store, settler, runtime, LIMITS, lambda _catalog, _owner: None)
     page = listing.page(catalog, prefix="", after="", limit=1000, revision=revision)
     return live(page.documents)
 
@@ -79,7 +81,7 @@ def check_history(store: Store, catalog: str, states: Sequence[State], keys: Seq
     """Every retained revision reads as ``states`` (by revision) says; the floor."""
     head = store.heads([catalog])[catalog]
     assert head.revision == len(states) - 1
-    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime())
+    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS)
     for revision, expected in enumerate(states):
         if revision < head.floor:
             with pytest.raises(RevisionCompacted):
@@ -107,7 +109,7 @@ def check_replay(
     store: Store, catalog: str, states: Sequence[State], keys: Sequence[str], floor: int
 ) -> None:
     """From every retained revision forward, the commits lead to the documents."""
-    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime())
+    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS)
     stored = store.documents({catalog: keys})
     for start in range(floor, len(states)):
         page = history.commits(catalog, after=start, limit=1000, key=None)

@@ -31,6 +31,7 @@ from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
 from tests.commits.conftest import SetClock, WatchedStore, once, patch, put
 from tests.commits.history_checks import (
+    LIMITS,
     Killed,
     check_history,
     compaction_of,
@@ -278,7 +279,7 @@ def test_a_reader_that_was_overtaken_is_told_so(
     time_us = gateway.read_commit("c", 6).time_us
     slow: Any = OvertakenStore(store, call, revision)
     with pytest.raises(RevisionCompacted):
-        read(History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime()), time_us)
+        read(History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS), time_us)
 
 
 def test_replies_outlive_history_for_a_while(store: Store) -> None:

@@ -31,6 +31,7 @@ from gateway.model import WITHHELD, Document
 from gateway.read import listing
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
+from gateway.state import replay
 from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
@@ -99,7 +100,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
 def test_large_documents_are_read_some_at_a_time(
     gateway: Gateway, store: _Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "_PIECE_BYTES", 2_100)
+    monkeypatch.setattr(replay, "_PIECE_BYTES", 2_100)
     monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
     _, found = gateway.listing.several("c", KEYS, revision=None)
     assert [each and each.content for each in found.values()] == [{"text": TEXT}] * 20
@@ -180,7 +181,7 @@ class TestRebase:
         return gateway.request("c", edits, conditions=conditions, rebase=True, **more)
 
     def read(self, store: _Measured, *requests: Request) -> View | None:
-        cache = Cache(ThreadRuntime(), 0)
+        cache = Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
         (head,) = store.heads(["c"]).values()
         cache.begin("c", head.revision, head.time_us)
         return views.read_views(store, cache, {"c": requests}).get("c")

@@ -16,7 +16,7 @@ from gateway.errors import RevisionCompacted, RevisionNotFound, StoreUnavailable
 from gateway.feed.channel import Selection, WatchEnded
 from gateway.feed.hub import Hub, SignalListener
 from gateway.feed.watcher import Watcher, watch
-from gateway.limits import WatchLimits
+from gateway.limits import ServiceLimits, WatchLimits
 from gateway.model import Change, Commit, Head
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
@@ -118,9 +118,9 @@ class World:
         self.store = Store()
         self.runtime = SteppedRuntime()
         self.encoded: list[int] = []
-        self.settler = Settler(
-            self.store, Observer(self.store, Cache(self.runtime, 1 << 20)), self.runtime, 0.1
-        )
+        limits = ServiceLimits(cache_bytes_max=1 << 20)
+        observer = Observer(self.store, Cache(self.runtime, limits), limits)
+        self.settler = Settler(self.store, observer, self.runtime, limits)
         self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
         self.runtime.background = self.hub.step
         self._watching = ExitStack()

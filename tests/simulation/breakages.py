@@ -33,7 +33,7 @@ def stored_only(document: Document | None, key: str, commits: object) -> Documen
     return document
 
 
-_decide = round.Round._decide
+_decide = round.Round.decisions
 
 
 def decide_and_answer(

@@ -68,7 +68,7 @@ def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list
     return _commit_each(self, requests[::-1])[::-1]
 
 
-_deletion = catalogs.Catalogs._deletion
+_deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:

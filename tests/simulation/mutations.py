@@ -95,12 +95,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "head-condition": _mutation(
         "a head moves only from the revision that was decided on",
         "log",
-        (MemoryStore, "_move", breakages.move_anyway),
+        (MemoryStore, "move_head", breakages.move_anyway),
     ),
     "writers-write-out": _mutation(
         "nobody writes on top of a batch that isn't written out",
         "history untrue-commit",
-        (round.Round, "_settled", breakages.settled_or_not),
+        (round.Round, "settled", breakages.settled_or_not),
     ),
     "readers-write-out": _mutation(
         "a reader lays the unfinished batch over what is stored",
@@ -110,12 +110,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "fresh-head": _mutation(
         "refusals and no-ops are decided on a head read after the call",
         "untrue-refusal untrue-no-op",
-        (round.Round, "_decide", breakages.decide_and_answer),
+        (round.Round, "decisions", breakages.decide_and_answer),
     ),
     "commit-id-lookup": _mutation(
         "a move that broke off and was then lost is looked up by its commit id",
         "twice applied-anyway",
-        (resolve, "_whose", breakages.never_ours),
+        (resolve, "whose", breakages.never_ours),
     ),
     "unknown-is-not-lost": _mutation(
         "a move whose end isn't known is not made again for another head",
@@ -130,7 +130,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "idempotency-lookup": _mutation(
         "a used idempotency key is looked up before anything is decided",
         "twice",
-        (views, "_replies", breakages.no_replies),
+        (views, "earlier_replies", breakages.no_replies),
     ),
     "increasing-times": _mutation(
         "a commit is later than the one before it, whatever the clock says",
@@ -161,12 +161,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "guess-once": _mutation(
         "a guess that can't be decided is decided on the head",
         "defect late",
-        (round.Round, "_decide", breakages.decide_or_go_back),
+        (round.Round, "decisions", breakages.decide_or_go_back),
     ),
     "back-in-time": _mutation(
         "what goes back after its deadline is told so at once",
         "late",
-        (queue, "_in_time", lambda left, now: list(left)),  # noqa: ARG005
+        (queue, "still_in_time", lambda left, now: list(left)),  # noqa: ARG005
     ),
     "pausing-lanes": _mutation(
         "somebody looks after the lanes that pause while a leader is busy",
@@ -177,7 +177,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "only-doubts-are-unknown": _mutation(
         "only what may have been committed is unknown",
         "late",
-        (round, "_in_doubt", breakages.all_in_doubt),
+        (round, "in_doubt", breakages.all_in_doubt),
         adjust=doubtful,
     ),
     "readers-look-afterwards": _mutation(
@@ -200,7 +200,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "done-before": _mutation(
         "a transaction that was done before holds, though its compares don't any more",
         "untrue-refusal untrue-commit",
-        (decide._Deciding, "_holds_already", history.never_done),
+        (decide.Deciding, "holds_already", history.never_done),
     ),
     "touch": _mutation(
         "a touch makes a commit that changes nothing",
@@ -225,18 +225,18 @@ MUTATIONS: Mapping[str, Mutation] = {
     "deletion-of-all": _mutation(
         "a catalog is deleted at the revision that was listed",
         "untrue-commit",
-        (catalogs.Catalogs, "_deletion", history.delete_what_was_listed),
+        (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
         adjust=keeping,
     ),
     "one-revision": _mutation(
         "documents that are told together are rebuilt as of one revision",
         "snapshot",
-        (listing.Listing, "_as_of", history.as_it_is_now),
+        (listing.Listing, "as_of", history.as_it_is_now),
     ),
     "floor-last": _mutation(
         "who lists looks at the floor last",
         "snapshot history",
-        (listing.Listing, "_require_above_floor", history.whatever_the_floor),
+        (listing.Listing, "require_above_floor", history.whatever_the_floor),
         adjust=keeping,
     ),
     "present-stays": _mutation(
@@ -248,7 +248,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "provisional-times": _mutation(
         "a time above that of the newest commit is provisional",
         "history",
-        (gateway_history, "_is_final", history.always_final),
+        (gateway_history, "final_at", history.always_final),
         adjust=timed,
     ),
     "pins-hold": _mutation(
@@ -262,19 +262,19 @@ MUTATIONS: Mapping[str, Mutation] = {
     "oldest-first": _mutation(
         "a sweep drops what is older first",
         "documents history snapshot",
-        (sweeper.Sweeper, "_apply", history.newest_first),
+        (sweeper.Sweeper, "apply", history.newest_first),
         adjust=breaking_off,
     ),
     "late-guard": _mutation(
         "who writes out late looks whether history was compacted meanwhile",
         "documents history snapshot read",
-        (late.GuardedWrites, "_look", history.never_late),
+        (late.GuardedWrites, "look_again", history.never_late),
         adjust=sleeping,
     ),
     "signals-are-hints": _mutation(
         "the heads are looked at, whatever the signals tell",
         "feed",
-        (watch_hub.Hub, "_look", history.give_up_alone),
+        (watch_hub.Hub, "look_at_heads", history.give_up_alone),
         adjust=deafened,
     ),
     "rings-end": _mutation(

@@ -87,7 +87,8 @@ def retaining(chosen: Plan, rng: random.Random) -> Plan:
         faults = replace(faults, late=0.0, suspended_s=min(faults.suspended_s, 1.0))
     limits = RetentionLimits(
         commits=rng.choice((None, 1, 3, 10)),
-        # Above ``late._DOCUMENTS_S``, which is made smaller too, and above what clocks differ by.
+        # Above ``GuardedWrites.documents_s``, which is made smaller too, and above what clocks
+        # differ by.
         tombstone_grace_s=60 if chosen.skew_us > 1_000 or chosen.clock_steps else 8,
         interval_s=rng.choice((1, 1, 5)),
         pause_ms=rng.choice((0, 10)),

@@ -150,8 +150,8 @@ class RecordingStore(MemoryStore):
     def measure_leases_by(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
-    def _move(self, to: Head) -> Moved:
-        result = super()._move(to)
+    def move_head(self, to: Head) -> Moved:
+        result = super().move_head(to)
         if result is Moved.WON:
             tick = self._recording.tick()
             log = self._recording.logs.setdefault(to.catalog, [])

@@ -10,19 +10,16 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import product
 
-from gateway import catalogs
 from gateway.decide.request import Applied
 from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
-from gateway.feed import hub as watch_hub
+from gateway.limits import ServiceLimits
 from gateway.model import Head
-from gateway.read import history as gateway_history
-from gateway.read import listing
 from gateway.retention.verification import Verification
 from gateway.service import Gateway
-from gateway.state import cache, late
-from gateway.state import heads as observe
+from gateway.state.late import GuardedWrites
 
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client
@@ -54,7 +51,7 @@ def simulate(seed: int, adjust: Callable[[Plan], Plan] = lambda chosen: chosen) 
         skew_us=2 * chosen.skew_us + (5_000_000 if chosen.clock_steps else 0),
     )
     world = World(rng, chosen, recording)
-    with _constants(chosen), _logged_defects(recording):
+    with _documents_late_sooner(), _logged_defects(recording):
         try:
             world.run()
         except Stuck as stuck:
@@ -124,7 +121,7 @@ class World:
             preempt=self._plan.preempt,
         )
         turns = SimTurns(self._machine, process) if self._plan.turns else None
-        return Gateway(store, runtime, self._plan.limits, turns)
+        return Gateway(store, runtime, _limits(self._plan), turns)
 
     def _pick(self) -> Worker:
         """One that lives, even if it stands still; now and then a new one."""
@@ -291,23 +288,23 @@ def _logged_defects(recording: Recording) -> Iterator[None]:
 
 
 @contextmanager
-def _constants(chosen: Plan) -> Iterator[None]:
-    """Bounds that no setting changes, made small enough to matter."""
-    bounds = (
-        (cache, "_CATALOGS_MAX", chosen.cached_catalogs_max),
-        (observe, "_CATCH_UP_COMMITS_MAX", chosen.catch_up_max),
-        (gateway_history, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
-        (listing, "_PAGE_BYTES_MAX", chosen.page_bytes_max),
-        (listing, "_EXPORT_PAGE", chosen.export_page),
-        (catalogs, "_PAGE", chosen.export_page),
-        (late, "_DOCUMENTS_S", 3.0),
-        (watch_hub, "_LINGER_S", 2.0),
-    )
-    before = [(module, name, getattr(module, name)) for module, name, _ in bounds]
-    for module, name, bound in bounds:
-        setattr(module, name, bound)
+def _documents_late_sooner() -> Iterator[None]:
+    """What no limit tells, made small enough to matter."""
+    before = GuardedWrites.documents_s
+    GuardedWrites.documents_s = 3.0
     try:
         yield
     finally:
-        for module, name, bound in before:
-            setattr(module, name, bound)
+        GuardedWrites.documents_s = before
+
+
+def _limits(chosen: Plan) -> ServiceLimits:
+    return replace(
+        chosen.limits,
+        cached_catalogs_max=chosen.cached_catalogs_max,
+        catch_up_commits_max=chosen.catch_up_max,
+        history_page_bytes_max=chosen.page_bytes_max,
+        listing_page_bytes_max=chosen.page_bytes_max,
+        listing_page_documents=chosen.export_page,
+        watch=replace(chosen.limits.watch, linger_s=2.0),
+    )
