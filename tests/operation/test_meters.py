@@ -22,7 +22,7 @@ from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
-from tests.test_layers import MAY_IMPORT, imports, package
+from tests.test_layers import INNER, imports, package
 
 Eventually = Callable[..., Any]
 
@@ -190,7 +190,7 @@ def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually
     eventually(lambda: found("gateway_uploads_open") == 3)
 
 
-@pytest.mark.parametrize("name", MAY_IMPORT)
+@pytest.mark.parametrize("name", INNER)
 def test_nothing_below_knows_how_it_is_measured(name: str) -> None:
     measuring = ("prometheus_client", "structlog", "opentelemetry", "gateway.metrics")
     for path in package(name):
