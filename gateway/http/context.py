@@ -135,3 +135,11 @@ def this_request() -> Context:
 def context_of(environ: Environ) -> Context:
     context: Context = environ[KEY]
     return context
+
+
+def declared_bytes(environ: Environ) -> int | None:
+    """How long the body is said to be; None where that is known at its end, as of a chunked one."""
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        return None
+    declared: str = environ.get("CONTENT_LENGTH") or "0"
+    return int(declared) if declared.isascii() and declared.isdigit() else None

@@ -8,7 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import create_environ
 
-from gateway.http.wire.environ import raw_path
+from gateway.http.door.observation import raw_path
 from tests.http.conftest import Catalog, problem
 
 KEYS = [

@@ -11,21 +11,19 @@ What refusing costs is bounded by the server, which asks ``has_room_for`` before
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from gateway.access.limits import Shares
-from gateway.http.context import Context, Environ, WsgiApplication, context_of
+from gateway.http.context import Context, Environ, WsgiApplication, context_of, declared_bytes
 from gateway.http.door.rate_limits import spend_body_bytes
 from gateway.http.wire.body import read_body, weigh
-from gateway.http.wire.environ import declared_bytes
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import AdmissionLimits, RequestLimits
 
-_RETRY_AFTER_S: Final = (1, 3)
+_WAIT_S: Final = 1.0
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _READING_STARTS: Final = tuple(method.encode() for method in _READING)
 
@@ -231,8 +229,7 @@ def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -
 
 
 def _refusal(full: Full) -> TryLater:
-    # Not the same for all, so that they don't come back together.
-    return TryLater("overloaded", full.detail, random.randint(*_RETRY_AFTER_S))
+    return TryLater("overloaded", full.detail, _WAIT_S)
 
 
 class _Held:

@@ -17,7 +17,6 @@ Whom a commit names as its author: who asked for it, or somebody for whom he may
 from __future__ import annotations
 
 import logging
-import math
 import re
 import time
 from enum import Enum
@@ -97,8 +96,7 @@ class Authorization:
         excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
         if excess is not None:
             detail = f"principal {principal.name!r} asks again and again for what it may not do"
-            after_s = max(1, math.ceil(excess.wait_s))
-            raise TryLater("rate_limited", detail, after_s, violated_policies=[REFUSALS.name])
+            raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
     def withhold(self, answer: flask.Response) -> flask.Response:
         """Let nobody read who would not be let in any more, when there is something to be read.

@@ -14,7 +14,6 @@ A bulk request is never refused for its lines, nor cut: they are read as fast as
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -23,8 +22,7 @@ import flask
 
 from gateway.access.limits import Excess, PrincipalLimits, Rate
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes
-from gateway.http.context import Context, HeaderList, context_of
-from gateway.http.wire.environ import declared_bytes
+from gateway.http.context import Context, HeaderList, context_of, declared_bytes
 from gateway.http.wire.refusals import TryLater
 
 REQUESTS: Final = "requests"
@@ -77,14 +75,11 @@ class Spending:
         if excess is None:
             return
         self._excess = excess
-        least_s = max(1, math.ceil(excess.wait_s))
-        # Later by up to a quarter, so that a principal's many clients don't come back together.
-        after_s = least_s + random.randint(0, max(1, least_s // 4))
         settings = ", ".join(_SETTINGS[name] for name in excess.names)
         raise TryLater(
             "rate_limited",
             f"principal {self._principal!r} asks for more than it may in this process ({settings})",
-            after_s,
+            excess.wait_s,
             violated_policies=list(excess.names),
         )
 

@@ -22,9 +22,8 @@ from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
-from gateway.http.wire.body import decode_document
+from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.conditions import read_conditions, refuse_composites
-from gateway.http.wire.patches import read_patch
 from gateway.http.wire.query import ReadParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit, document_answer

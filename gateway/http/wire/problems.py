@@ -53,6 +53,7 @@ class Problem:
     retryable: bool = False
     members: dict[str, Any] = field(default_factory=dict)
     headers: list[tuple[str, str]] = field(default_factory=list)
+    retry_after_s: int | None = None
 
 
 class _Unreachable:
@@ -92,8 +93,9 @@ def _answer(problem: Problem, context: Context) -> Answer:
     kind = KINDS[problem.code]
     context.problem = problem.code  # for whoever watches requests
     headers = problem.headers
-    if kind.retry_after_s is not None:
-        headers.append(("Retry-After", str(kind.retry_after_s)))
+    retry_after_s = problem.retry_after_s or kind.retry_after_s
+    if retry_after_s is not None:
+        headers.append(("Retry-After", str(retry_after_s)))
     content = problem_content(problem, context.request_id)
     return body_answer(encode(content), headers, kind.status, PROBLEM)
 
@@ -128,6 +130,7 @@ def problem_of(error: Exception) -> Problem | None:
             retryable=error.retryable,
             members=dict(error.members),
             headers=list(error.headers),
+            retry_after_s=error.retry_after_s,
         )
     if isinstance(error, HTTPException):
         return _of_http_exception(error)

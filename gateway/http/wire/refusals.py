@@ -7,6 +7,8 @@ A row is never removed and its status never changed within version 1 of the cont
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -16,10 +18,12 @@ from patching import Json
 class RequestRefused(Exception):
     """The request can't be understood or isn't allowed. ``code`` is a row of ``problem_kinds``.
 
-    ``members`` go into the problem as they are, ``headers`` into the answer.
+    ``members`` go into the problem as they are, ``headers`` into the answer, and so does
+    ``retry_after_s``, where that isn't what the code's row says.
     """
 
     retryable = False
+    retry_after_s: int | None = None
 
     def __init__(
         self,
@@ -39,13 +43,16 @@ class RequestRefused(Exception):
 class TryLater(RequestRefused):
     """There is too much of it at the moment: nothing was done, and later the same may be sent.
 
-    ``after_s``: whole seconds, at least 1.
+    ``wait_s``: when it may be let in, as far as is known. What the answer says is a whole number of
+    seconds, at least 1, and up to a quarter later: who was refused together comes back apart.
     """
 
     retryable = True
 
-    def __init__(self, code: str, detail: str, after_s: int, **members: Json) -> None:
-        super().__init__(code, detail, headers=[("Retry-After", str(after_s))], **members)
+    def __init__(self, code: str, detail: str, wait_s: float, **members: Json) -> None:
+        super().__init__(code, detail, headers=(), **members)
+        least_s = max(1, math.ceil(wait_s))
+        self.retry_after_s = least_s + random.randint(0, max(1, least_s // 4))
 
 
 class Kind(NamedTuple):

@@ -1,0 +1,59 @@
+"""How many rooms a request passes: the files of the project whose functions run for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import gateway
+from gateway.http import create_app
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway, ServiceLimits
+from gateway.store.memory import MemoryStore
+from tests.http.conftest import Catalog
+
+ROOT = Path(gateway.__file__).parent.parent
+ROOMS = tuple(f"{ROOT / name}/" for name in ("gateway", "patching"))
+Passed = Callable[[Callable[[], Any]], list[str]]
+
+
+@pytest.fixture
+def passed() -> Iterator[Passed]:
+    """Calls something and tells the files that it passes, in whichever thread."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(ROOMS):
+            found.add(frame.f_code.co_filename)
+
+    def files(call: Callable[[], Any]) -> list[str]:
+        found.clear()
+        call()
+        return sorted(Path(each).relative_to(ROOT).as_posix() for each in found)
+
+    before = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield files
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(before)
+
+
+def test_a_write_passes_few_files_and_a_read_fewer(passed: Passed) -> None:
+    # Made here, so that its threads are watched too.
+    made = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    catalog = Catalog(create_app(made).test_client(), "c")
+    catalog.put({"n": 0})
+    patched = passed(lambda: catalog.patch({"op": "replace", "path": "/n", "value": 1}))
+    assert "gateway/commit/round.py" in patched  # a thread's file
+    assert len(patched) <= 46, json.dumps(patched, indent=1)
+    assert len(read := passed(catalog.get)) <= 25, json.dumps(read, indent=1)
