@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Room -> which others it imports; the order is that of the house, upwards. A room is a package or
-# module of the gateway, or one of the three of ``patching``.
+# module of the gateway or of its ``http``, or one of the three of ``patching``.
 MAY_IMPORT = {
     "patching": "",
     "settings": "",
@@ -38,18 +38,24 @@ MAY_IMPORT = {
     "spark": "client patching",
     "logs": "",
     "metrics": "meters store",
-    "http": "access conflict decide errors feed limits logs model patching read service state"
-    " uploads",
-    "tracing": "http meters",
-    "operation": "http meters metrics runtime service store tracing",
+    "context": "access decide",
+    "wire": "access conflict context decide errors feed limits model patching read",
+    "door": "access context decide errors limits logs state wire",
+    "write": "access context decide door errors limits model patching read service wire",
+    "routes": "access conflict context decide door errors feed limits logs model read service"
+    " uploads wire write",
+    "app": "access context door limits routes service wire",
+    "tracing": "context door meters",
+    "operation": "door meters metrics runtime service store tracing wire",
     "server": "access limits logs metrics settings store",
-    "application": "access commit http limits metrics operation runtime server service settings"
-    " store",
+    "application": "access app commit door limits metrics operation runtime server service"
+    " settings store",
     "cli": "access client errors limits patching retention runtime server settings state store",
     "demo": "settings store",
 }
 # What is below HTTP.
 INNER = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]
+OF_HTTP = ("context", "wire", "door", "write", "routes")  # and app
 # Folder (or file) -> what nothing in it may import.
 FORBIDDEN = {
     "patching": ["gateway", "pymongo", "flask"],
@@ -112,12 +118,18 @@ def package(name: str) -> list[Path]:
         return sorted((ROOT / "patching").glob("*.py"))
     if name in ("client", "spark"):
         return files(f"patching/{name}")
+    if name == "app":
+        return [*files("gateway/http/app.py"), *files("gateway/http/__init__.py")]
+    if name in OF_HTTP:
+        return files(f"gateway/http/{name}") or files(f"gateway/http/{name}.py")
     return files(f"gateway/{name}" if (ROOT / "gateway" / name).is_dir() else f"gateway/{name}.py")
 
 
 def room(module: str) -> str | None:
     """The room of a module; None: it is neither the gateway's nor of ``patching``."""
-    top, name = f"{module}.".split(".")[:2]
+    top, name, below = f"{module}..".split(".")[:3]
+    if (top, name) == ("gateway", "http"):
+        return below if below in OF_HTTP else "app"
     if top == "patching":
         return name if name in ("client", "spark") else top
     return name if top == "gateway" and name else None
