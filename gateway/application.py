@@ -22,8 +22,8 @@ from gateway.runtime import ThreadRuntime
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import Gateway
 from gateway.settings import Settings
+from gateway.store.contract import TokenStore
 from gateway.store.mongodb import connect
-from gateway.store.tokens import TokenStore
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Document
 from gateway.read.listing import DocumentPage, Listing, not_overtaken
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Catalogs:
         return not_overtaken(None, lambda: self._read(catalog))
 
     def _read(self, catalog: str) -> CatalogState:
-        with reaching():
+        with as_unavailable():
             standing = self._settler.settle(catalog)
         if standing.revision == 0 or standing.deleted:
             raise CatalogNotFound(catalog, standing.revision)

@@ -24,7 +24,7 @@ from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler, reaching
+from gateway.state.heads import Observer, Settler, as_unavailable
 from gateway.state.replay import advance_all
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
@@ -150,7 +150,7 @@ class Gateway:
 
     def read(self, catalog: str, key: str) -> Reading:
         """The document as it is at a moment within this call. Raises StoreUnavailable."""
-        return _reaching(lambda: self._read(catalog, key))
+        return _as_unavailable(lambda: self._read(catalog, key))
 
     def _read(self, catalog: str, key: str) -> Reading:
         standing = self._shared.look((catalog,))[catalog]
@@ -169,25 +169,27 @@ class Gateway:
 
     def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
         """The live document as ``revision`` had it; errors: ``History.document_at_revision``."""
-        return _reaching(
+        return _as_unavailable(
             lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
         )
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
         """Which revision it was at that time; errors: ``History.revision_at``."""
-        return _reaching(lambda: self._history.revision_at(catalog, time_us))
+        return _as_unavailable(lambda: self._history.revision_at(catalog, time_us))
 
     def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
         """History, ascending; errors: ``History.commits``."""
-        return _reaching(lambda: self._history.commits(catalog, after=after, limit=limit, key=key))
+        return _as_unavailable(
+            lambda: self._history.commits(catalog, after=after, limit=limit, key=key)
+        )
 
     def read_commit(self, catalog: str, revision: int) -> Commit:
         """The commit at ``revision``; errors: ``History.commit``."""
-        return _reaching(lambda: self._history.commit(catalog, revision))
+        return _as_unavailable(lambda: self._history.commit(catalog, revision))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
         """The commit made under an idempotency key; None proves that there is none so far."""
-        return _reaching(lambda: self._history.reply(catalog, principal, idempotency_key))
+        return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
     def feed(self, encode: Encode) -> Feed:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
@@ -207,11 +209,11 @@ class Gateway:
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""
-        with reaching():
+        with as_unavailable():
             self._store.await_reachable(_PATIENCE_S)
             self._store.ping()
 
 
-def _reaching(call: Callable[[], _Answer]) -> _Answer:
-    with reaching():
+def _as_unavailable(call: Callable[[], _Answer]) -> _Answer:
+    with as_unavailable():
         return call()

@@ -51,8 +51,8 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Commit, Document, Idempotency
 from gateway.runtime import Runtime
-from gateway.state.heads import reaching
-from gateway.store.uploads import Part, Upload, UploadStore
+from gateway.state.heads import as_unavailable
+from gateway.store.contract import Upload, UploadPart, UploadStore
 from patching import Json
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class OpenUpload:
     """
 
     upload: Upload
-    parts: tuple[Part, ...]
+    parts: tuple[UploadPart, ...]
     conditions: Conditions
     attributes: Attributes | None
     committed: int | None
@@ -132,19 +132,19 @@ class Uploads:
             created_us=now_us,
             expires_us=now_us + self._limits.upload_expiry_s * 1_000_000,
         )
-        with reaching():
+        with as_unavailable():
             self._store.create_upload(upload)
         try:
             self._require_one_more(by, counted=1)  # others may have been opened meanwhile
         except TooManyUploads:
-            with reaching():
+            with as_unavailable():
                 self._store.drop_upload(upload)
             raise
         return OpenUpload(upload, (), conditions, attributes, None, by)
 
     def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
         """Only whoever opened it finds it."""
-        with reaching():
+        with as_unavailable():
             upload = self._store.upload(catalog, upload_id)
             if (
                 upload is None
@@ -157,7 +157,7 @@ class Uploads:
         committed = upload.terms.get(_COMMITTED)
         return OpenUpload(upload, parts, conditions, attributes, committed, by)
 
-    def put_part(self, opened: OpenUpload, number: int, content: bytes) -> Part:
+    def put_part(self, opened: OpenUpload, number: int, content: bytes) -> UploadPart:
         """Stage a part, or replace it. Raises OverLimit, TooManyUploads and UploadCommitted.
 
         Parts that are being put at the same moment may take all uploads beyond their bound.
@@ -169,7 +169,7 @@ class Uploads:
         before = next((part.size_bytes for part in opened.parts if part.number == number), 0)
         if len(content) > before:
             self._require_bytes(opened.by, len(content) - before)
-        with reaching():
+        with as_unavailable():
             upload, maximum = opened.upload, self._limits.upload_bytes_max
             if not self._store.make_room(upload, number, len(content), maximum):
                 # Something came in between: parts of it, or its end.
@@ -193,7 +193,7 @@ class Uploads:
         self._require_size(sum(sizes[number] for number in wanted))
         contents = []
         for number in wanted:
-            with reaching():
+            with as_unavailable():
                 content = self._store.part_content(opened.upload, number)
             if content is None:
                 raise UploadIncomplete(number)
@@ -257,7 +257,7 @@ class Uploads:
             opened = self.find(catalog, upload_id, by)
         except UploadNotFound:
             return
-        with reaching():
+        with as_unavailable():
             self._store.drop_upload(opened.upload)
 
     def _checked(
@@ -278,14 +278,14 @@ class Uploads:
 
     def _require_one_more(self, by: Principal, *, counted: int) -> None:
         """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""
-        with reaching():
+        with as_unavailable():
             held, own = self._store.held(by.name, self._runtime.now_us())
         maximum = self._limits.uploads_max
         _require_room(by, own.uploads - counted, 1, held.uploads - counted, maximum, "uploads_max")
 
     def _require_bytes(self, by: Principal, size_bytes: int) -> None:
         """Raises TooManyUploads."""
-        with reaching():
+        with as_unavailable():
             held, own = self._store.held(by.name, self._runtime.now_us())
         maximum = self._limits.uploads_bytes_max
         _require_room(by, own.bytes, size_bytes, held.bytes, maximum, "uploads_bytes_max")
@@ -303,7 +303,7 @@ class Uploads:
     def _end(self, upload: Upload, revision: int) -> None:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
-            with reaching():
+            with as_unavailable():
                 terms = {**upload.terms, _COMMITTED: revision}
                 ended = replace(upload, terms=terms, is_open=False)
                 self._store.create_upload(ended)

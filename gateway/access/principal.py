@@ -52,7 +52,7 @@ ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 
 def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forbidden:
     """The refusal of a principal that lacks ``role`` in ``catalog``, which ``to`` needs."""
-    grants = [written(each)[:_GRANT_SHOWN_MAX] for each in by.grants]
+    grants = [grant_text(each)[:_GRANT_SHOWN_MAX] for each in by.grants]
     return Forbidden(by.name, role.name.lower(), catalog, to, grants)
 
 
@@ -119,7 +119,7 @@ def parse_grant(text: object) -> Grant:
     return Grant(_ROLES[role], pattern)
 
 
-def written(grant: Grant) -> str:
+def grant_text(grant: Grant) -> str:
     return f"{grant.role.name.lower()}:{grant.pattern}"
 
 

@@ -28,10 +28,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.access.principal import Grant, Principal, principal, written
+from gateway.access.principal import Grant, Principal, grant_text, principal
 from gateway.errors import Unauthenticated
-from gateway.store.contract import Unreachable
-from gateway.store.tokens import StoredToken, TokenStore
+from gateway.store.contract import StoredToken, TokenStore, Unreachable
 
 PREFIX: Final = "gwt_"
 REMEMBERED_S: Final = 3.0
@@ -86,7 +85,7 @@ class Tokens:
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
         """A new token; it never expires without a lifetime. ValueError for an invalid name."""
-        texts = tuple(map(written, grants))
+        texts = tuple(map(grant_text, grants))
         principal(name, texts)
         secret = secrets.token_hex(_SECRET_BYTES)
         now_us = self._now_us()

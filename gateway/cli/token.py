@@ -20,7 +20,7 @@ from gateway.settings import SETTINGS, SettingError, Settings, resolve
 
 if TYPE_CHECKING:
     from gateway.access.tokens import Tokens
-    from gateway.store.tokens import StoredToken
+    from gateway.store.contract import StoredToken
 
     _Kind = click.ParamType[Any]
 else:

@@ -14,7 +14,7 @@ from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Outcome, Request, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
-from gateway.state.cache import Trust
+from gateway.state.cache import Guesses
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class CommitLoop:
         self._parts = parts
         self._queue = parts.queue
         self._runtime = parts.runtime
-        self._trust = Trust(parts.runtime)
+        self._guesses = Guesses(parts.runtime)
         self._leaders = leaders
         self._started = False
         self._start_lock = parts.runtime.lock()
@@ -130,7 +130,7 @@ class CommitLoop:
 
     def _lead(self) -> None:
         while True:
-            self._run(Round(self._parts, self._trust, self._queue.take()))
+            self._run(Round(self._parts, self._guesses, self._queue.take()))
 
     def _run(self, current: Round) -> None:
         try:

@@ -11,7 +11,7 @@ condition is false on the state that p left), and moves the head from 7 to 8, wi
 * The connection breaks: ``resolve`` finds out which of the two it was.
 
 The first try of a cached catalog doesn't read the head: it is enough to read the commits above the
-cached revision, or nothing at all where this worker alone seems to write the catalog (``trust``).
+cached revision, or nothing at all where this worker alone seems to write the catalog (``guesses``).
 A won move proves that the cache was at the head, written out. A batch without a commit proves
 nothing, so its refusals and no-ops are decided once more, on a head read now, before anybody is
 answered.
@@ -24,16 +24,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from gateway.commit.inputs import read_views
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import move_until_known
-from gateway.commit.views import read_views
 from gateway.decide.decide import decide
 from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import Head
 from gateway.runtime import Runtime
-from gateway.state.cache import Cache, Trust
+from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import Observer, Settler, Standing, write_out
 from gateway.state.late import GuardedWrites, Moment, moment
 from gateway.state.sharing import halves
@@ -67,10 +67,10 @@ class Round:
     """Owns the batches it was given until each has been answered or has gone back."""
 
     def __init__(
-        self, parts: RoundParts, trust: Trust, batches: Mapping[str, Sequence[Pending]]
+        self, parts: RoundParts, guesses: Guesses, batches: Mapping[str, Sequence[Pending]]
     ) -> None:
         self._parts = parts
-        self._trust = trust
+        self._guesses = guesses
         self._batches = dict(batches)
         self._moving = False
         self._times = RoundTimes(taken=parts.runtime.monotonic())
@@ -84,7 +84,7 @@ class Round:
         try:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
-            self._parts.observer.follow([c for c in guessed if not self._trust.holds(c)])
+            self._parts.observer.follow([c for c in guessed if not self._guesses.holds(c)])
             decisions = self.decisions(self._batches.keys() - guessed, guessed)
             unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
             for catalog in unproven:
@@ -118,7 +118,7 @@ class Round:
         """Nothing was sent for any of the batches: they are tried again while there is time."""
         _log.warning("the database can't be reached: %s", error)
         for catalog in list(self._batches):
-            self._trust.lost(catalog)
+            self._guesses.lost(catalog)
             self._end_unreachable(catalog)
 
     def _may_guess(self, catalog: str) -> bool:
@@ -136,9 +136,9 @@ class Round:
             return ()
         for catalog in self._batches:
             self._parts.cache.forget(catalog)
-            self._trust.lost(catalog)
+            self._guesses.lost(catalog)
         return tuple(
-            Round(self._parts, self._trust, {name: self._batches[name] for name in half})
+            Round(self._parts, self._guesses, {name: self._batches[name] for name in half})
             for half in halves(list(self._batches))
         )
 
@@ -153,7 +153,7 @@ class Round:
                 moved = Unknown(pending.request.commit_id)
                 pending.answer(moved if self._moving else refused)
             self._parts.cache.forget(catalog)
-            self._trust.lost(catalog)
+            self._guesses.lost(catalog)
             self._end(catalog)
 
     def decisions(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
@@ -173,7 +173,7 @@ class Round:
             view = views.get(catalog)
             # Behind a slow reader's back an entry can be dropped and begun at an older revision.
             if view is None or view.revision < settled.get(catalog, 0):
-                self._trust.lost(catalog)
+                self._guesses.lost(catalog)
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
                 continue
@@ -248,7 +248,7 @@ class Round:
         self._measure_moves(won, sum(race is Moved.LOST for race in moved.values()))
         for catalog in decisions.keys() - won.keys():
             batch = self._batches[catalog]
-            self._trust.lost(catalog)
+            self._guesses.lost(catalog)
             if catalog in moved:
                 for pending in batch:
                     pending.attempts += 1
@@ -295,13 +295,13 @@ class Round:
                     catalog, first.revision - 1, last.revision, last.time_us, decision.documents
                 )
                 if not self._parts.queue.is_contended(catalog):
-                    self._trust.gained(catalog)
+                    self._guesses.gained(catalog)
             self._times.written = runtime.monotonic()
             self._parts.meters.written_out(self._times.written - self._times.moved)
             return
         writes.give_up()
         for catalog in won:
-            self._trust.lost(catalog)
+            self._guesses.lost(catalog)
 
     def _answer(self, catalog: str, decision: Decision, race: Moved | None = None) -> None:
         """Answer a batch whose decision is true; the requests it left undecided go back."""

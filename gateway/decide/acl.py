@@ -35,7 +35,7 @@ from patching import Json
 Attributes = Mapping[str, Json] | None
 
 
-def refuse_narrowed(request: Request, look: Look) -> None:
+def refuse_forbidden(request: Request, look: Look) -> None:
     """Raise DocumentForbidden for what can be told before anything else is.
 
     That is all that the request looks at, and what it edits unless that depends on its compares;

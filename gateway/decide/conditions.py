@@ -120,7 +120,7 @@ def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
     about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags)
     return Conflict(
         required,
-        tuple(sorted(map(written, tags))),
+        tuple(sorted(map(tag_text, tags))),
         None if about_catalog else key,
         current=_version(live),
         since_revision=_since(stale[0]) if stale else max(_revisions(tags), default=None),
@@ -132,7 +132,7 @@ def _version(live: Document | None) -> tuple[str, int] | None:
     return (live.token, live.revision) if live else None
 
 
-def written(tag: Tag) -> str:
+def tag_text(tag: Tag) -> str:
     """A tag as it is written between the quotes of a header."""
     if isinstance(tag, CatalogTag):
         return f"@{tag.revision:x}"

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from gateway.decide.acl import refuse_narrowed
+from gateway.decide.acl import refuse_forbidden
 from gateway.decide.compares import CompareLimits, failed_compares, speaks_of_content
-from gateway.decide.drafts import Drafts, Stamp, named_keys, recorded_change
+from gateway.decide.drafts import Drafts, named_keys
 from gateway.decide.edits import Draft, EditLimits
 from gateway.decide.guards import (
     checked_conditions,
@@ -22,7 +22,14 @@ from gateway.decide.guards import (
     require_precondition,
     require_revision,
 )
-from gateway.decide.record import record_bytes, refuse_heavy, refuse_oversized, value_bytes
+from gateway.decide.record import (
+    Stamp,
+    record_bytes,
+    recorded_change,
+    refuse_heavy,
+    refuse_oversized,
+    value_bytes,
+)
 from gateway.decide.request import (
     DOCUMENTS_BYTES_MAX,
     Applied,
@@ -76,7 +83,7 @@ def decide(
         if outcome is None:
             break
         outcomes.append(outcome)
-    return Decision(tuple(deciding.commits), tuple(outcomes), deciding.written)
+    return Decision(tuple(deciding.commits), tuple(outcomes), deciding.documents)
 
 
 class Deciding:
@@ -92,7 +99,7 @@ class Deciding:
         self._bytes = 0
         self._work_bytes = 0
         self.commits: list[Commit] = []
-        self.written: dict[str, Document] = {}
+        self.documents: dict[str, Document] = {}
 
     @property
     def tired(self) -> bool:
@@ -119,7 +126,7 @@ class Deciding:
     def too_heavy(self, request: Request, size_bytes: int) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
         try:
-            refuse_narrowed(request, self._document)
+            refuse_forbidden(request, self._document)
         except CommitError as error:
             return Refused(error)
         return Refused(_too_heavy(size_bytes))
@@ -129,7 +136,7 @@ class Deciding:
 
     def _document(self, key: str) -> Document | None:
         """The document or tombstone as the batch has left it so far."""
-        return self.written.get(key) or self._view.documents[key]
+        return self.documents.get(key) or self._view.documents[key]
 
     @property
     def _revision(self) -> int:
@@ -137,7 +144,7 @@ class Deciding:
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
-        refuse_narrowed(request, self._document)
+        refuse_forbidden(request, self._document)
         settings = self._rules.settings_of(self._document(SETTINGS_KEY))
         require_precondition(request, settings)
         require_revision(request, self._revision)
@@ -324,7 +331,7 @@ class Deciding:
         self, request: Request, commit: Commit, after: Mapping[str, Document], size_bytes: int
     ) -> None:
         self.commits.append(commit)
-        self.written.update(after)
+        self.documents.update(after)
         self._bytes += size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import patching
 from gateway.access import Principal
@@ -22,7 +22,7 @@ from gateway.decide.request import (
     Touch,
 )
 from gateway.errors import DocumentNotFound, OverLimit, TargetExists
-from gateway.model import Attributes, Change, Document
+from gateway.model import Attributes, Document
 from patching import ABSENT, Absent, Json, Patch
 
 # What the patches of one request may work through, as bytes of documents, each time counted.
@@ -182,7 +182,7 @@ class Drafts:
         before = ABSENT if document is None else document.content
         if not _equal(before, draft.content):
             return True
-        return document is not None and not _same_attributes(document, draft)
+        return document is not None and not same_attributes(document, draft)
 
 
 class _Work:
@@ -199,55 +199,6 @@ class _Work:
         self.total_bytes += items * ITEM_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a commit is known by before its changes are."""
-
-    revision: int
-    time_us: int
-    commit_id: str
-
-
-def recorded_change(
-    drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
-) -> tuple[Change, Document]:
-    """What the commit records of the draft of ``key``, and the document that it leaves.
-
-    ``with_value``: a patch, or a change of attributes, records the full value with it.
-    """
-    draft = drafts.changed()[key]
-    found = drafts.found(key)
-    create_revision, patches = stamp.revision, 0
-    if found is not None:
-        create_revision, patches = found.create_revision, found.patches + 1
-    whole = draft.action in ("put", "delete") or with_value
-    begins = whole or found is None
-    attributes = draft.attributes
-    if not begins and found is not None:
-        attributes = None if _same_attributes(found, draft) else draft.attributes or {}
-    change = Change(
-        key=key,
-        action=draft.action or "put",
-        create_revision=create_revision,
-        patch=list(draft.patch) if draft.action == "patch" else None,
-        value=draft.content if whole else ABSENT,
-        size_bytes=draft.size_bytes,
-        attributes=attributes,
-    )
-    document = Document(
-        key=key,
-        content=draft.content,
-        revision=stamp.revision,
-        create_revision=create_revision,
-        commit_id=stamp.commit_id,
-        time_us=stamp.time_us,
-        patches=0 if begins else patches,
-        size_bytes=draft.size_bytes,
-        attributes=draft.attributes,
-    )
-    return change, document
-
-
 def _shifts(patch: Patch, size_bytes: int) -> int:
     """What its operations on items cost in an array of all of ``size_bytes``, as bytes."""
     if size_bytes <= _UNCOUNTED_BYTES_MAX:
@@ -259,7 +210,7 @@ def _shifts(patch: Patch, size_bytes: int) -> int:
     return size_bytes * shifting // _SHIFT_SHARE
 
 
-def _same_attributes(document: Document, draft: Draft) -> bool:
+def same_attributes(document: Document, draft: Draft) -> bool:
     before, after = document.attributes, draft.attributes
     return before is after or patching.equal(before or {}, after or {})
 

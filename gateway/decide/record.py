@@ -1,11 +1,14 @@
-"""How much a commit takes in a head and in the history: bounds, measured only where needed."""
+"""What a commit records of the documents it changes, and how much that takes in a head and in the
+history: an upper bound, measured only where needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
+from gateway.decide.drafts import Drafts, same_attributes
 from gateway.decide.edits import Draft
 from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
@@ -24,6 +27,55 @@ _CERTAINLY_STORABLE_BYTES = 1_200_000
 # The members of a commit's record besides texts of the client's, and those of a change.
 _RECORD_BYTES = 600
 _CHANGE_BYTES = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a commit is known by before its changes are."""
+
+    revision: int
+    time_us: int
+    commit_id: str
+
+
+def recorded_change(
+    drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
+) -> tuple[Change, Document]:
+    """What the commit records of the draft of ``key``, and the document that it leaves.
+
+    ``with_value``: a patch, or a change of attributes, records the full value with it.
+    """
+    draft = drafts.changed()[key]
+    found = drafts.found(key)
+    create_revision, patches = stamp.revision, 0
+    if found is not None:
+        create_revision, patches = found.create_revision, found.patches + 1
+    whole = draft.action in ("put", "delete") or with_value
+    begins = whole or found is None
+    attributes = draft.attributes
+    if not begins and found is not None:
+        attributes = None if same_attributes(found, draft) else draft.attributes or {}
+    change = Change(
+        key=key,
+        action=draft.action or "put",
+        create_revision=create_revision,
+        patch=list(draft.patch) if draft.action == "patch" else None,
+        value=draft.content if whole else ABSENT,
+        size_bytes=draft.size_bytes,
+        attributes=attributes,
+    )
+    document = Document(
+        key=key,
+        content=draft.content,
+        revision=stamp.revision,
+        create_revision=create_revision,
+        commit_id=stamp.commit_id,
+        time_us=stamp.time_us,
+        patches=0 if begins else patches,
+        size_bytes=draft.size_bytes,
+        attributes=draft.attributes,
+    )
+    return change, document
 
 
 def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:

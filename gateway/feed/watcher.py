@@ -17,7 +17,7 @@ from gateway.feed.hub import Hub
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 from gateway.store.contract import Store
 
 _TAKE_COMMITS_MAX = 200
@@ -186,7 +186,7 @@ class Watcher:
                 found = channel.above(self.position, limit, _TAKE_BYTES_MAX)
                 self.position = found[-1].revision
                 return [told for told in found if self.selection.wants(told)]
-        with reaching():
+        with as_unavailable():
             wanted, self.position = self._hub.log.page(
                 channel.catalog, self.position, through, limit, self.selection
             )
@@ -217,7 +217,7 @@ def watch(
     hub.admit(holder)
     channel = None
     try:
-        with reaching():
+        with as_unavailable():
             standing = hub.settle(catalog)
         if after > standing.revision:
             detail = f"revision {after} doesn't exist; the head is {standing.revision}"

@@ -11,7 +11,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway.metrics.shared import Place
 from gateway.metrics.table import METRICS
-from gateway.metrics.values import value_class
 
 _TRIES = 5
 
@@ -24,7 +23,7 @@ class Registry:
         if place is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
             # By place, not by process id: see ``shared``.
-            values.ValueClass = value_class(place.number)
+            values.ValueClass = values.MultiProcessValue(lambda: place.number)  # type: ignore[no-untyped-call]
         self._own = CollectorRegistry()
         self.counters: Mapping[str, Counter] = {
             each.name: Counter(each.name, each.help, each.labels, registry=self._own)

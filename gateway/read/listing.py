@@ -28,7 +28,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document, Head, Pin
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, read_large, rebuild
 from gateway.store.contract import Store, Unreachable
 
@@ -99,12 +99,12 @@ class Listing:
 
     def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
-        with reaching():
+        with as_unavailable():
             return self._store.list_heads(after, prefix, limit)
 
     def head(self, catalog: str) -> Head:
         """The catalog's head, read now. CatalogNotFound also for a deleted one."""
-        with reaching():
+        with as_unavailable():
             head = self._store.heads([catalog]).get(catalog)
         if head is None or head.deleted:
             raise CatalogNotFound(catalog, 0 if head is None else head.revision)
@@ -129,7 +129,7 @@ class Listing:
             at = self._readable(catalog, revision)
             return self._page(_Scan(catalog, prefix, sight), after, limit, at)
 
-        with reaching():
+        with as_unavailable():
             return not_overtaken(revision, page)
 
     def several(
@@ -146,7 +146,7 @@ class Listing:
         take more than an answer may hold. Who asks for large ones waits for others who do: parsed,
         they take many times their size.
         """
-        with reaching():
+        with as_unavailable():
             return not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
 
     def _several(
@@ -210,7 +210,7 @@ class Listing:
                 self._pin(catalog, pin, at)
             return page
 
-        with reaching():
+        with as_unavailable():
             first = not_overtaken(revision, begin)
         if first.next_after is None:
             return Export(first.revision, iter(first.documents), lambda: None)
@@ -234,7 +234,7 @@ class Listing:
                 yield from page.documents
                 if page.next_after is None:
                     return
-                with reaching():
+                with as_unavailable():
                     page = self._page(scan, page.next_after, self._export_page, page.revision)
         finally:
             self._unpin(scan.catalog, pin.id)
@@ -245,7 +245,7 @@ class Listing:
 
     def _pin(self, catalog: str, pin: Pin, revision: int) -> None:
         expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
-        with reaching():
+        with as_unavailable():
             pin = replace(pin, revision=revision, expires_us=expires_us)
             if not self._store.set_pin(catalog, pin):
                 self.require_above_floor(catalog, revision)

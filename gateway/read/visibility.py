@@ -30,7 +30,7 @@ from gateway.access.acl import ACL, may_read
 from gateway.errors import DocumentForbidden
 from gateway.model import SETTINGS_KEY, Attributes, BareDocument, Commit, Document, bare
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
@@ -88,7 +88,7 @@ class Acls:
         """
         names = iter({(catalog, key) for key in keys})
         found: dict[str, BareDocument] = {}
-        with reaching():
+        with as_unavailable():
             while page := list(islice(names, _LOOK_KEYS_MAX)):
                 found |= {key: document for (_, key), document in self._looks.look(page).items()}
         return found
@@ -99,7 +99,7 @@ class Acls:
             return _CLOSED
         if now.exists and now.create_revision == life.create_revision:
             return now.attributes
-        with reaching():
+        with as_unavailable():
             return self._last(catalog, life, now)
 
     def _last(self, catalog: str, life: Life, state: Record | None) -> Attributes | None:

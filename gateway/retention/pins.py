@@ -20,7 +20,7 @@ from gateway.model import Pin, Retention
 from gateway.retention.compaction import Compacted, Compaction
 from gateway.retention.compactor import Compactor, SettingsOf
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
 
@@ -73,7 +73,7 @@ class HistoryRetention:
         Raises RevisionNotFound above the head, RevisionCompacted below the floor, and OverLimit.
         """
         self._refuse_long(seconds)
-        with reaching():
+        with as_unavailable():
             bounds = self._bounds(catalog)
             self._refuse_more(catalog, owner, bounds)
             pin_id = self._runtime.new_id()
@@ -91,7 +91,7 @@ class HistoryRetention:
         """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit, and
         PinOfAnother unless it is the principal ``by``'s."""
         self._refuse_long(seconds)
-        with reaching():
+        with as_unavailable():
             for _ in range(_TRIES):
                 held = self._live(catalog, pin_id)
                 if held.owner != by:
@@ -104,7 +104,7 @@ class HistoryRetention:
     def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
         """Raises PinNotFound, and PinOfAnother unless it is the principal ``by``'s, or ``anyones``
         may go."""
-        with reaching():
+        with as_unavailable():
             held = self._live(catalog, pin_id)
             if held.owner != by and not anyones:
                 raise PinOfAnother(pin_id, held.owner, by)
@@ -113,7 +113,7 @@ class HistoryRetention:
 
     def pins(self, catalog: str) -> Sequence[Pin]:
         """Those that haven't expired, by revision, those of exports that run among them."""
-        with reaching():
+        with as_unavailable():
             bounds = self._bounds(catalog)
         now_us = self._runtime.now_us()
         live = [pin for pin in bounds.pins if pin.expires_us > now_us]
@@ -121,19 +121,19 @@ class HistoryRetention:
 
     def read_pin(self, catalog: str, pin_id: str) -> Pin:
         """Raises PinNotFound."""
-        with reaching():
+        with as_unavailable():
             return self._live(catalog, pin_id)
 
     def compact(self, catalog: str, revision: int) -> Compacted:
         """Make ``revision`` the oldest one that can be read; errors: ``Compaction.compact``."""
-        with reaching():
+        with as_unavailable():
             return self._compaction.compact(
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)
             )
 
     def refuse_more_pins(self, catalog: str, owner: str) -> None:
         """Raises OverLimit where ``owner`` may not have one more pin in the catalog."""
-        with reaching():
+        with as_unavailable():
             self._refuse_more(catalog, owner, self._bounds(catalog))
 
     def _bounds(self, catalog: str) -> Retention:

@@ -24,7 +24,7 @@ import patching
 from gateway.errors import CatalogNotFound
 from gateway.model import SETTINGS_KEY, Change, Commit, Document, Head, Pin
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, reaching
+from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, advance, rebuild
 from gateway.state.sweep import is_reduced
 from gateway.store.contract import Store
@@ -82,7 +82,7 @@ class Verification:
         """The names of all there are, deleted ones among them."""
         after = ""
         while True:
-            with reaching():
+            with as_unavailable():
                 heads = self._store.list_heads(after, "", _DOCUMENTS_AT_ONCE)
             if not heads:
                 return
@@ -93,7 +93,7 @@ class Verification:
         """What is wrong with the catalog, as it is found. Raises CatalogNotFound.
 
         ``looked`` is called with how many more commits and documents were looked at."""
-        with reaching():
+        with as_unavailable():
             hold = _Hold(self._store, self._runtime, catalog)
             self.tally.catalogs += 1
             try:

@@ -168,11 +168,11 @@ def _memory(document: Document | None) -> int:
 
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
-_TRUST_S = 0.1
-_TRUSTED_MAX = 100_000
+_GUESSED_S = 0.1
+_GUESSED_MAX = 100_000
 
 
-class Trust:
+class Guesses:
     """A guess, never a proof: only a move that is won shows that it was right."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -185,9 +185,9 @@ class Trust:
 
     def gained(self, catalog: str) -> None:
         """This worker has just moved the head, and nobody else seems to write the catalog."""
-        if len(self._until) >= _TRUSTED_MAX:
+        if len(self._until) >= _GUESSED_MAX:
             self._until.clear()
-        self._until[catalog] = self._runtime.monotonic() + _TRUST_S
+        self._until[catalog] = self._runtime.monotonic() + _GUESSED_S
 
     def lost(self, catalog: str) -> None:
         self._until.pop(catalog, None)

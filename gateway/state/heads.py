@@ -276,7 +276,7 @@ def write_out_for(
 
 
 @contextmanager
-def reaching() -> Iterator[None]:
+def as_unavailable() -> Iterator[None]:
     """Raises StoreUnavailable where what is done inside raises Unreachable.
 
     What the database's driver says is the cause's, and not told: it names hosts and their state.

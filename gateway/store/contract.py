@@ -14,12 +14,12 @@ it may or may not have happened, now or later, unless it is ``Unsent``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
-from gateway.store.uploads import UploadStore
 from patching import Json
 
 
@@ -227,3 +227,109 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Raise Unreachable unless the database answers and accepts writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """``terms`` are the conditions of its opening, as plain JSON. ``is_open`` False: it was
+    committed, and is kept for its result.
+    """
+
+    id: str
+    catalog: str
+    key: str
+    principal: str
+    terms: Mapping[str, Any]
+    created_us: int
+    expires_us: int
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The number of uploads and the bytes of their parts, counting the room that was made."""
+
+    uploads: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPart:
+    number: int
+    size_bytes: int
+    sha256: str
+
+
+class UploadStore(Protocol):
+    """Staged parts of two-phase uploads. No part of a catalog: an upload becomes visible only by a
+    write through the commit loop.
+
+    An expired upload may disappear at any time after ``expires_us``, parts first.
+    """
+
+    def create_upload(self, upload: Upload) -> None: ...
+
+    def upload(self, catalog: str, upload_id: str) -> Upload | None: ...
+
+    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+        """Open uploads that expire after ``now_us``: of all principals, and of ``principal``."""
+
+    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+        """Make room for a part. False, without a change, where the upload would take more than
+        ``bytes_max``, or where it is gone or no longer open.
+
+        Atomic. A part counts as the largest one that room was made for under its number.
+        """
+
+    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+        """Stage a part, replacing the one with its number."""
+
+    def parts(self, upload: Upload) -> Sequence[UploadPart]:
+        """The parts without their contents, ascending by number."""
+
+    def part_content(self, upload: Upload, number: int) -> bytes | None: ...
+
+    def count_uploads(self, now_us: int) -> int:
+        """The number of uploads that expire after ``now_us``, committed ones included."""
+
+    def drop_parts(self, upload: Upload) -> None:
+        """Delete the upload's parts and keep the upload."""
+
+    def drop_upload(self, upload: Upload) -> None:
+        """Delete the upload with its parts; nothing to do where that was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """``grants`` as text, ``role:pattern``. Only a digest of the secret is stored.
+
+    ``expires_us`` None: it never expires. ``revoked_us`` None: it isn't revoked.
+    """
+
+    id: str
+    name: str
+    grants: tuple[str, ...]
+    secret_sha256: str
+    created_us: int
+    expires_us: int | None = None
+    revoked_us: int | None = None
+
+
+class TokenStore(Protocol):
+    """Issued tokens, which are of no catalog."""
+
+    def create_token(self, token: StoredToken) -> None:
+        """Store a token with a new id. ValueError where the id is taken."""
+
+    def token(self, token_id: str) -> StoredToken | None: ...
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        """By id, the existing tokens of ``ids``."""
+
+    def tokens(self) -> Sequence[StoredToken]:
+        """All tokens, oldest first."""
+
+    def revoke_token(self, token_id: str, revoked_us: int) -> StoredToken | None:
+        """Revoke the token for good, and return it; a second revocation keeps the first one's time.
+        None: there is no such token.
+        """

@@ -1,4 +1,4 @@
-"""Uploads and issued tokens in memory: see ``gateway.store.uploads`` and ``gateway.store.tokens``.
+"""Uploads and issued tokens in memory: see ``gateway.store.contract``.
 
 Expired uploads stay until they are dropped.
 """
@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from gateway.store.tokens import StoredToken
-from gateway.store.uploads import Held, Part, Upload
+from gateway.store.contract import Held, StoredToken, Upload, UploadPart
 
 
 class MemoryUploads:
-    """See ``gateway.store.uploads.UploadStore``. Every call is atomic."""
+    """See ``gateway.store.contract.UploadStore``. Every call is atomic."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._uploads: dict[tuple[str, str], Upload] = {}
-        self._parts: dict[tuple[str, str], dict[int, tuple[Part, bytes]]] = {}
+        self._parts: dict[tuple[str, str], dict[int, tuple[UploadPart, bytes]]] = {}
         self._rooms: dict[tuple[str, str], dict[int, int]] = {}
 
     def create_upload(self, upload: Upload) -> None:
@@ -55,13 +54,13 @@ class MemoryUploads:
             rooms[number] = room
             return True
 
-    def put_part(self, upload: Upload, number: int, content: bytes) -> Part:
-        part = Part(number, len(content), hashlib.sha256(content).hexdigest())
+    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+        part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
         with self._lock:
             self._parts.setdefault(_name(upload), {})[number] = (part, content)
         return part
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
+    def parts(self, upload: Upload) -> Sequence[UploadPart]:
         with self._lock:
             return [part for _, (part, _) in sorted(self._parts.get(_name(upload), {}).items())]
 
@@ -90,7 +89,7 @@ def _name(upload: Upload) -> tuple[str, str]:
 
 
 class MemoryTokens:
-    """See ``gateway.store.tokens.TokenStore``. Every call is atomic."""
+    """See ``gateway.store.contract.TokenStore``. Every call is atomic."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -16,10 +16,9 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.contract import Store
+from gateway.store.contract import Store, TokenStore
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryTokens
-from gateway.store.tokens import TokenStore
 
 
 class Service:

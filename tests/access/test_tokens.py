@@ -18,9 +18,8 @@ from gateway.access.authenticate import BearerTokens
 from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
 from gateway.errors import Unauthenticated
 from gateway.http.door import authorization
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoredToken, Unreachable
 from gateway.store.memory_uploads import MemoryTokens
-from gateway.store.tokens import StoredToken
 from tests.patience import WAIT_S
 
 GRANTS = (Grant(Role.WRITE, "shop/*"),)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.access import Principal
-from gateway.commit import views
+from gateway.commit import inputs
 from gateway.decide import request as decision
 from gateway.decide.compares import Equals, IsAbsent, TokenIs
 from gateway.decide.conditions import Composite, Conditions
@@ -58,8 +58,8 @@ class _Measured(MemoryStore):
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> _Measured:
-    monkeypatch.setattr(views, "_SMALL_BYTES", 2_000)
-    monkeypatch.setattr(views, "DOCUMENTS_BYTES_MAX", 5_200)
+    monkeypatch.setattr(inputs, "_SMALL_BYTES", 2_000)
+    monkeypatch.setattr(inputs, "DOCUMENTS_BYTES_MAX", 5_200)
     monkeypatch.setattr(decision, "DOCUMENTS_BYTES_MAX", 5_200)
     return _Measured()
 
@@ -172,7 +172,7 @@ class TestRebase:
             told.append((key, revision))
             return rebuild_(store, catalog, key, revision)
 
-        monkeypatch.setattr(views, "rebuild", rebuild)
+        monkeypatch.setattr(inputs, "rebuild", rebuild)
         return told
 
     def request(self, gateway: Gateway, *tokens: str, **more: Any) -> Request:
@@ -184,7 +184,7 @@ class TestRebase:
         cache = Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
         (head,) = store.heads(["c"]).values()
         cache.begin("c", head.revision, head.time_us)
-        return views.read_views(store, cache, {"c": requests}).get("c")
+        return inputs.read_views(store, cache, {"c": requests}).get("c")
 
     def test_each_is_rebuilt_once_and_so_many_for_a_round(
         self, gateway: Gateway, store: _Measured, tokens: list[str], rebuilt: list[Any]

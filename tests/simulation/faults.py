@@ -15,9 +15,16 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
-from gateway.store.contract import CommitSignals, Move, Moved, Swept, Unreachable, Unsent
+from gateway.store.contract import (
+    CommitSignals,
+    Move,
+    Moved,
+    Swept,
+    Unreachable,
+    Unsent,
+    UploadStore,
+)
 from gateway.store.memory import document_bytes
-from gateway.store.uploads import UploadStore
 from patching import Json
 
 from .recorder import RecordingStore

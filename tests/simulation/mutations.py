@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import catalogs, service
-from gateway.commit import loop, queue, resolve, round, views
+from gateway.commit import inputs, loop, queue, resolve, round
 from gateway.decide import decide, drafts, rebase
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -130,7 +130,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "idempotency-lookup": _mutation(
         "a used idempotency key is looked up before anything is decided",
         "twice",
-        (views, "earlier_replies", breakages.no_replies),
+        (inputs, "earlier_replies", breakages.no_replies),
     ),
     "increasing-times": _mutation(
         "a commit is later than the one before it, whatever the clock says",

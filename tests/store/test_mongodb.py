@@ -93,7 +93,7 @@ def test_a_time_that_the_server_can_not_verify_is_forgotten_with_its_client(
     """The driver sends the latest time it has seen with every command, and never forgets it."""
     monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 0.0)
     client = store._on.client
-    with pytest.raises(Unreachable), store._on.reaching():
+    with pytest.raises(Unreachable), store._on.as_unreachable():
         raise OperationFailure("no keys found for HMAC", 211, {"codeName": reason})
     assert store._on.client is not client
     assert store.heads(["c"]) == {}
@@ -141,7 +141,7 @@ def test_a_mongodb_that_never_has_sessions_is_not_given_a_client_for_every_call(
         return opened[-1]
 
     def refused() -> None:
-        with pytest.raises(Unreachable), connection.reaching():
+        with pytest.raises(Unreachable), connection.as_unreachable():
             raise ConfigurationError("Sessions are not supported by this MongoDB deployment")
 
     monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 3600.0)

@@ -92,7 +92,7 @@ class MockConnection(Connection):
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        with self.reaching():
+        with self.as_unreachable():
             yield None
 
     writing = reading

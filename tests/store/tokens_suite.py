@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.store.tokens import StoredToken, TokenStore
+from gateway.store.contract import StoredToken, TokenStore
 from tests.store.retention_suite import race
 
 TOKEN = StoredToken(

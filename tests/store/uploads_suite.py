@@ -6,7 +6,7 @@ import hashlib
 import time
 from dataclasses import replace
 
-from gateway.store.uploads import Held, Part, Upload, UploadStore
+from gateway.store.contract import Held, Upload, UploadPart, UploadStore
 from tests.store.retention_suite import race
 
 
@@ -40,7 +40,7 @@ class UploadsContract:
         for number in (300, 2, 10, 0):
             content = b"\0\xff" * number
             digest = hashlib.sha256(content).hexdigest()
-            assert uploads.put_part(made, number, content) == Part(number, 2 * number, digest)
+            assert uploads.put_part(made, number, content) == UploadPart(number, 2 * number, digest)
         uploads.put_part(other, 1, b"x")
         assert [part.number for part in uploads.parts(made)] == [0, 2, 10, 300]
         assert uploads.part_content(made, 2) == b"\0\xff\0\xff"

@@ -36,7 +36,7 @@ from gateway.http.wire import query as names
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import RequestLimits
-from gateway.state.heads import reaching
+from gateway.state.heads import as_unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Authorization:
         return answer
 
     def _principal(self, environ: Environ) -> Principal:
-        with reaching():
+        with as_unavailable():
             return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
 
     def _recheck(self, context: Context, role: Role | None, catalog: str) -> Recheck:

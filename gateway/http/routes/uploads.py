@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from flask import Flask
 
-from gateway.decide.conditions import Tags, written
+from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import Written
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Context, Environ, this_request
@@ -191,8 +191,8 @@ def _upload_shape(opened: OpenUpload) -> dict[str, Any]:
         "key": upload.key,
         "expires": rfc3339(upload.expires_us),
         "parts": list(opened.parts),
-        "if_match": _written_tags(opened.conditions.if_match),
-        "if_none_match": _written_tags(opened.conditions.if_none_match),
+        "if_match": _tag_texts(opened.conditions.if_match),
+        "if_none_match": _tag_texts(opened.conditions.if_none_match),
         "attributes": {"mode": "keep"} if attributes is None else {"mode": "clear"},
         "committed": opened.committed,
     }
@@ -201,5 +201,5 @@ def _upload_shape(opened: OpenUpload) -> dict[str, Any]:
     return shape
 
 
-def _written_tags(tags: Tags | None) -> list[str] | None:
-    return None if tags is None else sorted(map(written, tags))
+def _tag_texts(tags: Tags | None) -> list[str] | None:
+    return None if tags is None else sorted(map(tag_text, tags))

@@ -35,7 +35,7 @@ from gateway.decide.conditions import (
     Conditions,
     Tag,
     Tags,
-    written,
+    tag_text,
 )
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
@@ -278,7 +278,7 @@ def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
 
 
 def tag_header(tag: Tag) -> tuple[str, str]:
-    return etag(written(tag))
+    return etag(tag_text(tag))
 
 
 def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
@@ -291,8 +291,8 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
         return False
     _refuse_dates(conditions)
     if conditions.if_match is not None and not _names(conditions.if_match, tag):
-        asked = tuple(sorted(map(written, conditions.if_match)))
-        about = f"{about}: its tag is {written(tag)}"
+        asked = tuple(sorted(map(tag_text, conditions.if_match)))
+        about = f"{about}: its tag is {tag_text(tag)}"
         raise PreconditionFailed(Conflict(Required.IF_MATCH, asked, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from gateway.access import Principal
 from gateway.decide.compares import Compare
-from gateway.decide.conditions import NO_CONDITIONS, Conditions, written
+from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import KeyEdit, Request
 from gateway.http.context import Context
@@ -175,7 +175,7 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
     """
     conditions = ask.conditions
     tokens = [
-        None if each is None else sorted(map(written, each))
+        None if each is None else sorted(map(tag_text, each))
         for each in (conditions.if_match, conditions.if_none_match)
     ]
     asked: list[Any] = [

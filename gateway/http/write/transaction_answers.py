@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gateway.decide.conditions import Composite, written
+from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.drafts import named_keys
 from gateway.decide.request import (
     Applied,
@@ -212,4 +212,4 @@ def _composite(edits: Iterable[KeyEdit], states: Mapping[str, _State]) -> str | 
     """The tag of all documents written that exist, as far as they have tokens to keep."""
     keys = named_keys([each for each in edits if not isinstance(each.edit, Get | Touch)])
     tokens = [(key, states[key].etag) for key in keys if states[key].etag is not None]
-    return written(Composite(tuple(tokens))) if tokens else None
+    return tag_text(Composite(tuple(tokens))) if tokens else None

@@ -123,7 +123,7 @@ class Connection:
         Raises Unreachable.
         """
         if not self._has_indexes:
-            with self.reaching():
+            with self.as_unreachable():
                 for name, indexes in INDEXES.items():
                     self.database[name].create_indexes(list(indexes))
             self._has_indexes = True
@@ -137,7 +137,7 @@ class Connection:
         primary was elected meanwhile: it may have answered without that time.
         """
         self.ensure_indexes()
-        with self.reaching(), self.client.start_session(causal_consistency=True) as session:
+        with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             election = self._meet_primary()
             if self._seen_until is not None:
                 session.advance_operation_time(self._seen_until)
@@ -149,14 +149,14 @@ class Connection:
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
         """Later reads of this process see the write inside. Raises Unreachable."""
-        with self.reaching(), self.client.start_session(causal_consistency=True) as session:
+        with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             try:
                 yield session
             finally:
                 self._saw(session)
 
     @contextmanager
-    def reaching(self) -> Iterator[None]:
+    def as_unreachable(self) -> Iterator[None]:
         """Raise the driver's errors as the contract's.
 
         Unsent is about the first command inside, so only one command goes inside.
@@ -232,7 +232,7 @@ class Connection:
                 self._seen_until = time
 
 
-class Part:
+class StorePart:
     """One concern of the store; all parts share a connection."""
 
     def __init__(self, connection: Connection) -> None:

@@ -43,7 +43,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     """Ask the primary, without a change. ValueError where the URI is malformed; Unreachable."""
     connection = Connection.to(uri, database, timeout_ms, appname="metadata-gateway doctor")
     try:
-        with connection.reaching():
+        with connection.as_unreachable():
             admin = connection.client.admin
             hello = admin.command("hello", read_preference=ReadPreference.PRIMARY)
             version = str(admin.command("buildInfo")["version"])
@@ -55,7 +55,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         begun = time.monotonic()
         refused = _refusal(connection)
         waited_ms = (time.monotonic() - begun) * 1000
-        with connection.reaching():
+        with connection.as_unreachable():
             foreign = tuple(_foreign(connection.database))
     finally:
         connection.client.close()
@@ -68,7 +68,7 @@ def _refusal(connection: Connection) -> str | None:
     majority as one that matches.
     """
     try:
-        with connection.reaching():
+        with connection.as_unreachable():
             connection.catalogs.update_one({"_id": ObjectId()}, {"$set": {"checked": True}})
     except Unreachable as error:
         return str(error)

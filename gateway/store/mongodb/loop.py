@@ -9,7 +9,7 @@ from pymongo import InsertOne, UpdateOne
 from gateway.model import BareDocument, Commit, Document, Head
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_REPLY, in_spans, of_catalogs, one_of
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
@@ -17,7 +17,7 @@ _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_TRIES = 4
 
 
-class LoopPart(Part):
+class LoopPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:

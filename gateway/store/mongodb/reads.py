@@ -9,7 +9,7 @@ from pymongo import ASCENDING, DESCENDING
 
 from gateway.model import Commit, Document, Head
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
 
@@ -17,7 +17,7 @@ _FEW = 4
 _MANY = 64
 
 
-class HistoryPart(Part):
+class HistoryPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
@@ -95,7 +95,7 @@ def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
     }
 
 
-class ListingsPart(Part):
+class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:

@@ -2,7 +2,10 @@
 
 Two updates of one record, the head, decide whether a pin holds or the floor passes it: each checks
 what the other has written, and MongoDB puts them in an order. All other steps follow a raised
-floor, and may be broken off and repeated.
+floor, and may be broken off and repeated. By a lease, the temporary right to a task, one process of
+all compacts; the database's clock decides.
+
+``leases`` ``_id`` the lease's name; holder, until (a date)
 """
 
 from __future__ import annotations
@@ -10,19 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pymongo import DeleteOne, ReplaceOne
+from pymongo import DeleteOne, ReplaceOne, ReturnDocument
+from pymongo.errors import DuplicateKeyError
 
 from gateway.model import Pin, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = {"revision": 1, "floor": 1, "swept": 1, "pins": 1}
 
 
-class RetentionPart(Part):
+class RetentionPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def retention(self, catalog: str) -> Retention | None:
@@ -116,6 +120,33 @@ class RetentionPart(Part):
     def _update_head(self, allowed: Record, update: Any) -> bool:
         with self._on.writing() as session:
             return self._on.catalogs.update_one(allowed, update, session=session).matched_count == 1
+
+    def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
+        me = {"$literal": holder}
+        # A missing `until`, of a new lease, is lower than any date.
+        free = {"$or": [{"$eq": ["$holder", me]}, {"$lte": ["$until", "$$NOW"]}]}
+        until = {"$add": ["$$NOW", round(duration_s * 1000)]}
+        taken = {
+            "holder": {"$cond": [free, me, "$holder"]},
+            "until": {"$cond": [free, until, "$until"]},
+        }
+        with self._on.writing() as session:
+            try:
+                lease = self._on.database["leases"].find_one_and_update(
+                    {"_id": name},
+                    [{"$set": taken}],
+                    upsert=True,
+                    return_document=ReturnDocument.AFTER,
+                    session=session,
+                )
+            except DuplicateKeyError:
+                return False  # another holder made it at that moment
+        return lease is not None and bool(lease["holder"] == holder)
+
+    def end_lease(self, name: str, holder: str) -> None:
+        with self._on.writing() as session:
+            lease = {"_id": name, "holder": holder}
+            self._on.database["leases"].delete_one(lease, session=session)
 
 
 def _sweep(catalog: str, swept: Swept) -> DeleteOne | ReplaceOne[Record]:

@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.store.contract import CommitSignals, Unreachable
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.connection import StorePart
 
 # Time that the server holds an empty answer back. The driver fixes it for the life of a cursor, so
 # ``next`` may be late by as much.
@@ -29,12 +29,12 @@ _PIPELINE: list[records.Record] = [
 ]
 
 
-class SignalsPart(Part):
+class SignalsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def commit_signals(self) -> CommitSignals:
         self._on.ensure_indexes()
-        with self._on.reaching():
+        with self._on.as_unreachable():
             # As raw batches: all that there is to tell comes at once, and no event is decoded by
             # itself. The driver's own change stream tells one at a time, and not which is last.
             cursor = self._on.commits.aggregate_raw_batches(_PIPELINE, maxAwaitTimeMS=_HELD_BACK_MS)

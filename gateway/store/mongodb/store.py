@@ -7,7 +7,6 @@ from pymongo.read_preferences import ReadPreference
 
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import Connection, has_primary
-from gateway.store.mongodb.leases import LeasesPart
 from gateway.store.mongodb.loop import LoopPart
 from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
@@ -28,7 +27,7 @@ def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
     return MongoStore(Connection.to(uri, database, timeout_ms, appname="metadata-gateway"))
 
 
-class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart, LeasesPart):
+class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart):
     """See ``gateway.store.contract.Store``."""
 
     def uploads(self) -> MongoUploads:
@@ -44,7 +43,7 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
 
     def await_reachable(self, patience_s: float) -> None:
         if not has_primary(self._on.client):
-            with pymongo.timeout(patience_s), self._on.reaching():
+            with pymongo.timeout(patience_s), self._on.as_unreachable():
                 self._on.client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
 
     def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""Issued tokens: see ``gateway.store.tokens`` for the contract.
+"""Issued tokens: see ``gateway.store.contract`` for the contract.
 
 ``tokens``  ``_id`` the token's id; name, grants, the secret's digest, times. A handful of records
             beside the documents: read by ``_id``, listed as a whole, not sharded
@@ -13,13 +13,13 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from gateway.store.mongodb.connection import Part
+from gateway.store.contract import StoredToken
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.records import Record
-from gateway.store.tokens import StoredToken
 
 
-class MongoTokens(Part):
-    """See ``gateway.store.tokens.TokenStore``."""
+class MongoTokens(StorePart):
+    """See ``gateway.store.contract.TokenStore``."""
 
     @property
     def _tokens(self) -> Collection[Record]:

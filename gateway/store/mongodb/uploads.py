@@ -1,4 +1,4 @@
-"""Two-phase uploads: see ``gateway.store.uploads`` for the contract.
+"""Two-phase uploads: see ``gateway.store.contract`` for the contract.
 
 ``uploads``       ``_id`` catalog + NUL + upload id; what it is for, terms as JSON text, expires;
                   ``open`` and, while it is, ``rooms``: by part what it may take, ``bytes``: all
@@ -17,11 +17,10 @@ import msgspec
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from gateway.store.mongodb.connection import Part
+from gateway.store.contract import Held, Upload, UploadPart
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import names_after
 from gateway.store.mongodb.records import Record
-from gateway.store.uploads import Held, Upload
-from gateway.store.uploads import Part as UploadPart
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
@@ -32,8 +31,8 @@ _UPLOAD_KEPT = 2 * _PARTS_KEPT
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-class MongoUploads(Part):
-    """See ``gateway.store.uploads.UploadStore``. A part holds at most ``PART_BYTES_MAX`` bytes."""
+class MongoUploads(StorePart):
+    """See ``gateway.store.contract.UploadStore``. A part holds at most ``PART_BYTES_MAX`` bytes."""
 
     @property
     def _uploads(self) -> Collection[Record]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gateway.decide.acl import refuse_narrowed
+from gateway.decide.acl import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden
@@ -194,7 +194,7 @@ def _stale_revisions(request: Request, view: View) -> set[int]:
 
 def _is_forbidden(request: Request, view: View) -> bool:
     try:
-        refuse_narrowed(request, view.documents.__getitem__)
+        refuse_forbidden(request, view.documents.__getitem__)
     except DocumentForbidden:
         return True
     return False
