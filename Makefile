@@ -24,7 +24,7 @@ demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's pack
 	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
 test: java chromium $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-fast: $(INSTALLED) ## the tests that need no MongoDB
 	@$(BIN)/python -m pytest -m "not mongod" $(ARGS)
