@@ -20,9 +20,9 @@ from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.wire.body import decode_document
-from gateway.http.wire.conditions import is_not_modified, refuse_conditions, tag_header
+from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
@@ -76,11 +76,7 @@ class CatalogRoutes:
         parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
-        headers = [
-            tag_header(tag),
-            ("Catalog-Revision", str(state.revision)),
-            ("Cache-Control", "no-cache"),
-        ]
+        headers = state_headers(tag, state.revision)
         if is_not_modified(environ, tag, "the catalog"):
             return empty_answer(headers, 304)
         settings = state.settings

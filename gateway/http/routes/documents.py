@@ -21,7 +21,14 @@ from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag, last_modified
+from gateway.http.wire.answers import (
+    Answer,
+    body_answer,
+    empty_answer,
+    encode,
+    last_modified,
+    state_headers,
+)
 from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.conditions import read_conditions, refuse_composites
 from gateway.http.wire.query import ReadParameters, parameters
@@ -121,12 +128,8 @@ def read_document(gateway: Gateway, context: Context, catalog: str, key: str, pa
     if document is None or not document.exists:
         raise DocumentNotFound(catalog, key).at(reading.catalog_revision)
     _require_seen(gateway, context, catalog, document)
-    headers = [
-        etag(document.token),
-        last_modified(document.time_us // 1_000_000),
-        ("Catalog-Revision", str(reading.catalog_revision)),
-        ("Cache-Control", "no-cache"),
-    ]
+    headers = state_headers(document.token, reading.catalog_revision)
+    headers.append(last_modified(document.time_us // 1_000_000))
     if conditions is not NO_CONDITIONS:
         refuse_composites(conditions)
         _require(conditions, key, document)

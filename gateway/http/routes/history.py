@@ -7,9 +7,9 @@ from flask import Flask
 from gateway.http.context import this_request
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, encode
-from gateway.http.wire.conditions import refuse_conditions
+from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import is_idempotency_key
-from gateway.http.wire.query import NoParameters, PageParameters, parameters, whole_number
+from gateway.http.wire.query import PageParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import commit_shape
 from gateway.limits import RequestLimits
@@ -18,7 +18,6 @@ from gateway.read.visibility import Sight
 from gateway.service import Gateway
 
 _PAGE_PARAMETERS = PageParameters()
-_NO_PARAMETERS = NoParameters()
 
 
 class HistoryRoutes:
@@ -53,9 +52,7 @@ class HistoryRoutes:
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
     def commit(self, catalog: str, revision: str) -> Answer:
-        catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(this_request().environ)
-        parameters(this_request().environ, _NO_PARAMETERS)
+        catalog = catalog_alone(this_request().environ, catalog, self._limits)
         try:
             number = whole_number(revision)
         except ValueError as error:
@@ -65,12 +62,10 @@ class HistoryRoutes:
 
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """The commit made under the key. That there is none is true up to now, not for ever."""
-        catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(this_request().environ)
+        context = this_request()
+        catalog = catalog_alone(context.environ, catalog, self._limits)
         name = _idempotency_key(idempotency_key)
-        parameters(this_request().environ, _NO_PARAMETERS)
-        by = this_request().by
-        commit = self._gateway.reply(catalog, by.name, name)
+        commit = self._gateway.reply(catalog, context.by.name, name)
         if commit is None:
             detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
             raise RequestRefused("outcome_not_found", detail)

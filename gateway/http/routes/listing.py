@@ -14,8 +14,16 @@ from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire import query as names
-from gateway.http.wire.answers import Answer, Stream, body_answer, empty_answer, encode, in_pieces
-from gateway.http.wire.conditions import is_not_modified, tag_header
+from gateway.http.wire.answers import (
+    Answer,
+    Stream,
+    body_answer,
+    empty_answer,
+    encode,
+    in_pieces,
+    state_headers,
+)
+from gateway.http.wire.conditions import is_not_modified
 from gateway.http.wire.headers import JSON
 from gateway.http.wire.query import DocumentsParameters, ExportParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -104,11 +112,7 @@ class ListingRoutes:
             sight=self._gateway.acls.sight(context.by, catalog),
         )
         tag = CatalogTag(export.revision)
-        headers = [
-            tag_header(tag),
-            ("Catalog-Revision", str(export.revision)),
-            ("Cache-Control", "no-cache"),
-        ]
+        headers = state_headers(tag, export.revision)
         sending = False
         try:
             if is_not_modified(context.environ, tag, "the catalog"):
@@ -123,11 +127,7 @@ class ListingRoutes:
 
 
 def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
-    headers = [
-        tag_header(tag),
-        ("Catalog-Revision", str(revision)),
-        ("Cache-Control", "no-cache"),
-    ]
+    headers = state_headers(tag, revision)
     if is_not_modified(environ, tag, "what is listed"):
         return empty_answer(headers, 304)
     return body_answer(encode(content), headers)

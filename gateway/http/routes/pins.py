@@ -14,18 +14,15 @@ from gateway.access import Role
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_value
-from gateway.http.wire.conditions import refuse_conditions
+from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.members import refuse_member, require_object, whole
-from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.shapes import rfc3339
 from gateway.limits import RequestLimits
 from gateway.model import Pin
 from gateway.service import Gateway
 
-_NO_PARAMETERS = NoParameters()
 _NOTE_CHARACTERS_MAX = 255
 
 
@@ -81,10 +78,7 @@ class PinRoutes:
         return empty_answer([])
 
     def _catalog(self, encoded: str) -> str:
-        catalog = names.catalog_name(encoded, self._limits)
-        refuse_conditions(this_request().environ)
-        parameters(this_request().environ, _NO_PARAMETERS)
-        return catalog
+        return catalog_alone(this_request().environ, encoded, self._limits)
 
 
 def json_object(limits: RequestLimits, known: tuple[str, ...]) -> dict[str, Any]:
@@ -115,10 +109,7 @@ class CompactionRoutes:
 
     def compact(self, catalog: str) -> Answer:
         """Drop the history below a revision; answered when it is gone."""
-        environ = this_request().environ
-        catalog = names.catalog_name(catalog, self._limits)
-        refuse_conditions(environ)
-        parameters(environ, _NO_PARAMETERS)
+        catalog = catalog_alone(this_request().environ, catalog, self._limits)
         members = json_object(self._limits, ("revision",))
         done = self._retention.compact(catalog, whole(members, "revision"))
         content = {

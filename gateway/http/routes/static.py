@@ -16,7 +16,7 @@ from werkzeug.http import unquote_etag
 
 import gateway as package
 from gateway.http.context import HeaderList, this_request
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag
 from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.service import Gateway
@@ -80,7 +80,7 @@ class StaticFiles:
         found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "there is no such file")
-        headers: HeaderList = [*self._headers, ("ETag", f'"{found.tag}"')]
+        headers: HeaderList = [*self._headers, etag(found.tag)]
         if _holds(environ.get("HTTP_IF_NONE_MATCH", ""), found.tag):
             return empty_answer(headers, 304)
         return body_answer(found.body, headers, media_type=found.media_type)

@@ -17,10 +17,15 @@ from gateway.http.wire import headers as media_types
 from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_document, decode_value, weigh
-from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions, refuse_conditions
+from gateway.http.wire.conditions import (
+    CONDITION_MEMBERS,
+    body_conditions,
+    catalog_alone,
+    refuse_conditions,
+)
 from gateway.http.wire.headers import Preferences
 from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
-from gateway.http.wire.query import DryRunParameters, NoParameters, parameters, whole_number
+from gateway.http.wire.query import DryRunParameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
@@ -30,7 +35,6 @@ from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
-_NO_PARAMETERS = NoParameters()
 _COMMIT_PARAMETERS = DryRunParameters()
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
 _OPEN_MEMBERS: Final = ("key", *CONDITION_MEMBERS, "attributes")
@@ -161,11 +165,9 @@ class UploadRoutes:
         return self._uploads.find(catalog, _upload_id(upload), this_request().by)
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
-        refuse_conditions(environ)
         if environ["REQUEST_METHOD"] != "GET":
             _refuse_idempotency_key(environ)
-        parameters(environ, _NO_PARAMETERS)
-        return names.catalog_name(encoded, self._limits)
+        return catalog_alone(environ, encoded, self._limits)
 
 
 def _refuse_idempotency_key(environ: Environ) -> None:

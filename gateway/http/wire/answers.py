@@ -17,6 +17,7 @@ import msgspec
 from flask import Response
 from werkzeug.datastructures import Headers
 
+from gateway.decide.conditions import Tag, tag_text
 from gateway.http.context import Environ, HeaderList
 from gateway.http.wire.headers import JSON
 
@@ -68,8 +69,13 @@ def empty_answer(headers: HeaderList, status: int = 204) -> Answer:
     return Answer(b"", status, headers)
 
 
-def etag(token: str) -> tuple[str, str]:
-    return ("ETag", f'"{token}"')
+def etag(tag: Tag) -> tuple[str, str]:
+    return ("ETag", f'"{tag if isinstance(tag, str) else tag_text(tag)}"')
+
+
+def state_headers(tag: Tag, revision: int) -> HeaderList:
+    """Of what a catalog holds at ``revision``: whoever keeps it asks whether it is still so."""
+    return [etag(tag), ("Catalog-Revision", str(revision)), ("Cache-Control", "no-cache")]
 
 
 @lru_cache(maxsize=1024)

@@ -39,9 +39,9 @@ from gateway.decide.conditions import (
 )
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
-from gateway.http.wire.answers import etag
-from gateway.http.wire.query import percent_decoded
+from gateway.http.wire.query import NoParameters, catalog_name, parameters, percent_decoded
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 
 # An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
 # commas, but neither a space nor a quote.
@@ -62,6 +62,7 @@ _STAR_ALONE: Final = "'*' stands alone or not at all"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
+_NO_PARAMETERS: Final = NoParameters()
 _HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
@@ -70,6 +71,13 @@ def refuse_conditions(environ: Environ) -> None:
     for header in _HEADERS:
         if "HTTP_" + header.upper().replace("-", "_") in environ:
             raise _refusal(header, "this route can't honour it")
+
+
+def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
+    """The catalog of a route that takes neither conditions nor parameters."""
+    refuse_conditions(environ)
+    parameters(environ, _NO_PARAMETERS)
+    return catalog_name(encoded, limits)
 
 
 def refuse_composites(conditions: Conditions) -> None:
@@ -275,10 +283,6 @@ def _refuse_many(name: str, count: int) -> None:
 
 def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
     return RequestRefused("invalid_condition", f"{name}: {reason}", pointer=pointer)
-
-
-def tag_header(tag: Tag) -> tuple[str, str]:
-    return etag(tag_text(tag))
 
 
 def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:

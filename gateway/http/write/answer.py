@@ -25,7 +25,6 @@ from gateway.http.wire.answers import (
     etag,
     last_modified,
 )
-from gateway.http.wire.conditions import tag_header
 from gateway.http.write.ask import Ask
 from gateway.http.write.explain import what_helps
 from gateway.model import Commit, Document, version_token
@@ -222,7 +221,7 @@ def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> 
         content["settings_etag"] = result.standing.token if result.standing else None
     if ask.dry_run:
         content["dry_run"] = True
-    headers = [*headers_of(result), tag_header(CatalogTag(result.catalog_revision))]
+    headers = [*headers_of(result), etag(CatalogTag(result.catalog_revision))]
     return _answer(ask, result, headers, content)
 
 
