@@ -171,16 +171,3 @@ def test_the_picture_shows_the_imports() -> None:
     assert drawn == needed
     named = re.findall(r"^\| `(\w+)`", text.partition("## Rooms")[2], re.MULTILINE)
     assert sorted(named) == sorted(MAY_IMPORT)
-
-
-# The rooms of HTTP, upwards: each imports those before it.
-ROOMS_OF_HTTP = ("context", "wire", "door", "write", "routes", "app")
-
-
-@pytest.mark.parametrize("room", ROOMS_OF_HTTP)
-def test_a_room_of_http_imports_only_what_is_below_it(room: str) -> None:
-    allowed = ROOMS_OF_HTTP[: ROOMS_OF_HTTP.index(room) + 1]
-    for path in package(f"http/{room}"):
-        for module in imports(path):
-            if module.startswith("gateway.http."):
-                assert module.split(".")[2] in allowed, f"{path} imports {module}"
