@@ -64,6 +64,11 @@ class Document:
         return version_token(self.revision, self.commit_id)
 
 
+def living(document: Document | None) -> Document | None:
+    """The document, None for a tombstone."""
+    return document if document is not None and document.exists else None
+
+
 @dataclass(frozen=True, slots=True)
 class BareDocument:
     """A document or tombstone without its content; of its attributes the acl alone, if any."""

@@ -1,6 +1,6 @@
 """Time, randomness, ids and waiting, passed in so that a simulation can own them all.
 
-Nothing else in ``gateway.commits`` reads a clock, sleeps, draws a random number or starts a
+No other module below ``gateway.service`` reads a clock, sleeps, draws a random number or starts a
 thread. Under the gevent worker the same code runs on greenlets: ``threading`` is patched there.
 """
 

@@ -49,7 +49,7 @@ from gateway.errors import (
     UploadNotFound,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Commit, Document, Idempotency
+from gateway.model import Attributes, Commit, Document, Idempotency, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Upload, UploadPart, UploadStore
@@ -274,7 +274,7 @@ class Uploads:
         if not isinstance(outcome, Unchanged):
             raise OutcomeUnknown(done.commit_id)
         document = outcome.documents.get(key)
-        return document if document is not None and document.exists else None
+        return living(document)
 
     def _require_one_more(self, by: Principal, *, counted: int) -> None:
         """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""

@@ -1,14 +1,11 @@
-"""Taking turns on a catalog: a hint that saves lost races, never a lock that anything relies on.
+"""How workers that write one catalog make room for each other: hints that save lost races.
 
-Workers of one machine can tell each other cheaply who is writing a catalog. Whoever has to wait
-too long goes ahead without a turn; the conditional write decides in any case.
-
-How workers that write the same catalog make room for each other.
-
-Like senders on a shared line: a lost race lengthens the pause before the catalog's next batch by
-a little, a won one shortens it, within a few milliseconds. While a worker pauses, more requests
-join its batch, so pausing costs little and losing less. A catalog that only this process writes
-never pauses.
+Nothing relies on them: the conditional write decides in any case. Workers of one machine take
+turns, for they can tell each other cheaply who is writing (``Turns``); a worker that waits too long
+goes ahead without one. Workers of different machines pace themselves like senders on a shared line
+(``Pacing``): a lost race lengthens the pause before the catalog's next batch by a little, a won one
+shortens it, within a few milliseconds. While a worker pauses, more requests join its batch, so
+pausing costs little and losing less. A catalog that only this process writes never pauses.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import patching
 from gateway.conflict import FailedCompare
 from gateway.errors import OverLimit
-from gateway.model import Document
+from gateway.model import Document, living
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 
 Look = Callable[[str], Document | None]
@@ -101,7 +101,7 @@ def failed_compares(
                 failed.append(FailedCompare(index, None, reason, None))
             continue
         document = look(compare.key)
-        live = document if document is not None and document.exists else None
+        live = living(document)
         if isinstance(compare, Satisfies) and live is not None:
             tested_bytes += live.size_bytes
             if tested_bytes > _TESTED_BYTES_MAX:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from gateway.conflict import Conflict, Required, Stale
 from gateway.errors import PreconditionFailed
-from gateway.model import Document, token_revision
+from gateway.model import Document, living, token_revision
 
 ANY: Final = "*"
 ANY_TAG: Final = frozenset({ANY})
@@ -76,11 +76,11 @@ class Conditions:
         """The first half of ``check``: If-Match, or else If-Unmodified-Since."""
         document = look(key)
         if self.if_match is not None:
-            if not _matches(self.if_match, _live(document), look, revision):
+            if not _matches(self.if_match, living(document), look, revision):
                 raise PreconditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
-            live = _live(document)
+            live = living(document)
             raise PreconditionFailed(
                 Conflict(
                     Required.IF_UNMODIFIED_SINCE,
@@ -93,7 +93,7 @@ class Conditions:
     def check_none_match(self, key: str, look: Look, revision: int) -> None:
         """The other half of ``check``."""
         tags = self.if_none_match
-        if tags is not None and _matches(tags, _live(look(key)), look, revision):
+        if tags is not None and _matches(tags, living(look(key)), look, revision):
             raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
     def not_modified(self, document: Document) -> bool:
@@ -113,7 +113,7 @@ NO_CONDITIONS: Final = Conditions()
 
 
 def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
-    live = _live(look(key))
+    live = living(look(key))
     stale = _stale_of(tags, look) if required is Required.IF_MATCH else []
     if stale:
         key, live = stale[0].key, stale[0].document
@@ -173,7 +173,7 @@ def _unchanged(composite: Composite, look: Look) -> bool:
 
 def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
     for key, token in composite.tokens:
-        live = _live(look(key))
+        live = living(look(key))
         if (live.token if live else None) != token:
             yield Stale(key, token, live)
 
@@ -189,7 +189,3 @@ def _since(stale: Stale) -> int | None:
     if stale.token is not None:
         return token_revision(stale.token)
     return stale.document.create_revision - 1 if stale.document else None
-
-
-def _live(document: Document | None) -> Document | None:
-    return document if document is not None and document.exists else None

@@ -52,7 +52,7 @@ from gateway.errors import (
     OverLimit,
     PreconditionFailed,
 )
-from gateway.model import SETTINGS_KEY, Change, Commit, Document, Idempotency
+from gateway.model import SETTINGS_KEY, Change, Commit, Document, Idempotency, living
 from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
@@ -232,7 +232,7 @@ class Deciding:
         keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
-                {key: _live(after.get(key) or self._document(key)) for key in keys},
+                {key: living(after.get(key) or self._document(key)) for key in keys},
                 self._revision,
                 would_change=True,
                 succeeded=succeeded,
@@ -262,7 +262,7 @@ class Deciding:
         rebased_from: str | None = None,
     ) -> Outcome:
         return Unchanged(
-            {key: _live(self._document(key)) for key in named_keys(edits)},
+            {key: living(self._document(key)) for key in named_keys(edits)},
             self._revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
@@ -345,10 +345,6 @@ def _too_heavy(size_bytes: int) -> OverLimit:
         maximum=DOCUMENTS_BYTES_MAX,
         actual=size_bytes,
     )
-
-
-def _live(document: Document | None) -> Document | None:
-    return document if document is not None and document.exists else None
 
 
 def _replay(asked: Idempotency, reply: Commit) -> Outcome:

@@ -1,9 +1,7 @@
-"""What a client asks for and what becomes of it. Immutable, no I/O, no clock.
+"""What a client asks for, what that is decided on, and what becomes of it: immutable values.
 
 A request is a list of edits that are committed together, at one revision, if its guards hold. A
 write of one document is a list of one.
-
-What a decision is made on, what it goes by, and what comes out of it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""One watched catalog: where it has been read to, its recent commits, and who waits for more.
+"""What the feed has of one watched catalog: its log as watchers read it (``WatchLog``), its recent
+commits, encoded once for all, and the watchers that wait for more (``Channel``).
 
-What watchers and their hub speak of: limits, selections, and commits ready to be told.
-
-The log as watchers read it: onward for all of them at once, or back for one that lags.
-
-Only what lies above the floor is told. The floor is read after the commits: a sweep that cut some
-of them down had raised it before.
+The log is read onward for all of them at once, or back for one that lags. Only what lies above the
+floor is told. The floor is read after the commits: a sweep that cut some of them down had raised it
+before.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ takes what is above its own position from the ring. Had both signals been lost, 
 heads would have shown 9 within a second; had the writer died before it wrote 9 out, the same look
 would have had it written out. So nothing is told twice, and nothing is lost, whatever signals do.
 
-Listens to the store's signals for as long as anybody watches, whatever becomes of them.
+``SignalListener`` listens to the store's signals for as long as anybody watches.
 """
 
 from __future__ import annotations
@@ -305,8 +305,6 @@ def _wake(released: Collection[Waiting]) -> None:
     for watcher in released:
         watcher.wake()
 
-
-_log = logging.getLogger(__name__)
 
 # How long one call may take, and so how late it may be noticed that nobody watches any more.
 _LISTEN_S = 1.0

@@ -2,7 +2,7 @@
 
 A watcher pulls: it has a position, and takes what lies above it, from the ring that all watchers of
 the catalog share, or from the log where it has fallen behind that. How slow it is, is its own
-business; a watcher that falls further and further behind is told to go. ``watch_hub`` tells how
+business; a watcher that falls further and further behind is told to go. ``hub`` tells how
 commits get into the rings.
 """
 

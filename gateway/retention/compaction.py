@@ -3,7 +3,7 @@
 1. The floor is raised, by one conditional update that is decided against the pins: from then on
    readers below it are told so, and a pin below it is refused. All or nothing: a floor that a pin
    holds isn't raised at all. Only a revision that is written out becomes a floor.
-2. The history up to it is swept, window by window (``sweeper``). No further floor is set before.
+2. The history up to it is swept, window by window (``Sweeper``). No further floor is set before.
 3. Tombstones at or below the floor are purged once they are old, since a worker that slept may
    still write an older state of a deleted document out (``late``). Replies that are old go too.
 

@@ -1,12 +1,10 @@
 """What this process remembers: per catalog the state at one written-out revision.
 
 The cache is never a source of truth. An entry says "at revision h, which is written out, these
-documents were so"; whoever uses it compares h with a head read after the question came, or lets
-a won write prove that h was the head.
+documents were so". Its user compares h with a head that was read after the question came, or lets a
+won write prove that h was the head; ``Guesses`` are the catalogs where that is likely.
 
 Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
-
-Which catalogs a worker may take to be where it left them, without looking at the head.
 """
 
 from __future__ import annotations

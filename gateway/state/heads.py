@@ -1,20 +1,17 @@
-"""Reading heads and catching up: every answer starts from a head read after the question came.
+"""Reading heads, and writing out the batches in them: every answer starts from a head that was read
+after the question came, and nobody acts on a batch that isn't written out.
 
-Worked example. The cache has catalog c at revision 7. The head says 9, its last batch being
-8 and 9. The commits above 7 are read: if 9 is among them, the batch is written out and the cache
-moves on to 9. If not, the writer of 8 and 9 died or is still at it: the batch is read from the
-head and reported as ``unfinished``. A reader of one document lays it over what is stored; anybody
-else has it written out first (``Settler``).
+*Catching up*, a worked example. The cache has catalog c at revision 7. The head says 9, its last
+batch being 8 and 9. The commits above 7 are read: if 9 is among them, the batch is written out and
+the cache moves on to 9. If not, the writer of 8 and 9 died or is still at it: the batch is read
+from the head and reported as ``unfinished``. A reader of one document lays it over what is stored;
+anybody else has it written out first (``Settler``).
 
-Writing out a batch: documents first, commits last, and only then does anybody act on it.
-
-The head alone decides what is committed; writing out copies its last batch to where it is read
-and kept. It may be done twice, or by two workers at once: each document is guarded by "the stored
-one is older", each commit is inserted once, so the order doesn't matter and nothing is undone. A
-commit's presence proves that its batch's documents are all written. What if it is done an hour
-late, when history was compacted meanwhile: see ``late``.
-
-One place where a database out of reach becomes what a caller of the gateway is told.
+*Writing out* copies the last batch of a head, which alone decides what is committed, to where it
+is read and kept: documents first, commits last. It may be done twice, or by two workers at once:
+each document is guarded by "the stored one is older", each commit is inserted once, so nothing is
+undone. A commit's presence proves that its batch's documents are all written. ``late`` tells what
+becomes of it where history was compacted meanwhile.
 """
 
 from __future__ import annotations

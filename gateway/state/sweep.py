@@ -27,8 +27,7 @@ The same argument lets two compactions work on one window at a time: a change is
 where a newer one at or below the floor was seen that makes it needless, which stays true
 whatever else is dropped; and a commit that is gone is never written again.
 
-Sweeping what a raised floor leaves to be swept, a window at a time; ``sweep`` has the rules.
-
+``Sweeper`` goes over what a raised floor leaves to be swept by these rules, a window at a time.
 Memory doesn't grow with the history: a window is at most ``_WINDOW_COMMITS`` commits or
 ``_WINDOW_BYTES`` of changes, and the older commits are looked up for a few keys at a time.
 

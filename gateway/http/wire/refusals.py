@@ -1,4 +1,4 @@
-"""Requests that are refused for their form, before ``gateway.commits`` sees them.
+"""Requests that are refused for their form, before the gateway sees them.
 
 Every ``code`` that a problem can have: its status and title. Codes are stable, titles are not.
 
@@ -16,7 +16,7 @@ from patching import Json
 
 
 class RequestRefused(Exception):
-    """The request can't be understood or isn't allowed. ``code`` is a row of ``problem_kinds``.
+    """The request can't be understood or isn't allowed. ``code`` is a row of ``KINDS``.
 
     ``members`` go into the problem as they are, ``headers`` into the answer, and so does
     ``retry_after_s``, where that isn't what the code's row says.
