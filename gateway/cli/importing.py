@@ -33,7 +33,7 @@ from patching.client import (
     PreconditionFailed,
     RequestError,
 )
-from patching.client.terms import new_idempotency_key
+from patching.client._terms import new_idempotency_key
 
 
 @click.command("import", cls=ClientCommand)

@@ -17,8 +17,8 @@ import click
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION, TEST
 from patching import ABSENT
-from patching.client import ActionResult, RequestError, Written
-from patching.client.terms import WriteTerms, new_idempotency_key
+from patching.client import ActionResult, RequestError, WriteTerms, Written
+from patching.client._terms import new_idempotency_key
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 

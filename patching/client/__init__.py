@@ -11,15 +11,52 @@
 retries.
 """
 
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from patching.client.catalog import Catalog, Settings
-from patching.client.documents import Part
-from patching.client.follower import Follower
-from patching.client.listing import ExportStream
-from patching.client.results import (
+from patching.client._append import Appended, append
+from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client._catalog import Catalog, Settings
+from patching.client._documents import Part
+from patching.client._errors import (
+    AppendFailed,
+    BadRequest,
+    Busy,
+    ClientError,
+    CommitsMissed,
+    CommitSummary,
+    Conflict,
+    FollowerStopped,
+    Gone,
+    Invalid,
+    ListenerStopped,
+    ListenerTooSlow,
+    NotAuthorized,
+    NotFound,
+    NotModified,
+    OutcomeUnknown,
+    OverLimit,
+    PinLost,
+    PreconditionFailed,
+    PreconditionRequired,
+    Problem,
+    RequestError,
+    RevisionTooOld,
+    RevisionUnknown,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    UpdateFailed,
+    WaitTimedOut,
+)
+from patching.client._feed import Feed
+from patching.client._follower import Follower
+from patching.client._gateway import Gateway
+from patching.client._listing import ExportStream
+from patching.client._results import (
     ActionResult,
     CatalogHead,
+    CatalogState,
     CatalogWritten,
+    Change,
+    Commit,
     Compaction,
     Document,
     Several,
@@ -27,52 +64,15 @@ from patching.client.results import (
     Updated,
     Written,
 )
-from patching.client.retry import Backoff, Retry
-from patching.client.transport import Answer, Transport
-
-from .append import Appended, append
-from .catalog_routes import CatalogRoutes, CatalogState, CommitPage, Export, FeedPage
-from .commits import Change, Commit, CommitSummary
-from .errors import (
-    AppendFailed,
-    ClientError,
-    CommitsMissed,
-    FollowerStopped,
-    ListenerStopped,
-    ListenerTooSlow,
-    NotModified,
-    PinLost,
-    RequestError,
-    RevisionTooOld,
-    RevisionUnknown,
-    UnexpectedAnswer,
-    Unreachable,
-    UpdateFailed,
-    WaitTimedOut,
-)
-from .feed import Feed
-from .gateway import Gateway
-from .problems import (
-    BadRequest,
-    Busy,
-    Conflict,
-    Gone,
-    Invalid,
-    NotAuthorized,
-    NotFound,
-    OutcomeUnknown,
-    OverLimit,
-    PreconditionFailed,
-    PreconditionRequired,
-    Problem,
-    Unavailable,
-)
-from .retention import Pin, PinState
-from .subscription import Reload, Subscription
-from .terms import Token, Tokens, WriteTerms
-from .transaction import Branch, Transaction
-from .uploads import Upload, Uploads, UploadState
-from .versions import History, Snapshot
+from patching.client._retention import Pin, PinState
+from patching.client._retry import Backoff, Retry
+from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
+from patching.client._subscription import Reload, Subscription
+from patching.client._terms import Token, Tokens, WriteTerms
+from patching.client._transactions import Branch, Transaction
+from patching.client._transport import Answer, Transport
+from patching.client._uploads import Upload, Uploads, UploadState
+from patching.client._versions import History, Snapshot
 
 __all__ = [
     "ActionResult",

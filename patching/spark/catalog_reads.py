@@ -19,9 +19,9 @@ from patching.client import (
     UnexpectedAnswer,
     Unreachable,
 )
-from patching.client.calls import Calls
-from patching.client.documents import time_query
-from patching.client.transport import Query, segment
+from patching.client._calls import Calls
+from patching.client._documents import time_query
+from patching.client._transport import Query, segment
 from patching.spark.options import Options
 
 _Page = TypeVar("_Page")

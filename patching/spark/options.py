@@ -12,10 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-import urllib3
-
 from patching.client import Answer, BulkTerms, NotAuthorized, RequestError, Retry, Transport
-from patching.client.transport import Query
 
 WRITE: Final = "write"
 READ: Final = "read"
@@ -311,43 +308,8 @@ _UNAUTHENTICATED: Final = 401
 class OptionsTransport(Transport):
     """A Transport whose token is of the options."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query = (),
-        json: Any = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        read_timeout_s: float | None = None,
-    ) -> Answer:
-        try:
-            return super().request(
-                method,
-                path,
-                query=query,
-                json=json,
-                body=body,
-                headers=headers,
-                read_timeout_s=read_timeout_s,
-            )
-        except NotAuthorized as error:
-            raise naming_the_option(error) from error.__cause__
-
-    def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query = (),
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> urllib3.BaseHTTPResponse:
-        try:
-            return super().open(method, path, query=query, body=body, headers=headers)
-        except NotAuthorized as error:
-            raise naming_the_option(error) from error.__cause__
+    def _refusal(self, method: str, answer: Answer) -> RequestError:
+        return naming_the_option(super()._refusal(method, answer))
 
 
 def naming_the_option(error: RequestError) -> RequestError:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Backoff, Transport
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client import Backoff, BulkAnswer, BulkLine, BulkTerms, BulkWriter, Transport
 
 BUSY = {"code": "queue_full", "status": 429, "applied": "no", "retryable": True}
 LATE = {"code": "deadline_exceeded", "status": 503, "applied": "no", "retryable": True}

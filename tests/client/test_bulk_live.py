@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from patching.client import CatalogRoutes, RequestError, Transport
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
+from patching.client import (
+    BulkAnswer,
+    BulkLine,
+    BulkTerms,
+    BulkWriter,
+    CatalogRoutes,
+    RequestError,
+    Transport,
+)
 from tests.service import RunningGateway
 
 _COUNT = 1500

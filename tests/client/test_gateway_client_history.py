@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport
-from patching.client.transport import segment
+from patching.client._transport import segment
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

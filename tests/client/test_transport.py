@@ -28,7 +28,7 @@ from patching.client import (
     UnexpectedAnswer,
     Unreachable,
 )
-from patching.client.transport import segment
+from patching.client._transport import segment
 from tests.patience import WAIT_S
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from patching.client.catalog import Catalog
+from patching.client import Catalog
 from tests.commandline.canned import Asked, Canned, Reply
 from tests.commandline.conftest import Commands
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from patching.client import CatalogRoutes, Transport
-from patching.client.transport import segment
+from patching.client._transport import segment
 from tests.service import RunningGateway
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")

@@ -12,11 +12,10 @@ from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
 from patching import ABSENT, DEFAULT_LIMITS, Absent, Json, apply, as_operations, diff, is_extended
-from patching.client.calls import Call, Calls
-from patching.client.errors import NotModified, UpdateFailed
-from patching.client.problems import NotFound, PreconditionFailed
-from patching.client.results import Document, Updated, Written, parse_document, parse_written
-from patching.client.terms import (
+from patching.client._calls import Call, Calls
+from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
+from patching.client._results import Document, Updated, Written, parse_document, parse_written
+from patching.client._terms import (
     Operations,
     Terms,
     Token,
@@ -29,7 +28,7 @@ from patching.client.terms import (
     tag_list,
     token_texts,
 )
-from patching.client.transport import segment
+from patching.client._transport import segment
 
 _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"

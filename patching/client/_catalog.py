@@ -11,27 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from patching.client.calls import Calls
-from patching.client.catalog_routes import CatalogState, parse_state
-from patching.client.commits import Commit, expecting, parse_commit
-from patching.client.documents import Part, write_call
-from patching.client.feed import Feed
-from patching.client.listing import ExportStream, documents, open_export, several
-from patching.client.problems import NotFound
-from patching.client.results import (
+from patching.client._calls import Calls
+from patching.client._documents import Part, write_call
+from patching.client._errors import NotFound
+from patching.client._feed import Feed
+from patching.client._listing import ExportStream, documents, open_export, several
+from patching.client._results import (
+    CatalogState,
     CatalogWritten,
+    Commit,
     Compaction,
     Document,
     Several,
     TransactionResult,
     Written,
+    expecting,
     parse_catalog_written,
+    parse_commit,
+    parse_state,
 )
-from patching.client.retention import Pin, PinState, compact, list_pins
-from patching.client.terms import Terms, Tokens, WriteTerms, condition_headers, encoded, is_final
-from patching.client.transaction import Transaction, run_transaction
-from patching.client.transport import Transport, segment
-from patching.client.uploads import Uploads
+from patching.client._retention import Pin, PinState, compact, list_pins
+from patching.client._terms import Terms, Tokens, WriteTerms, condition_headers, encoded, is_final
+from patching.client._transactions import Transaction, run_transaction
+from patching.client._transport import Transport, segment
+from patching.client._uploads import Uploads
 
 
 class Catalog(Part):
@@ -285,8 +288,7 @@ def commits(
 
 def read_commit(calls: Calls, catalog_path: str, revision: int) -> Commit:
     content = calls.get(f"{catalog_path}/commits/{revision}").json()
-    with expecting("commit"):
-        return parse_commit(content)
+    return parse_commit(content)
 
 
 def outcome(calls: Calls, catalog_path: str, idempotency_key: str) -> Commit | None:
@@ -297,5 +299,4 @@ def outcome(calls: Calls, catalog_path: str, idempotency_key: str) -> Commit | N
         if error.code not in ("outcome_not_found", "catalog_not_found"):
             raise
         return None
-    with expecting("outcome"):
-        return parse_commit(content)
+    return parse_commit(content)

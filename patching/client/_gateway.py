@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from patching.client.bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
-from patching.client.catalog import Catalog
-from patching.client.follower import Follower
-from patching.client.listing import catalogs
-from patching.client.results import CatalogHead
-from patching.client.retry import Retry
-from patching.client.transport import Transport
-
-from .calls import Calls
-from .problems import Problem
+from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
+from patching.client._calls import Calls
+from patching.client._catalog import Catalog
+from patching.client._errors import Problem
+from patching.client._follower import Follower
+from patching.client._listing import catalogs
+from patching.client._results import CatalogHead
+from patching.client._retry import Retry
+from patching.client._transport import Closable, Transport
 
 
-class Gateway:
+class Gateway(Closable):
     """The gateway at ``url``. Thread-safe; holds connections until ``close``.
 
     ``token`` goes out as a bearer token; a callable is asked for each request, so that it can be
@@ -105,14 +103,3 @@ class Gateway:
 
     def __repr__(self) -> str:
         return f"<Gateway {self.url}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

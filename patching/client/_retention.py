@@ -8,18 +8,13 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, Self
 
-from patching.client.results import Compaction
-from patching.client.transport import segment
-
-from .calls import Call, Calls
-from .commits import expecting, parse_time, whole
-from .errors import PinLost, RequestError
-from .problems import NotAuthorized, NotFound
-from .terms import encoded
+from patching.client._calls import Call, Calls
+from patching.client._errors import Moment, NotAuthorized, NotFound, PinLost, RequestError
+from patching.client._results import Compaction, expecting, value_of
+from patching.client._terms import encoded
+from patching.client._transport import segment
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +34,7 @@ class PinState:
 
     id: str
     revision: int
-    expires: datetime
+    expires: Moment
     owner: str
     note: str
 
@@ -130,12 +125,7 @@ class Pin:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
         path = f"{self._catalog_path}/pins/{segment(self.id)}"
@@ -170,13 +160,13 @@ class Pin:
         content = self._calls.send(call, timeout_s).json()
         self._renewed_at = asked_at
         with expecting("pin"):
-            return _parse_pin(content)
+            return value_of(PinState, content, id=content["pin"])
 
 
 def list_pins(calls: Calls, catalog_path: str) -> list[PinState]:
     content = calls.get(f"{catalog_path}/pins").json()
     with expecting("list of pins"):
-        return [_parse_pin(shape) for shape in content["pins"]]
+        return [value_of(PinState, shape, id=shape["pin"]) for shape in content["pins"]]
 
 
 def compact(calls: Calls, catalog_path: str, revision: int, timeout_s: float | None) -> Compaction:
@@ -188,15 +178,4 @@ def compact(calls: Calls, catalog_path: str, revision: int, timeout_s: float | N
         headers=_JSON,
     )
     content = calls.send(call, timeout_s).json()
-    with expecting("compaction"):
-        return Compaction(whole(content["floor"]), whole(content["head_revision"]))
-
-
-def _parse_pin(shape: Mapping[str, Any]) -> PinState:
-    return PinState(
-        shape["pin"],
-        whole(shape["revision"]),
-        parse_time(shape["expires"]),
-        shape["owner"],
-        shape["note"],
-    )
+    return value_of(Compaction, content)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from .commits import Commit
-from .errors import FollowerStopped, WaitTimedOut
-from .versions import History, Snapshot, Versions
+from patching.client._errors import FollowerStopped, WaitTimedOut
+from patching.client._results import Commit
+from patching.client._versions import History, Snapshot, Versions
 
 
 class Audience(Protocol):

@@ -13,14 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from patching.client.retry import Backoff
-
-from .catalog_routes import CatalogRoutes
-from .commits import Commit
-from .errors import CommitsMissed, ListenerTooSlow, RequestError
-from .local_copy import LocalCopy
-from .problems import Gone
-from .versions import Snapshot
+from patching.client._errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
+from patching.client._local_copy import LocalCopy
+from patching.client._results import Commit
+from patching.client._retry import Backoff
+from patching.client._routes import CatalogRoutes
+from patching.client._versions import Snapshot
 
 Listener = Callable[[Commit], object]
 

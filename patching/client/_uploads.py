@@ -6,18 +6,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
-from patching.client.results import Written, parse_written
-from patching.client.transport import segment
-
-from .calls import Call, Calls
-from .commits import expecting, parse_time
-from .errors import RequestError
-from .terms import Terms, Tokens, encoded, token_texts
+from patching.client._calls import Call, Calls
+from patching.client._errors import Moment, RequestError
+from patching.client._results import Written, expecting, parse_written, value_of
+from patching.client._terms import Terms, Tokens, encoded, token_texts
+from patching.client._transport import segment
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
@@ -34,7 +30,7 @@ class UploadState:
 
     id: str
     key: str
-    expires: datetime
+    expires: Moment
     parts: tuple[int, ...]
     committed: int | None
 
@@ -97,12 +93,7 @@ class Upload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._is_committed:
             with suppress(RequestError):  # it expires by itself
                 self.drop()
@@ -187,13 +178,8 @@ def _mode(attributes: Attributes) -> dict[str, Any]:
 
 def _parse_state(content: Any) -> UploadState:
     with expecting("upload"):
-        return UploadState(
-            content["upload"],
-            content["key"],
-            parse_time(content["expires"]),
-            tuple(part["number"] for part in content["parts"]),
-            content["committed"],
-        )
+        numbers = [part["number"] for part in content["parts"]]
+        return value_of(UploadState, content, id=content["upload"], parts=numbers)
 
 
 def _parts(source: Source, part_bytes: int) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
+from http.client import IncompleteRead
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
@@ -21,10 +21,12 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from patching.client.errors import UnexpectedAnswer, Unreachable, in_words
-from patching.client.problems import problem_of
-from patching.client.terms import encoded
+from patching.client._errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client._terms import encoded
 
+# How urllib3 begins what it says: with the connection or the pool, as Python shows objects.
+_OBJECT: Final = re.compile(r"^(?:\w+\([^()]*\)|<[^<>]*>): ")
+_NUMBER: Final = re.compile(r"\[Errno -?\d+\] ")
 _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _BODY_SHOWN_MAX: Final = 200
@@ -56,7 +58,20 @@ class Answer:
             ) from error
 
 
-class Transport:
+class Closable:
+    """Closed where a ``with`` ends."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Transport(Closable):
     """HTTP to one gateway. Thread-safe; holds connections until ``close``.
 
     ``url`` may carry a path, under which the gateway's routes are. ``token`` goes out as a bearer
@@ -120,7 +135,7 @@ class Transport:
         answer = Answer(response.status, response.headers, response.data)
         if 200 <= answer.status < 300 or answer.status == 304:
             return answer
-        raise _refusal(method, answer)
+        raise self._refusal(method, answer)
 
     def open(
         self,
@@ -142,7 +157,7 @@ class Transport:
             raise _unreachable(method, path, error) from error
         finally:
             response.close()
-        raise _refusal(method, answer)
+        raise self._refusal(method, answer)
 
     def _send(
         self,
@@ -181,16 +196,23 @@ class Transport:
         """Requests under way in other threads end with Unreachable, and so do later ones."""
         self._connections.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _refusal(self, method: str, answer: Answer) -> RequestError:
+        """The exception for an answer that is no success."""
+        media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media_type == _PROBLEM:
+            try:
+                problem = answer.json()
+            except UnexpectedAnswer:
+                problem = None
+            if isinstance(problem, dict):
+                return problem_of(answer.status, problem, _retry_after_s(answer))
+        shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
+        return UnexpectedAnswer(
+            f"{answer.status} without a problem: {shown!r}",
+            status=answer.status,
+            applied="no" if method in _READING else "unknown",
+            retryable=answer.status in _PASSING,
+        )
 
     def _sent_headers(self) -> dict[str, str]:
         headers = dict(self._headers)
@@ -212,25 +234,6 @@ def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
     unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
     applied = "no" if unsent or method in _READING else "unknown"
     return Unreachable(f"{method} {url}: {in_words(error)}", applied=applied)
-
-
-def _refusal(method: str, answer: Answer) -> Exception:
-    """The exception for an answer that is no success."""
-    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if media_type == _PROBLEM:
-        try:
-            problem = answer.json()
-        except UnexpectedAnswer:
-            problem = None
-        if isinstance(problem, dict):
-            return problem_of(answer.status, problem, _retry_after_s(answer))
-    shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
-    return UnexpectedAnswer(
-        f"{answer.status} without a problem: {shown!r}",
-        status=answer.status,
-        applied="no" if method in _READING else "unknown",
-        retryable=answer.status in _PASSING,
-    )
 
 
 def _retry_after_s(answer: Answer) -> float | None:
@@ -310,3 +313,18 @@ class Connections:
             ConnectionCls = Secure
 
         return {"http": PlainPool, "https": SecurePool}
+
+
+def in_words(error: BaseException) -> str:
+    """Why a connection failed, for people: without the objects and the error within the error that
+    the HTTP library's own texts show."""
+    first, *rest = error.args or ("",)
+    if rest and isinstance(rest[-1], Exception) and isinstance(first, str):
+        # ("Connection aborted.", RemoteDisconnected("Remote end closed …"))
+        return f"{first.partition(':')[0].rstrip('.')}: {in_words(rest[-1])}"
+    if isinstance(error, IncompleteRead):
+        came = error.partial if isinstance(error.partial, int) else len(error.partial)
+        return f"{came} bytes came, {error.expected or 'some'} more were to come"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return _NUMBER.sub("", _OBJECT.sub("", str(error))).strip() or type(error).__name__

@@ -9,21 +9,19 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from patching.client.retry import Retry
-from patching.client.transport import Transport
-
-from .catalog_routes import CatalogRoutes
-from .commits import Commit
-from .errors import RequestError
+from patching.client._errors import RequestError
+from patching.client._results import Commit
+from patching.client._retry import Retry
+from patching.client._routes import CatalogRoutes
+from patching.client._transport import Closable, Transport
 
 # An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 
 
-class Feed:
+class Feed(Closable):
     """What ``Catalog.changes`` returns: to be iterated by one thread, and closed by any.
 
     Every commit is told once, in order; what is asked for after a failure begins where the last
@@ -107,14 +105,3 @@ class Feed:
                 self._closed.wait(_AT_ONCE_S)
             return self._follow or bool(page.commits)
         return False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -23,9 +23,8 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from patching import ABSENT, Absent, Json, Limits, apply_within
-
-from .commits import Change, Commit
-from .errors import RevisionTooOld, RevisionUnknown
+from patching.client._errors import RevisionTooOld, RevisionUnknown
+from patching.client._results import Change, Commit
 
 # The gateway has held every commit to its limits; here they'd only keep the copy from following.
 _UNLIMITED: Final = Limits(

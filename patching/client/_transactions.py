@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol, Self, Unpack
 
 from patching import ABSENT, Absent, Json
-from patching.client.documents import write_call
-from patching.client.results import TransactionResult, parse_transaction
-
-from .calls import Calls
-from .terms import (
+from patching.client._calls import Calls
+from patching.client._documents import write_call
+from patching.client._results import TransactionResult, parse_transaction
+from patching.client._terms import (
     Operations,
     Terms,
     Token,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from patching.client.errors import RequestError
-from patching.client.problems import NotAuthorized, Problem
+from patching.client._errors import NotAuthorized, Problem, RequestError
 
 _T = TypeVar("_T")
 

@@ -24,11 +24,10 @@ import msgspec
 from urllib3.exceptions import HTTPError
 
 from patching import ABSENT
-from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, in_words
-from patching.client.problems import Problem, problem_of
-from patching.client.retry import Backoff, may_pass
-from patching.client.terms import encoded, new_idempotency_key
-from patching.client.transport import Transport
+from patching.client._errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client._retry import Backoff, may_pass
+from patching.client._terms import encoded, new_idempotency_key
+from patching.client._transport import Transport, in_words
 
 __all__ = ["BulkAnswer", "BulkLine", "BulkTerms", "BulkWriter"]
 

@@ -15,18 +15,16 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from patching import PatchError
-from patching.client.catalog_routes import CatalogRoutes, FeedPage
-from patching.client.errors import RequestError
-from patching.client.local_copy import LocalCopy
-from patching.client.problems import Gone, NotFound
-from patching.client.retry import Backoff
-from patching.client.subscription import Listener, OnReload, Subscription
-from patching.client.transport import Transport
-from patching.client.versions import History, Snapshot, Versions
+from patching.client._errors import Gone, NotFound, RequestError
+from patching.client._local_copy import LocalCopy
+from patching.client._retry import Backoff
+from patching.client._routes import CatalogRoutes, FeedPage
+from patching.client._subscription import Listener, OnReload, Subscription
+from patching.client._transport import Transport
+from patching.client._versions import History, Snapshot, Versions
 
 _log = logging.getLogger(__name__)
 
@@ -118,12 +116,7 @@ class Follower:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # Looking. Everything raises FollowerStopped before the first start.

@@ -20,11 +20,9 @@ from typing import Final
 
 import urllib3
 
-from patching.client.retry import Retry, may_pass
-from patching.client.transport import Answer, Query, Transport
-
-from .errors import RequestError
-from .problems import Problem
+from patching.client._errors import Problem, RequestError
+from patching.client._retry import Retry, may_pass
+from patching.client._transport import Answer, Query, Transport
 
 # A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0

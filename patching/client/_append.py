@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from patching.client.follower import Follower
-from patching.client.results import TransactionResult
-from patching.client.retry import Retry, may_pass
-
-from .errors import AppendFailed, RequestError, WaitTimedOut
-from .problems import Gone, PreconditionFailed
-from .versions import Snapshot
+from patching.client._errors import (
+    AppendFailed,
+    Gone,
+    PreconditionFailed,
+    RequestError,
+    WaitTimedOut,
+)
+from patching.client._follower import Follower
+from patching.client._results import TransactionResult
+from patching.client._retry import Retry, may_pass
+from patching.client._versions import Snapshot
 
 _T = TypeVar("_T")
 # A transaction that is sent gets this long at least: breaking it off leaves its outcome unknown.

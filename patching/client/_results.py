@@ -1,19 +1,21 @@
-"""What the gateway answers, as values.
-
-What a transaction came to.
-"""
+"""What the gateway answers, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from patching import ABSENT, Absent, Json
-from patching.client.commits import Change, expecting, parse_change, parse_time, whole
-from patching.client.transport import Answer
+from patching.client._errors import Moment, UnexpectedAnswer
+from patching.client._transport import Answer
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class CatalogHead:
 
     name: str
     revision: int
-    time: datetime
+    time: Moment
     floor: int
 
 
@@ -122,84 +124,55 @@ class Compaction:
     head_revision: int
 
 
-def parse_document(key: str, answer: Answer) -> Document:
-    with expecting("document"):
-        headers = answer.headers
-        modified = headers.get("Last-Modified")
-        return Document(
-            key=key,
-            value=answer.json(),
-            etag=unquoted(headers["ETag"]),
-            catalog_revision=int(headers["Catalog-Revision"]),
-            modified=None if modified is None else parsedate_to_datetime(modified).astimezone(UTC),
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """``time`` is that of the commit at ``revision``, ``floor`` the oldest revision that can be
+    read; ``settings`` and their token ``etag`` are None where nothing was set."""
+
+    revision: int
+    time: Moment
+    settings: dict[str, Any] | None
+    floor: int = 0
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit did to one document; ``key`` None: to the catalog's settings.
+
+    ``patch`` is the effective RFC 6902 patch of the content, removal at "" where it was deleted.
+    ``attributes`` are those afterwards, None where they are unchanged. All values are shared:
+    treat them as immutable.
+    """
+
+    key: str | None
+    action: str
+    create_revision: int
+    patch: list[dict[str, Any]]
+    attributes: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One atomic change of a catalog; without changes it was a touch."""
+
+    revision: int
+    time: Moment
+    commit_id: str
+    author: str
+    message: str | None
+    idempotency_key: str | None
+    attempts: int
+    changes: tuple[Change, ...]
+    succeeded: bool = True
+    rebased_from: str | None = None
+    deletes_catalog: bool = False
+
+    def touches(self, prefix: str) -> bool:
+        """Whether it changes a document whose key begins with ``prefix``."""
+        return any(
+            change.key is not None and change.key.startswith(prefix) for change in self.changes
         )
-
-
-def parse_listed(shape: Mapping[str, Any], revision: int) -> Document | None:
-    """None where ``shape`` says that there is no such document."""
-    if shape["etag"] is None:
-        return None
-    return Document(
-        key=shape["key"],
-        value=shape["value"],
-        etag=shape["etag"],
-        catalog_revision=revision,
-        revision=whole(shape["revision"]),
-        create_revision=whole(shape["create_revision"]),
-        attributes=shape.get("attributes", {}),
-    )
-
-
-def parse_written(key: str, answer: Answer) -> Written:
-    """Of a deletion, which has no body: what its headers say."""
-    with expecting("write's answer"):
-        headers = answer.headers
-        commit_id = headers.get("Commit-Id")
-        shape: Mapping[str, Any] = {}
-        if answer.status != 204:
-            shape = answer.json()
-        return Written(
-            key=key,
-            etag=shape.get("etag"),
-            revision=shape.get("revision"),
-            create_revision=shape.get("create_revision"),
-            changed=shape["changed"] if shape else commit_id is not None,
-            created=answer.status == 201,
-            catalog_revision=int(headers["Catalog-Revision"]),
-            commit_id=commit_id,
-            attempts=int(headers["Attempts"]),
-            rebased_from=shape.get("rebased_from"),
-            replayed=headers.get("Idempotency-Replayed") == "true",
-            dry_run=shape.get("dry_run", False),
-        )
-
-
-def parse_catalog_written(catalog: str, answer: Answer) -> CatalogWritten:
-    with expecting("write's answer"):
-        headers = answer.headers
-        commit_id = headers.get("Commit-Id")
-        shape: Mapping[str, Any] = {} if answer.status == 204 else answer.json()
-        return CatalogWritten(
-            catalog=catalog,
-            revision=int(headers["Catalog-Revision"]),
-            changed=shape["changed"] if shape else commit_id is not None,
-            commit_id=commit_id,
-            attempts=int(headers.get("Attempts", 1)),
-            etag=shape.get("settings_etag"),
-            replayed=headers.get("Idempotency-Replayed") == "true",
-            dry_run=shape.get("dry_run", False),
-        )
-
-
-def parse_head(shape: Mapping[str, Any]) -> CatalogHead:
-    return CatalogHead(
-        shape["catalog"], whole(shape["revision"]), parse_time(shape["time"]), whole(shape["floor"])
-    )
-
-
-def unquoted(etag: str) -> str:
-    """The version token in an ``ETag`` header."""
-    return etag.strip().removeprefix("W/").strip('"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +213,113 @@ class TransactionResult:
     changes: tuple[Change, ...] = ()
 
 
+@contextmanager
+def expecting(what: str) -> Iterator[None]:
+    """Turns the errors of reading an answer of another shape into UnexpectedAnswer."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise UnexpectedAnswer(
+            f"this is no {what}: {type(error).__name__} {error}", status=200, applied="unknown"
+        ) from error
+
+
+def value_of(kind: type[_Value], shape: Any, **given: Any) -> _Value:
+    """The ``kind`` that ``shape``, decoded JSON, tells of: a field is called as its member, or is
+    ``given``. Other members are left out. UnexpectedAnswer where it is none."""
+    with expecting(kind.__name__):
+        return msgspec.convert({**shape, **given}, kind)
+
+
+def parse_commit(shape: Any) -> Commit:
+    with expecting("Commit"):
+        return value_of(Commit, shape, changes=_changes(shape["changes"]))
+
+
+def _changes(shapes: Any) -> list[Any]:
+    return [{**shape, "patch": shape["patch"] or []} for shape in shapes]
+
+
+def parse_state(shape: Any) -> CatalogState:
+    with expecting("CatalogState"):
+        return value_of(CatalogState, shape, etag=shape.get("settings_etag"))
+
+
+def parse_document(key: str, answer: Answer) -> Document:
+    with expecting("document"):
+        headers = answer.headers
+        modified = headers.get("Last-Modified")
+        return Document(
+            key=key,
+            value=answer.json(),
+            etag=unquoted(headers["ETag"]),
+            catalog_revision=int(headers["Catalog-Revision"]),
+            modified=None if modified is None else parsedate_to_datetime(modified).astimezone(UTC),
+        )
+
+
+def parse_listed(shape: Any, revision: int) -> Document | None:
+    """None where ``shape`` says that there is no such document."""
+    if shape["etag"] is None:
+        return None
+    attributes = shape.get("attributes", {})
+    return value_of(Document, shape, catalog_revision=revision, attributes=attributes)
+
+
+def parse_written(key: str, answer: Answer) -> Written:
+    """Of a deletion, which has no body: what its headers say."""
+    told = {"etag": None, "revision": None, "create_revision": None}
+    headers = answer.headers
+    with expecting("write's answer"):
+        return value_of(
+            Written,
+            told | _written(answer),
+            key=key,
+            created=answer.status == 201,
+            catalog_revision=int(headers["Catalog-Revision"]),
+            attempts=int(headers["Attempts"]),
+        )
+
+
+def parse_catalog_written(catalog: str, answer: Answer) -> CatalogWritten:
+    told = _written(answer)
+    with expecting("write's answer"):
+        return value_of(
+            CatalogWritten,
+            told,
+            catalog=catalog,
+            revision=int(answer.headers["Catalog-Revision"]),
+            attempts=int(answer.headers.get("Attempts", 1)),
+            etag=told.get("settings_etag"),
+        )
+
+
+def _written(answer: Answer) -> dict[str, Any]:
+    """What the answers of all writes tell."""
+    commit_id = answer.headers.get("Commit-Id")
+    body = {"changed": commit_id is not None} if answer.status == 204 else answer.json()
+    return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}
+
+
+def is_replayed(answer: Answer) -> bool:
+    return answer.headers.get("Idempotency-Replayed") == "true"
+
+
 def parse_transaction(answer: Answer) -> TransactionResult:
     content = answer.json()
+    etag = answer.headers.get("ETag")
     with expecting("transaction's answer"):
-        etag = answer.headers.get("ETag")
         return TransactionResult(
-            revision=whole(content["revision"]),
+            revision=content["revision"],
             succeeded=content["succeeded"],
             changed=content["changed"],
             commit_id=content["commit_id"],
             attempts=content["attempts"],
             results=tuple(_parse_result(shape) for shape in content.get("results", ())),
             etag=None if etag is None else unquoted(etag),
-            replayed=answer.headers.get("Idempotency-Replayed") == "true",
+            replayed=is_replayed(answer),
             dry_run=content.get("dry_run", False),
-            changes=tuple(parse_change(shape) for shape in content.get("changes", ())),
+            changes=msgspec.convert(_changes(content.get("changes", ())), tuple[Change, ...]),
         )
 
 
@@ -268,3 +333,8 @@ def _parse_result(shape: Mapping[str, Any]) -> ActionResult:
         value=shape.get("value", ABSENT),
         attributes=shape.get("attributes"),
     )
+
+
+def unquoted(etag: str) -> str:
+    """The version token in an ``ETag`` header."""
+    return etag.strip().removeprefix("W/").strip('"')

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from patching.client.calls import Calls
-from patching.client.commits import expecting, whole
-from patching.client.documents import time_query
-from patching.client.errors import Unreachable, in_words
-from patching.client.results import (
+from patching.client._calls import Calls
+from patching.client._documents import time_query
+from patching.client._errors import Unreachable
+from patching.client._results import (
     CatalogHead,
     Document,
     Several,
-    parse_head,
+    expecting,
     parse_listed,
     unquoted,
+    value_of,
 )
-from patching.client.transport import Query
+from patching.client._transport import Closable, Query, in_words
 
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
@@ -50,7 +49,7 @@ def documents(
     while True:
         content = calls.get(f"{catalog_path}/documents", [*always, *query]).json()
         with expecting("page of documents"):
-            told_at = whole(content["revision"])
+            told_at = int(content["revision"])
             found = [parse_listed(shape, told_at) for shape in content["documents"]]
             following = content["next"]
         yield from (document for document in found if document is not None)
@@ -79,7 +78,7 @@ def several(
         answer = calls.get(f"{catalog_path}/documents", [*asked, *query])
         content = answer.json()
         with expecting("selection of documents"):
-            told_at = whole(content["revision"])
+            told_at = int(content["revision"])
             for shape in content["documents"]:
                 found[shape["key"]] = parse_listed(shape, told_at)
             tags.append(unquoted(answer.headers["ETag"]))
@@ -113,7 +112,9 @@ def catalogs(calls: Calls, prefix: str, page_size: int) -> Iterator[CatalogHead]
             query.append(("after", after))
         content = calls.get("/v1/catalogs", query).json()
         with expecting("page of catalogs"):
-            heads = [parse_head(shape) for shape in content["catalogs"]]
+            heads = [
+                value_of(CatalogHead, shape, name=shape["catalog"]) for shape in content["catalogs"]
+            ]
             following = content["next"]
         yield from heads
         if following is None:
@@ -121,7 +122,7 @@ def catalogs(calls: Calls, prefix: str, page_size: int) -> Iterator[CatalogHead]
         after = following
 
 
-class ExportStream:
+class ExportStream(Closable):
     """Pairs of key and content, as the catalog had them at ``revision``; iterated once.
 
     Unreachable where it breaks off before its end: what came until then is right, but not all.
@@ -143,17 +144,6 @@ class ExportStream:
 
     def close(self) -> None:
         self._response.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_export(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from patching.client.results import TransactionResult, parse_transaction
-from patching.client.transport import Query, Transport, segment
-
-from .commits import Commit, expecting, parse_commit, parse_time, whole
+from patching.client._results import (
+    CatalogState,
+    Commit,
+    TransactionResult,
+    expecting,
+    parse_commit,
+    parse_state,
+    parse_transaction,
+    value_of,
+)
+from patching.client._transport import Query, Transport, segment
 
 # What an answer to a long poll may take beyond the time it was asked to wait.
 _POLL_GRACE_S: Final = 15.0
@@ -22,18 +28,6 @@ class Export:
 
     revision: int
     documents: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogState:
-    """``time`` is that of the commit at ``revision``, ``floor`` the oldest revision that can be
-    read; ``settings`` and their token ``etag`` are None where nothing was set."""
-
-    revision: int
-    time: datetime
-    settings: dict[str, Any] | None
-    floor: int = 0
-    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,9 @@ class CatalogRoutes:
             query.append(("prefix", prefix))
         content = self._get("/export", query)
         with expecting("export"):
-            return Export(whole(content["resource_version"]), dict(content["metadata"]))
+            return value_of(
+                Export, {}, revision=content["resource_version"], documents=content["metadata"]
+            )
 
     def changes(
         self,
@@ -100,7 +96,7 @@ class CatalogRoutes:
         content = self._get("/changes", query, read_timeout_s=timeout_s + _POLL_GRACE_S)
         with expecting("page of changes"):
             commits = tuple(parse_commit(commit) for commit in content["commits"])
-            return FeedPage(commits, whole(content["revision"]))
+            return value_of(FeedPage, content, commits=commits)
 
     def commits(self, after: int, *, limit: int = 100) -> CommitPage:
         """Commits above ``after``, at most ``limit``. Gone below the history's floor."""
@@ -138,14 +134,3 @@ class CatalogRoutes:
         return self._transport.request(
             "GET", self._path + rest, query=query, read_timeout_s=read_timeout_s
         ).json()
-
-
-def parse_state(content: Any) -> CatalogState:
-    with expecting("catalog"):
-        return CatalogState(
-            whole(content["revision"]),
-            parse_time(content["time"]),
-            content["settings"],
-            whole(content.get("floor", 0)),
-            content.get("settings_etag"),
-        )
