@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from patching.command_group import OneLineGroup
 from patching.spark.session import JavaMissing, require_java
-from patching.spark.summaries import show_plan, show_sync, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from patching.spark.reports import PlanReport, SyncReport
+
+# Exit code: it is done, but some documents are not as wanted.
+LEFT_OVER: Final = 3
+_OUT: Final = Console()
 _ERR: Final = Console(stderr=True)
 
 
@@ -107,10 +113,10 @@ def sync_command(
         desired: DataFrame = read_desired(spark, source, format_)
         common = {**wanted, "url": url, "options": options, "progress": progress}
         if plan_path is not None:
-            show_plan(write_plan(desired, catalog, plan_path, overwrite=overwrite, **common))
+            _show_plan(write_plan(desired, catalog, plan_path, overwrite=overwrite, **common))
             return 0
         report = sync(desired, catalog, rounds=rounds, **common)
-    return show_sync(report)
+    return _show_sync(report)
 
 
 @main.command("replay")
@@ -122,10 +128,10 @@ def replay_command(
     """Send the plan in PATH. What somebody changed since it was made is left alone."""
     options = _options(pairs)
     with _spark(master, driver_memory) as spark, _progress(spark) as progress:
-        from .replay import replay
+        from .sync import replay
 
         report = replay(spark, path, url=url, options=options, progress=progress)
-    return show_sync(report)
+    return _show_sync(report)
 
 
 @main.command("export")
@@ -175,10 +181,52 @@ def export_command(
             report = export_catalog(
                 spark, catalog, path, format=format_, revision=revision, at=at, **common
             )
-    show_table(
+    _show_table(
         f"{catalog} in {report.path}", [("rows", report.rows), ("revision", report.revision or 0)]
     )
     return 0
+
+
+def _show_sync(report: SyncReport) -> int:
+    """The exit code that it comes to."""
+    rows: list[tuple[str, Any]] = [
+        ("unchanged", report.unchanged),
+        ("created", report.created),
+        ("patched", report.patched),
+        ("deleted", report.deleted),
+        ("others were first", report.lost),
+        ("refused", report.refused),
+        ("guards lost", report.guards_lost),
+        ("rounds", report.rounds),
+        ("seconds", round(report.seconds, 1)),
+    ]
+    compared = f", compared with revision {report.revision}" if report.revision else ""
+    _show_table(f"{report.catalog or 'plan'}{compared}", rows)
+    for left in report.examples:
+        click.echo(f"patching-spark: key {left.key!r}: {left.code}: {left.detail}", err=True)
+    return 0 if report.in_step else LEFT_OVER
+
+
+def _show_plan(report: PlanReport) -> None:
+    _show_table(
+        f"{report.catalog} at revision {report.revision}, planned in {report.path}",
+        [
+            ("unchanged", report.unchanged),
+            ("create", report.create),
+            ("patch", report.patch),
+            ("delete", report.delete),
+            ("seconds", round(report.seconds, 1)),
+        ],
+    )
+
+
+def _show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:
+    table = Table(title=escape(title), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows:
+        table.add_row(name, f"{value:,}")
+    _OUT.print(table)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from patching.client import (
     PreconditionFailed,
     RequestError,
 )
+from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.options import Options, naming_the_option
 
 from .plan import CREATE, DELETE, PATCH
@@ -34,16 +35,7 @@ REFUSED: Final = "refused"
 DONE: Final = {CREATE: CREATED, PATCH: PATCHED, DELETE: DELETED}
 # A row for each document that was lost or refused, and one for all that became the same else.
 SCHEMA: Final = "outcome string, key string, code string, detail string, documents long"
-_ARROW: Final = pa.schema(
-    [
-        ("outcome", pa.string()),
-        ("key", pa.string()),
-        ("code", pa.string()),
-        ("detail", pa.string()),
-        ("documents", pa.int64()),
-    ]
-)
-_ROWS_MAX: Final = 1000
+_ROW: Final = schema_of_text(SCHEMA)
 
 
 class NotSent(Exception):
@@ -75,24 +67,22 @@ class Delivery:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
-        terms = self.options.bulk_terms()
+        return in_batches(self._outcomes(batches), _ROW)
+
+    def _outcomes(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         done: Counter[str] = Counter()
-        held: list[tuple[Any, ...]] = []
         with self.options.open_transport() as transport:
-            for answer in BulkWriter(transport, terms).write(_lines(batches)):
+            writer = BulkWriter(transport, self.options.bulk_terms())
+            for answer in writer.write(_lines(batches)):
                 outcome = _outcome(answer)
-                if outcome not in (LOST, REFUSED):
+                if outcome in (LOST, REFUSED):
+                    assert answer.error is not None
+                    key, error = answer.line.subject.key, answer.error
+                    yield outcome, key, error.code, error.detail, 1
+                else:
                     done[outcome] += 1
-                    continue
-                assert answer.error is not None
-                key = answer.line.subject.key
-                held.append((outcome, key, answer.error.code, answer.error.detail, 1))
-                if len(held) >= _ROWS_MAX:
-                    yield _batch(held)
-                    held = []
-        held += [(outcome, None, None, None, count) for outcome, count in done.items()]
-        if held:
-            yield _batch(held)
+        for outcome, count in done.items():
+            yield outcome, None, None, None, count
 
 
 def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[BulkLine]:
@@ -132,11 +122,3 @@ def _action(head: _LineHead) -> str:
     if head.op == "delete":
         return DELETE
     return CREATE if head.if_none_match is not None else PATCH
-
-
-def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)

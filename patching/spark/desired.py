@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.columns import NoJson, converter
 
 FORMATS: Final = ("jsonl", "parquet", "csv", "table")
@@ -23,7 +24,7 @@ _SUFFIXES: Final = {
 }
 _COMPRESSED: Final = (".gz", ".bz2", ".zst")
 _LINE_SCHEMA: Final = "key string, document string"
-_LINE_ARROW: Final = pa.schema([("key", pa.string()), ("document", pa.string())])
+_LINE: Final = schema_of_text(_LINE_SCHEMA)
 _PROBLEMS_SHOWN: Final = 5
 
 
@@ -134,21 +135,22 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     document: msgspec.Raw
 
 
+_decode_line: Final = msgspec.json.Decoder(_Line).decode
+
+
 def _parsed_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One that can't be read has no key, and is told with its text."""
-    decode = msgspec.json.Decoder(_Line).decode
+    return in_batches(map(_parsed, _texts(batches)), _LINE)
+
+
+def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     for batch in batches:
-        keys: list[Any] = []
-        documents: list[Any] = []
-        for text in batch.column(0).to_pylist():
-            try:
-                line = decode(text)
-            except (msgspec.MsgspecError, ValueError):
-                keys.append(None)
-                documents.append(text)
-                continue
-            keys.append(line.key)
-            documents.append(bytes(line.document).decode())
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(keys, pa.string()), pa.array(documents, pa.string())], schema=_LINE_ARROW
-        )
+        yield from batch.column(0).to_pylist()
+
+
+def _parsed(text: str) -> tuple[str | None, str]:
+    """Key and document. One that can't be read has no key, and is told with its text."""
+    try:
+        line = _decode_line(text)
+    except (msgspec.MsgspecError, ValueError):
+        return None, text
+    return line.key, bytes(line.document).decode()

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from patching.spark.batches import in_batches
 from patching.spark.options import OptionRefused, Options
-from patching.spark.source import in_batches, require_schema
+from patching.spark.source import require_schema
 
 from .catalog_reads import CatalogReads, Compacted, ReadFailed
 from .history_source import (

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching import diff
+from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.columns import Converter, NoJson, converter, decoded_json, encode
 
 CREATE: Final = "create"
@@ -34,18 +35,7 @@ WRITES: Final = (CREATE, PATCH, DELETE)
 
 # A row for each document that is to be written or can't be, and one for all that needn't be.
 SCHEMA: Final = "action string, key string, line string, detail string, documents long"
-_ARROW: Final = pa.schema(
-    [
-        ("action", pa.string()),
-        ("key", pa.string()),
-        ("line", pa.string()),
-        ("detail", pa.string()),
-        ("documents", pa.int64()),
-    ]
-)
-# What Arrow holds at a time on the way out.
-_ROWS_MAX: Final = 1000
-_BYTES_MAX: Final = 4 * 1024 * 1024
+_ROW: Final = schema_of_text(SCHEMA)
 _SHOWN_MAX: Final = 80
 _DIGEST_BYTES: Final = 12
 
@@ -190,25 +180,7 @@ def joined(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
 
 
 def to_batches(rows: Iterator[Planned]) -> Iterator[pa.RecordBatch]:
-    """The rows, some at a time."""
-    held: list[Planned] = []
-    held_bytes = 0
-    for row in rows:
-        held.append(row)
-        held_bytes += len(row.line or "")
-        if len(held) >= _ROWS_MAX or held_bytes >= _BYTES_MAX:
-            yield _batch(held)
-            held, held_bytes = [], 0
-    if held:
-        yield _batch(held)
-
-
-def _batch(rows: list[Planned]) -> pa.RecordBatch:
-    columns = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    return in_batches(rows, _ROW)
 
 
 _converters: dict[str, Converter] = {}

@@ -1,9 +1,4 @@
-"""Reading a catalog as a table: every task at the one revision that the driver chose.
-
-Rows as Arrow batches of bounded size.
-
-Spark itself would gather 10,000 rows, which of documents of a megabyte is more than a worker has.
-"""
+"""Reading a catalog as a table: every task at the one revision that the driver chose."""
 
 from __future__ import annotations
 
@@ -14,14 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
-    IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
+from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
 from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
@@ -213,41 +207,3 @@ def _probe(reads: CatalogReads, revision: int) -> Callable[[str, int], Sequence[
 
 def _columns(schema: StructType) -> list[tuple[str, Any]]:
     return [(each.name, each.dataType) for each in schema.fields]
-
-
-_BYTES: Final = 4 * 1024 * 1024
-_ROWS: Final = 10_000
-_ARROW: Final = {
-    StringType: pa.string(),
-    LongType: pa.int64(),
-    IntegerType: pa.int32(),
-    TimestampType: pa.timestamp("us", tz="UTC"),
-}
-
-
-def in_batches(
-    rows: Iterator[tuple[Any, ...]], schema: StructType, *, bytes_max: int = _BYTES
-) -> Iterator[pa.RecordBatch]:
-    """A batch is handed on when its texts have ``bytes_max`` characters, or there are 10,000 rows.
-
-    So it may be larger by one row. Only the types above occur in ``schema``.
-    """
-    arrow = pa.schema(
-        [pa.field(each.name, _ARROW[type(each.dataType)], each.nullable) for each in schema.fields]
-    )
-    waiting: list[tuple[Any, ...]] = []
-    size = 0
-    for row in rows:
-        waiting.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str))
-        if size >= bytes_max or len(waiting) >= _ROWS:
-            yield _batch(waiting, arrow)
-            waiting, size = [], 0
-    if waiting:
-        yield _batch(waiting, arrow)
-
-
-def _batch(rows: Sequence[tuple[Any, ...]], arrow: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(each, type=f.type) for each, f in zip(columns, arrow, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow)

@@ -106,6 +106,38 @@ def write_plan(
     return work.write_plan(path, delete, allow_empty, overwrite)
 
 
+def replay(
+    spark: SparkSession,
+    path: str,
+    *,
+    url: str,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> SyncReport:
+    """Send the lines in the files below ``path``, as ``write_plan`` left them: their guards say
+    what they were made from, and still hold.
+
+    Nothing is looked at again: a document that somebody changed after the plan was made stays as
+    they left it and is counted as ``lost``. What was sent before, by a replay that broke off, say,
+    is answered as it was then. ``unchanged`` counts lines alone that changed nothing, and
+    ``revision`` is 0: a plan doesn't say.
+    """
+    begun = time.monotonic()
+    writing = Options.parse(options_for({"url": url, **(options or {})}, WRITE), WRITE)
+    lines = spark.read.text(path).select(F.col("value").alias("line")).where(F.col("line") != "")
+    named = lines.select(F.get_json_object("line", "$.catalog").alias("catalog"))
+    catalogs = [row["catalog"] for row in named.distinct().limit(2).collect()]
+    if progress is not None:
+        progress(f"sending {lines.count():,} changes")
+    # As many tasks as there is room for, whatever number of files it was written to.
+    spread = lines.repartition(spark.sparkContext.defaultParallelism)
+    with ExitStack() as kept:
+        outcomes = _kept(kept, spread.mapInArrow(Delivery(writing).batches, delivery.SCHEMA))
+        catalog = str(catalogs[0]) if len(catalogs) == 1 else ""
+        report = with_lost(counted(SyncReport(catalog, 0, rounds=0), outcomes), outcomes)
+        return replace(report, seconds=time.monotonic() - begun)
+
+
 @dataclass
 class _Work:
     """One run. Frames that it keeps on disk are given back by ``sync`` and ``write_plan``."""

@@ -12,8 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 from patching.spark.desired import DesiredInvalid, read_desired
 from patching.spark.export import export_catalog, export_history
-from patching.spark.replay import replay
-from patching.spark.sync import sync, write_plan
+from patching.spark.sync import replay, sync, write_plan
 from tests.service import RunningGateway
 
 from .test_sync import KEYS, Catalog

@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError, Transport
+from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
 from patching.spark.options import OptionRefused
-from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader, in_batches
+from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader
 from tests.service import RunningGateway
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
