@@ -12,14 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from psutil import pid_exists, virtual_memory
 
 from gateway.store.embedded import EmbeddedMongod
 from tests import routing
-from tests.patience import TEST_S, WAIT_S
+from tests.patience import TEST_S, WAIT_MS, WAIT_S
+
+if TYPE_CHECKING:
+    from gateway.store.contract import Store
 
 # A server to use instead of an embedded one. Its databases `test_…` are made and dropped.
 EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
@@ -196,3 +199,18 @@ def eventually() -> Callable[..., Any]:
         return result
 
     return wait
+
+
+@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Empty; the one in memory, and MongoDB."""
+    from gateway.store.memory import MemoryStore
+    from gateway.store.mongodb import connect
+
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    database = request.getfixturevalue("database_name")
+    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
+    yield real
+    real.close()

@@ -13,7 +13,7 @@ along one route, and by six parts at every depth.
 
 References are followed within the schema alone. Counted are all parts that may be looked at,
 whatever is found on the way: alternatives all together, and those under ``unevaluatedProperties``
-once more for each part that asks what was evaluated. ``tests/commits/test_schema_work.py`` counts
+once more for each part that asks what was evaluated. ``tests/decide/test_schema_work.py`` counts
 what the validator really does, and holds it to this.
 """
 

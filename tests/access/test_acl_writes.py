@@ -17,7 +17,7 @@ from gateway.decide.request import Applied, EditAttributes, Refused, View
 from gateway.errors import DocumentForbidden
 from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person
 from tests.access.test_acl import MALFORMED
-from tests.commits.conftest import ask, patch, put, run
+from tests.asking import ask, patch, put, run
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 

@@ -12,8 +12,8 @@ import signal
 import sys
 
 from gateway.store.mongodb import connect
-from tests.commits.history_checks import compaction_of
 from tests.patience import WAIT_MS
+from tests.retention.history_checks import compaction_of
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
-from tests.commits.history_checks import check_history, compaction_of
-from tests.commits.test_compaction import KEYS, write_history
 from tests.patience import WAIT_MS
+from tests.retention.history_checks import check_history, compaction_of
+from tests.retention.test_compaction import KEYS, write_history
 
 pytestmark = pytest.mark.mongod
 

@@ -28,14 +28,14 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, connect
-from tests.commits.history_checks import check_history, compaction_of
-from tests.commits.test_compaction import KEYS, write_history
 from tests.failure.clients import CATALOG, COMMITS, DOCUMENT, all_commits, send
 from tests.failure.replica_set import Member, ReplicaSet
 from tests.failure.test_crashes import Mishaps
 from tests.failure.writers import COUNTER, Account, create, run_writers
 from tests.http.event_stream import Follower
 from tests.patience import WAIT_S
+from tests.retention.history_checks import check_history, compaction_of
+from tests.retention.test_compaction import KEYS, write_history
 from tests.service import RunningGateway
 
 pytestmark = pytest.mark.mongod

@@ -9,7 +9,7 @@ import pytest
 from gateway.commit.queue import Pending, Queue
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
-from tests.commits.conftest import SetClock, ask, put
+from tests.asking import SetClock, ask, put
 from tests.patience import WAIT_S
 
 BOUNDS = ServiceLimits(

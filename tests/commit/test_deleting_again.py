@@ -11,7 +11,7 @@ from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import applied, refused
+from tests.asking import applied, refused
 
 
 @pytest.fixture

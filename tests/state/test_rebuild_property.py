@@ -27,8 +27,8 @@ from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import patch, put
-from tests.commits.history_checks import Killed, check_history, compaction_of, killed_at
+from tests.asking import patch, put
+from tests.retention.history_checks import Killed, check_history, compaction_of, killed_at
 
 KEYS = ("a", "b", "c")
 _keys = st.sampled_from(KEYS)

@@ -28,9 +28,9 @@ from gateway.decide.request import (
 from gateway.decide.settings import CompiledSettings, parse_settings
 from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document
-from tests.commits.conftest import ask, extended, patch, put, refused, replace, view
-from tests.commits.conftest import document as a_document
-from tests.commits.conftest import run as decided
+from tests.asking import ask, extended, patch, put, refused, replace, view
+from tests.asking import document as a_document
+from tests.asking import run as decided
 
 NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

@@ -21,7 +21,7 @@ from gateway.decide.request import (
 )
 from gateway.errors import PreconditionFailed
 from gateway.model import SETTINGS_KEY, Document
-from tests.commits.conftest import (
+from tests.asking import (
     NOW,
     add,
     applied,
@@ -34,7 +34,7 @@ from tests.commits.conftest import (
     replace,
     run,
 )
-from tests.commits.conftest import document as a_document
+from tests.asking import document as a_document
 
 
 def attempt(

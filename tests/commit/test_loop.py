@@ -18,7 +18,7 @@ from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable, Unsent
-from tests.commits.conftest import (
+from tests.asking import (
     WatchedStore,
     add,
     applied,

@@ -12,14 +12,15 @@ from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
-from tests.commits.conftest import WatchedStore, once, put
+from tests.asking import WatchedStore, once, put
+from tests.patience import WAIT_MS
 
 SETTINGS = {"require_precondition": False, "retention": {"commits": 5}}
 CALLS = [("after", "heads"), ("before", "commits"), ("before", "documents"), ("after", "documents")]
 
 
 def gateway_on(store: object) -> Gateway:
-    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits())
+    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
 
 @pytest.mark.parametrize(("when", "call"), CALLS)

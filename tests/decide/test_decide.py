@@ -22,7 +22,7 @@ from gateway.model import Head, Idempotency
 from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
-from tests.commits.conftest import (
+from tests.asking import (
     NOW,
     RULES,
     add,

@@ -39,7 +39,7 @@ from gateway.errors import (
 from gateway.model import SETTINGS_KEY, Commit, Document
 from gateway.state.replay import advance_all
 from patching import ABSENT
-from tests.commits.conftest import (
+from tests.asking import (
     NOW,
     applied,
     ask,
@@ -52,8 +52,8 @@ from tests.commits.conftest import (
     run,
     view,
 )
-from tests.commits.conftest import add as added
-from tests.commits.conftest import document as a_document
+from tests.asking import add as added
+from tests.asking import document as a_document
 
 _E = TypeVar("_E", bound=CommitError)
 KEYS = ("a", "b", "c")

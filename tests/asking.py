@@ -1,15 +1,14 @@
-"""What the tests of the commit loop share: a way to ask, what came of it, a store, a set clock."""
+"""What tests of the gateway without HTTP share: a way to ask, what came of it, a set clock."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 
 import patching
 from gateway.decide.conditions import NO_CONDITIONS
@@ -34,10 +33,7 @@ from gateway.model import SETTINGS_KEY, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
-from gateway.store.memory import MemoryStore
-from gateway.store.mongodb import connect
 from patching import ABSENT
-from tests.patience import WAIT_MS
 
 NOW = 1_800_000_000_000_000
 RULES = Rules(
@@ -51,17 +47,6 @@ RULES = Rules(
     settings_of=CompiledSettings(nullcontext()).of,
 )
 _Error = TypeVar("_Error", bound=CommitError)
-
-
-@pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    database = request.getfixturevalue("database_name")
-    real = connect(request.getfixturevalue("mongodb_uri"), database, timeout_ms=WAIT_MS)
-    yield real
-    real.close()
 
 
 class SetClock(ThreadRuntime):

@@ -27,7 +27,7 @@ from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.uploads import OpenUpload
-from tests.commits.conftest import SetClock, applied, content_of, document, put
+from tests.asking import SetClock, applied, content_of, document, put
 
 ME = Principal("me", ())
 BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))

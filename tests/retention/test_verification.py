@@ -22,10 +22,10 @@ from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Absent, Json
-from tests.commits.conftest import put
-from tests.commits.history_checks import compaction_of, findings
-from tests.commits.test_compaction import gateway_on, nothing, write_history
+from tests.asking import put
 from tests.patience import WAIT_MS
+from tests.retention.history_checks import compaction_of, findings
+from tests.retention.test_compaction import gateway_on, nothing, write_history
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from gateway.service import Gateway
 from gateway.state import late
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import SetClock, WatchedStore, add, applied, content_of, once, put
-from tests.commits.history_checks import compaction_of, findings, settler_of, state_at
-from tests.commits.test_compaction import nothing
+from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
 from tests.patience import WAIT_S
+from tests.retention.history_checks import compaction_of, findings, settler_of, state_at
+from tests.retention.test_compaction import nothing
 
 DAY_S = 86_400.0
 KEYS = ("k", "other", "z")

@@ -29,8 +29,8 @@ from gateway.retention.compactor import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from tests.commits.conftest import SetClock, WatchedStore, once, patch, put
-from tests.commits.history_checks import (
+from tests.asking import SetClock, WatchedStore, once, patch, put
+from tests.retention.history_checks import (
     LIMITS,
     Killed,
     check_history,

@@ -36,7 +36,7 @@ from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from tests.commits.conftest import add, applied, put, refused, replace
+from tests.asking import add, applied, put, refused, replace
 
 KEYS = [f"k{number:02}" for number in range(20)]
 TEXT = "x" * 1_000

@@ -13,7 +13,7 @@ from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from tests.commits.conftest import WatchedStore, applied, put
+from tests.asking import WatchedStore, applied, put
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 OPEN = {"acl": {"read": ["eve"]}}

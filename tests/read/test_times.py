@@ -12,7 +12,7 @@ from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from tests.commits.conftest import SetClock, WatchedStore, applied, once, put
+from tests.asking import SetClock, WatchedStore, applied, once, put
 from tests.patience import WAIT_MS
 
 
