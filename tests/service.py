@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from pymongo import MongoClient
 
 from gateway.settings import SETTINGS
 from tests.patience import UNHURRIED, WAIT_S
@@ -188,6 +191,17 @@ class RunningGateway:
         if self._process is None:
             raise ServiceError("the service was not started")
         return self._process
+
+
+@contextmanager
+def own_database(mongodb_uri: str) -> Iterator[str]:
+    """The name of a database that nobody else has, dropped in the end."""
+    name = f"test_{uuid.uuid4().hex}"
+    try:
+        yield name
+    finally:
+        with MongoClient[dict[str, Any]](mongodb_uri) as client:
+            client.drop_database(name)
 
 
 def lives(process: psutil.Process) -> bool:

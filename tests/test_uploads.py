@@ -381,12 +381,6 @@ def test_only_whoever_opened_it_finds_it(gateway: Gateway) -> None:
         gateway.uploads.find("c", upload.upload.id, ME)
 
 
-def test_nobody_waits_for_an_upload(gateway: Gateway) -> None:
-    write(gateway, 1)
-    opened(gateway, ANY)
-    assert write(gateway, 2)
-
-
 def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
     clock: SetClock, store: MemoryStore
 ) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from flask import Flask
 from flask.testing import FlaskClient
-from pymongo import MongoClient
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
@@ -21,6 +20,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS
+from tests.service import own_database
 
 # Tests list ann, and wes to write alone; nobody lists bob and eve.
 PEOPLE: Final = {
@@ -112,7 +112,7 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def _authenticate(authorization: str | None) -> Principal:
+def authenticate(authorization: str | None) -> Principal:
     name = (authorization or "").removeprefix("Bearer ")
     return Principal(name, (Grant(PEOPLE[name], "*"),))
 
@@ -120,17 +120,13 @@ def _authenticate(authorization: str | None) -> Principal:
 @contextmanager
 def people_on(mongodb_uri: str) -> Iterator[People]:
     """The service over a database of its own, in this process."""
-    database = f"test_{uuid.uuid4().hex}"
-    store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
-    limits = ServiceLimits(retention=RetentionLimits(pause_ms=0, tombstone_grace_s=0))
-    gateway = Gateway(store, ThreadRuntime(), limits)
-    app = create_app(gateway, authenticate=_authenticate)
-    try:
+    with own_database(mongodb_uri) as database:
+        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
+        limits = ServiceLimits(retention=RetentionLimits(pause_ms=0, tombstone_grace_s=0))
+        gateway = Gateway(store, ThreadRuntime(), limits)
+        app = create_app(gateway, authenticate=authenticate)
         yield People(app, gateway)
-    finally:
         app.begin_stop()  # type: ignore[attr-defined]
-        with MongoClient[dict[str, Any]](mongodb_uri) as client:
-            client.drop_database(database)
         store.close()
 
 

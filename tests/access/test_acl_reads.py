@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.access.people import People, Person
+from gateway.http import create_app
+from gateway.limits import ServiceLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from tests.access.people import People, Person, authenticate
 from tests.http.conftest import problem
 
 ANN_ALONE = {"acl": {"read": ["ann"]}}
@@ -287,26 +291,19 @@ def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: Peo
     store: Any = people.gateway._store
     name = f"{people.catalog}\0open"
     store._on.documents.update_one({"_id": name}, {"$set": {"state.attributes": {"acl": ["ann"]}}})
-    with people_of_another_process(people) as others:
-        problem(others("ann").get("/documents/open"), 403, "forbidden")
-        problem(others("ann").put("open", 1), 403, "forbidden")
-        assert others("root").get("/documents/open").status_code == 200
-        assert others("root").put_attributes("open", {}).status_code == 200
-        assert others("ann").get("/documents/open").status_code == 200
+    others = of_another_process(people)
+    problem(others("ann").get("/documents/open"), 403, "forbidden")
+    problem(others("ann").put("open", 1), 403, "forbidden")
+    assert others("root").get("/documents/open").status_code == 200
+    assert others("root").put_attributes("open", {}).status_code == 200
+    assert others("ann").get("/documents/open").status_code == 200
 
 
-def people_of_another_process(people: People) -> Any:
-    from contextlib import nullcontext
-
-    from gateway.http import create_app
-    from gateway.runtime import ThreadRuntime
-    from gateway.service import Gateway, ServiceLimits
-    from tests.access.people import _authenticate
-
+def of_another_process(people: People) -> People:
     gateway = Gateway(people.gateway._store, ThreadRuntime(), ServiceLimits())
-    others = People(create_app(gateway, authenticate=_authenticate), gateway)
+    others = People(create_app(gateway, authenticate=authenticate), gateway)
     others.catalog = people.catalog
-    return nullcontext(others)
+    return others
 
 
 def test_what_has_no_acl_is_read_without_looking_for_one(

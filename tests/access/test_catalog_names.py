@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from gateway.access import Role
 from gateway.access.principal import principal
 from gateway.http.wire import query as names
-from gateway.store.mongodb import MongoStore, connect
+from gateway.store.mongodb import connect
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.http.conftest import problem
 from tests.patience import WAIT_MS
+from tests.service import own_database
 
 COMPOSED = unicodedata.normalize("NFC", "café")
 DECOMPOSED = unicodedata.normalize("NFD", "café")
@@ -65,20 +66,14 @@ OTHERS = (
 @pytest.fixture(scope="module")
 def service(mongodb_uri: str) -> Iterator[Service]:
     """On the real database: it is its names that are tried."""
-    import uuid
-
-    from pymongo import MongoClient
-
-    database = f"test_{uuid.uuid4().hex}"
-    store: MongoStore = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
-    made = Service(store, store.tokens())
-    root = made.caller("root", "admin:*")
-    for catalog in OTHERS:
-        assert root.send("PUT", document_path(catalog), SECRET).status_code == 201
-    yield made
-    store.close()
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
+    with own_database(mongodb_uri) as database:
+        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
+        made = Service(store, store.tokens())
+        root = made.caller("root", "admin:*")
+        for catalog in OTHERS:
+            assert root.send("PUT", document_path(catalog), SECRET).status_code == 201
+        yield made
+        store.close()
 
 
 @pytest.fixture(scope="module")

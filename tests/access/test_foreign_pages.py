@@ -78,15 +78,6 @@ def test_no_route_is_served_to_a_page_of_another_site(
         assert refused(open_service.open(path, method=method, headers=headers)), (method, path)
 
 
-def test_a_form_of_another_site_changes_nothing(open_service: FlaskClient) -> None:
-    """What a browser sends without asking first: POST with a plain body, or with none."""
-    touch = "/v1/catalogs/made/touch"
-    form = {"Origin": "https://attacker.example", "Content-Type": "text/plain"}
-    assert refused(open_service.post(touch, headers=form))
-    assert refused(open_service.post(touch, headers={"Sec-Fetch-Site": "cross-site"}))
-    assert open_service.get("/v1/catalogs/made").status_code == 404
-
-
 @pytest.mark.parametrize("host", OWN_HOSTS)
 def test_pages_of_its_own_are_served(open_service: FlaskClient, host: str) -> None:
     path = document_path("own")

@@ -7,24 +7,21 @@ import json
 import ssl
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from pymongo import MongoClient
 
 from gateway.cli.main import main
-from gateway.http.door.authorization import RECHECK_S
 from gateway.server import ServerError, run
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from tests.access.certificates import Authority, Signed
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 KEY = Key("served", "RS256")
 PATH = "/v1/catalogs/team%2Fa"
@@ -86,7 +83,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def served(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
-    database = f"test_{uuid.uuid4().hex}"
     certificate = authority.sign("server")
     with Issuer(KEY).serving() as issuer:
         settings = {
@@ -98,10 +94,11 @@ def served(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
             "jwt_audience": AUDIENCE,
             "watch_bookmark_s": 1,
         }
-        with RunningGateway(mongodb_uri, database, workers=2, **settings) as gateway:
+        with (
+            own_database(mongodb_uri) as database,
+            RunningGateway(mongodb_uri, database, workers=2, **settings) as gateway,
+        ):
             yield Served(gateway, authority.certificate, mongodb_uri, database)
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 def test_a_token_of_the_command_line_is_let_in_where_it_may(served: Served) -> None:
@@ -200,62 +197,6 @@ def test_a_revocation_soon_holds_everywhere(served: Served, eventually: Callable
     assert '"code":"unauthenticated"' in told.rpartition("event: end")[2]
 
 
-def test_what_began_before_a_revocation_gets_nothing_after_it(served: Served) -> None:
-    """A body that ends afterwards, a long poll that waits."""
-    eve, root = served.issue("eve", "admin:team/*"), served.issue("root", "admin:*")
-    (line,) = [each for each in served.command("list").stdout.splitlines() if " eve " in each]
-    served.send("PUT", f"{PATH}/documents/began", root, 1)
-    head = served.send("GET", PATH, root)[1]["revision"]
-    slow, poll = served.connection(), served.connection()
-    slow.putrequest("PUT", f"{PATH}/documents/finished-later")
-    for name, value in (("Content-Type", "application/json"), ("Content-Length", "2")):
-        slow.putheader(name, value)
-    slow.putheader("Authorization", f"Bearer {eve}")
-    slow.endheaders(b"4")
-    poll.request(
-        "GET", f"{PATH}/changes?after={head}&timeout=60", headers={"Authorization": f"Bearer {eve}"}
-    )
-    assert served.send("GET", PATH, eve)[0] == 200
-
-    assert served.command("revoke", line.split()[0]).exit_code == 0
-    await_refusals(served, eve)
-    time.sleep(RECHECK_S)  # whose token was looked at just before it was revoked is let go on
-    slow.send(b"2")
-    answer = slow.getresponse()
-    assert (answer.status, json.loads(answer.read())["code"]) == (401, "unauthenticated")
-    assert served.send("GET", f"{PATH}/documents/finished-later", root)[0] == 404
-    # A commit, or the poll would wait for one: no test before has made this document.
-    assert served.send("PUT", f"{PATH}/documents/unseen-by-eve", root, 1)[0] == 201
-    answer = poll.getresponse()
-    assert (answer.status, json.loads(answer.read())["code"]) == (401, "unauthenticated")
-    slow.close()
-    poll.close()
-
-
-def test_an_authenticated_request_costs_no_look_into_the_database(
-    served: Served, mongodb_uri: str
-) -> None:
-    """Of the commands that the server counts, at most one look for each worker and 1.5 seconds."""
-    ann = served.issue("ann", "admin:*")
-    served.send("PUT", f"{PATH}/documents/k", ann, 1)
-
-    def looks() -> int:
-        with MongoClient[dict[str, Any]](mongodb_uri) as client:
-            top = client.admin.command("top")["totals"]
-        tokens = served._where["GATEWAY_DATABASE"] + ".tokens"
-        return int(top.get(tokens, {"queries": {"count": 0}})["queries"]["count"])
-
-    before = looks()
-    begun = time.monotonic()
-    connection = served.connection()
-    for _ in range(200):
-        connection.request("GET", f"{PATH}/documents/k", headers={"Authorization": f"Bearer {ann}"})
-        assert connection.getresponse().read() == b"1"
-    connection.close()
-    spent_s = time.monotonic() - begun
-    assert looks() - before <= 2 * (spent_s / 1.5 + 2)
-
-
 def test_tokens_are_listed_without_their_secrets(served: Served) -> None:
     text = served.issue("carol", "read:a", "write:b/*")
     result = served.command("list")
@@ -348,11 +289,11 @@ def guarded(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
         "tls_key": server.key,
         "tls_client_ca": authority.certificate,
     }
-    database = f"test_{uuid.uuid4().hex}"
-    with RunningGateway(mongodb_uri, database, workers=1, **settings) as gateway:
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1, **settings) as gateway,
+    ):
         yield Served(gateway, authority.certificate, mongodb_uri, database)
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 def test_a_client_needs_a_certificate_and_a_token_beside_it(

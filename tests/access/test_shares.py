@@ -7,7 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from typing import Any
 
@@ -24,7 +24,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
-from tests.http.conftest import problem
+from tests.http.conftest import held_up, problem
 from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
 from tests.service import RunningGateway
 
@@ -79,25 +79,6 @@ def refused(answer: TestResponse, code: str, setting: str, name: str) -> None:
     assert (content["applied"], content["retryable"]) == ("no", True)
     assert setting in content["detail"]
     assert repr(name) in content["detail"]
-
-
-@contextmanager
-def held_up(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, name: str) -> Iterator[list[int]]:
-    """The method returns when this is left; grows by one for each that is in it."""
-    go_on = threading.Event()
-    method = getattr(gateway, name)
-    held: list[int] = []
-
-    def wait(*arguments: Any, **named: Any) -> Any:
-        held.append(1)
-        assert go_on.wait(WAIT_S)
-        return method(*arguments, **named)
-
-    monkeypatch.setattr(gateway, name, wait)
-    try:
-        yield held
-    finally:
-        go_on.set()
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 
 from patching.client import Backoff, Catalog, Follower, Gateway
 from tests.client.fake_documents import FakeDocuments, retry
 from tests.client.fake_gateway import FakeGateway
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 
@@ -58,11 +57,11 @@ def faked(fake: FakeDocuments) -> Iterator[Catalog]:
 @pytest.fixture(scope="package")
 def service(mongodb_uri: str) -> Iterator[RunningGateway]:
     """A real gateway that several tests share, each with a catalog of its own."""
-    database = f"test_{uuid.uuid4().hex}"
-    with RunningGateway(mongodb_uri, database, workers=1) as running:
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1) as running,
+    ):
         yield running
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 
 from patching.client import (
     Backoff,
@@ -21,11 +20,10 @@ from patching.client import (
     Problem,
     Reload,
     RevisionTooOld,
-    RevisionUnknown,
     Transport,
 )
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 Eventually = Callable[..., Any]
 CATALOG = ""
@@ -41,11 +39,8 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def service(mongodb_uri: str) -> Iterator[RunningGateway]:
-    database = f"test_{uuid.uuid4().hex}"
-    with RunningGateway(mongodb_uri, database) as running:
+    with own_database(mongodb_uri) as database, RunningGateway(mongodb_uri, database) as running:
         yield running
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 @pytest.fixture
@@ -150,27 +145,6 @@ def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
         follower.at_revision(0)
     assert follower.at_revision(1).documents == {"a": 1}
     follower.stop()
-
-
-def test_i4_lookups_by_time_agree_with_the_gateway(
-    service: RunningGateway, transport: Transport
-) -> None:
-    put(transport, a=1)
-    with follower_of(service) as follower:
-        for n in (2, 3, 4, 5):
-            put(transport, a=n)
-        follower.wait_for(5, WAIT_S)
-        commits = routes_of(transport).commits(0).commits
-        for commit in commits:
-            snapshot = follower.at_time(commit.time)
-            assert (snapshot.revision, snapshot.time) == (commit.revision, commit.time)
-            assert snapshot.documents == {"a": commit.revision}
-        between = commits[2].time + (commits[3].time - commits[2].time) / 2
-        assert follower.at_time(between).revision == 3
-        with pytest.raises(RevisionTooOld):
-            follower.at_time(commits[0].time.replace(year=2000))
-        with pytest.raises(RevisionUnknown):
-            follower.at_time(commits[-1].time.replace(year=9000))
 
 
 def test_a_deleted_catalog_is_empty_and_goes_on(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pymongo import MongoClient
 
 from gateway.cli.main import main
 from patching.client import Catalog, Gateway, NotAuthorized, Retry, Unreachable
 from tests.access.certificates import Authority
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 _PER_S = 20
 
@@ -25,7 +23,6 @@ def connect(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """`connect(name, *grants, **options)` is a client with a token of its own."""
     authority = Authority(tmp_path_factory.mktemp("tls"), "authority")
     server, client = authority.sign("server"), authority.sign("client")
-    database = f"test_{uuid.uuid4().hex}"
     opened: list[Gateway] = []
     own = {"certificate_file": str(client.certificate), "key_file": str(client.key)}
 
@@ -39,22 +36,22 @@ def connect(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         opened.append(Gateway(url, **{**usual, **options}))
         return opened[-1]
 
-    with RunningGateway(
-        mongodb_uri,
-        database,
-        workers=1,
-        access=True,
-        tls_certificate=server.certificate,
-        tls_key=server.key,
-        tls_client_ca=authority.certificate,
-        principal_requests_per_s=_PER_S,
-        principal_window_s=1,
-    ) as running:
+    settings: dict[str, Any] = {
+        "tls_certificate": server.certificate,
+        "tls_key": server.key,
+        "tls_client_ca": authority.certificate,
+        "access": True,
+        "workers": 1,
+        "principal_requests_per_s": _PER_S,
+        "principal_window_s": 1,
+    }
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, **settings) as running,
+    ):
         yield open_one
         for each in opened:
             each.close()
-    with MongoClient[dict[str, Any]](mongodb_uri) as database_client:
-        database_client.drop_database(database)
 
 
 def authors(catalog: Catalog) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read-modify-write through the client, on a real gateway."""
+"""Read-modify-write through the client: on a real gateway, and where others are faster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import Catalog, NotFound
+from patching.client import Catalog, NotFound, PreconditionFailed, UpdateFailed
+from tests.client.fake_documents import FakeDocuments, lose
 from tests.patience import WAIT_S
 
 
@@ -66,3 +67,45 @@ def test_an_update_sends_what_differs_alone(catalog: Catalog) -> None:
     many = {f"m{n}": n for n in range(1500)}
     assert catalog.update("k", lambda _: many).changed
     assert catalog.update("k", lambda now: dict.fromkeys(now, -1), rebase=True).changed
+
+
+def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked: Catalog) -> None:
+    seen: list[Any] = []
+
+    def raise_n(value: Any) -> Any:
+        seen.append(dict(value))
+        if len(seen) < 3:
+            fake.put(k={"n": value["n"] + 10})
+        value["n"] += 1
+        return value
+
+    updated = faked.update("k", raise_n)
+    assert seen == [{"n": 1}, {"n": 11}, {"n": 21}]
+    assert (updated.value, updated.tries, updated.changed) == ({"n": 22}, 3, True)
+    assert fake.documents()["k"] == {"n": 22}
+    assert len(fake.pauses) == 2
+
+
+def test_an_update_ends_after_so_many_tries_or_at_its_deadline(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    def race(value: Any) -> Any:
+        fake.put(k={"n": value["n"] + 1})
+        return {}
+
+    with pytest.raises(UpdateFailed) as raised:
+        faked.update("k", race, tries_max=3)
+    assert raised.value.tries == 3
+    assert isinstance(raised.value.__cause__, PreconditionFailed)
+    with pytest.raises(UpdateFailed):
+        faked.update("k", race, tries_max=10**9, timeout_s=5)
+    assert fake.now <= 6
+    assert fake.documents()["k"]["n"] > 4
+
+
+def test_an_update_whose_answer_was_lost_is_not_done_twice(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    fake.lost.append(lose)
+    updated = faked.update("k", lambda value: {"n": value["n"] + 1})
+    assert (updated.value, fake.documents()["k"], updated.tries) == ({"n": 2}, {"n": 2}, 1)

@@ -31,9 +31,7 @@ from gateway.errors import (
     CommitError,
     DocumentNotFound,
     OverLimit,
-    PatchDoesNotFit,
     PreconditionFailed,
-    SettingsInvalid,
     TargetExists,
 )
 from gateway.model import SETTINGS_KEY, Commit, Document
@@ -136,9 +134,6 @@ class TestOneCommit:
     def test_a_touch_makes_a_commit_without_changes(self) -> None:
         decision = run(view(), transaction((SETTINGS_KEY, Touch())))
         assert decision.commits[0].changes == ()
-
-    def test_settings_are_checked_where_they_are_written(self) -> None:
-        refusal(run(view(), transaction((SETTINGS_KEY, put({"x": 1})))), SettingsInvalid)
 
 
 class TestMoves:
@@ -357,10 +352,6 @@ class TestDryRuns:
         assert outcome.would_change
         assert [(e.key, e.action) for e in outcome.changes] == [("a", "delete"), ("b", "put")]
         assert [key for key, left in outcome.documents.items() if left] == ["b"]
-
-    def test_a_refusal_is_the_same(self) -> None:
-        request = transaction(("a", put(1)), ("a", replace("/x", 1)), dry_run=True)
-        refusal(run(view(), request), PatchDoesNotFit)
 
 
 def random_edit(random_: random.Random) -> tuple[str, Edit]:

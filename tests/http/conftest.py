@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +19,7 @@ from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
+from tests.patience import WAIT_S
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -130,3 +134,22 @@ def problem(answer: TestResponse, status: int, code: str) -> dict[str, Any]:
     assert content["request_id"] == answer.headers["X-Request-Id"]
     assert {"type", "title", "detail", "applied", "retryable"} <= content.keys()
     return dict(content)
+
+
+@contextmanager
+def held_up(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, name: str) -> Iterator[list[int]]:
+    """The method returns when this is left; grows by one for each call that is in it."""
+    go_on = threading.Event()
+    method = getattr(gateway, name)
+    held: list[int] = []
+
+    def wait(*arguments: Any, **named: Any) -> Any:
+        held.append(1)
+        assert go_on.wait(WAIT_S)
+        return method(*arguments, **named)
+
+    monkeypatch.setattr(gateway, name, wait)
+    try:
+        yield held
+    finally:
+        go_on.set()

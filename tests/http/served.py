@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.patience import WAIT_S
+from tests.service import RunningGateway
 
 
 class Answered(NamedTuple):
@@ -54,22 +51,7 @@ class Server:
 
 
 @contextmanager
-def serving(mongodb_uri: str, database: str, *flags: str) -> Iterator[Server]:
-    """``gateway serve`` with two workers and without access control, stopped in the end."""
-    command = [sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0"]
-    command += ["--workers=2", "--no-access"]
-    process = subprocess.Popen(
-        [*command, f"--mongodb-uri={mongodb_uri}", f"--database={database}", *flags],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"ready at http://[^ ]*:(\d+) ", line)
-        assert found, f"the server said {line!r}"
-        yield Server(int(found[1]))
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
+def serving(mongodb_uri: str, database: str, **settings: Any) -> Iterator[Server]:
+    """A gateway with two workers and without access control, stopped in the end."""
+    with RunningGateway(mongodb_uri, database, **settings) as running:
+        yield Server(running.port)

@@ -20,7 +20,7 @@ from gateway.http import create_app
 from gateway.limits import AdmissionLimits
 from gateway.service import Gateway
 from gateway.store.embedded import EmbeddedMongod
-from tests.http.conftest import Catalog, problem
+from tests.http.conftest import Catalog, held_up, problem
 from tests.http.served import Answered, Server
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -43,24 +43,6 @@ def behind(gateway: Gateway, **bounds: int) -> Catalog:
     return Catalog(app.test_client(), f"admitted-{uuid.uuid4().hex}")
 
 
-@contextmanager
-def held_up(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[None]:
-    """Those methods of the gateway return when this is left."""
-    go_on = threading.Event()
-    for name in names:
-        method = getattr(gateway, name)
-
-        def wait(*arguments: Any, _method: Any = method, **named: Any) -> Any:
-            assert go_on.wait(WAIT_S)
-            return _method(*arguments, **named)
-
-        monkeypatch.setattr(gateway, name, wait)
-    try:
-        yield
-    finally:
-        go_on.set()
-
-
 def in_background(stack: ExitStack, call: Callable[[], Any]) -> list[Any]:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(call()))
@@ -81,7 +63,7 @@ def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_max=1)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
-    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "commit"):
+    with ExitStack() as stack, held_up(monkeypatch, memory_gateway, "commit"):
         first = in_background(stack, lambda: catalog.put(1))
 
         eventually(lambda: not other.client.application.has_room_for(b"PUT"))
@@ -103,7 +85,7 @@ def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
     catalog = behind(memory_gateway, writes_in_flight_bytes_max=100)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
     assert catalog.put("x" * 1000).status_code == 201
-    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "commit"):
+    with ExitStack() as stack, held_up(monkeypatch, memory_gateway, "commit"):
         first = in_background(stack, lambda: catalog.put("y" * 1000))
         eventually(lambda: not other.client.application.has_room_for(b"PUT"))
         refused(other.put("z" * 98), "writes_in_flight_bytes_max")
@@ -116,7 +98,7 @@ def test_reads_are_bounded_and_feeds_are_not_among_them(
     catalog = behind(memory_gateway, reads_in_flight_max=1)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
     catalog.put(1)
-    with ExitStack() as stack, held_up(memory_gateway, monkeypatch, "read"):
+    with ExitStack() as stack, held_up(monkeypatch, memory_gateway, "read"):
         first = in_background(stack, catalog.get)
         eventually(lambda: not other.client.application.has_room_for(b"GET"))
         refused(other.get(), "reads_in_flight_max")
@@ -124,18 +106,6 @@ def test_reads_are_bounded_and_feeds_are_not_among_them(
         changes = other.client.get(f"{other.path}/changes?after=0")
         assert changes.status_code == 200
     assert first[0].status_code == 200
-
-
-def test_bulk_requests_are_bounded_for_as_long_as_they_last(memory_gateway: Gateway) -> None:
-    catalog = behind(memory_gateway, bulk_requests_max=1)
-    headers = {"Content-Type": "application/x-ndjson"}
-    line = {"catalog": catalog.name, "key": "k", "op": "put", "value": 1}
-    for _ in range(2):
-        lasting = catalog.client.post("/v1/bulk", data=json.dumps(line), headers=headers)
-        assert lasting.status_code == 200
-        refused(catalog.client.post("/v1/bulk", data=b"", headers=headers), "bulk_requests_max")
-        assert json.loads(lasting.data)["status"] in (200, 201)
-        lasting.close()
 
 
 @pytest.fixture(scope="module")

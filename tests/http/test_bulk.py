@@ -332,11 +332,6 @@ def test_a_body_that_breaks_off_says_so_behind_what_was_whole(
     assert (broken["status"], broken["problem"]["code"]) == (400, "malformed_request")
 
 
-def test_more_lines_than_a_window_are_answered_in_order(bulk: Bulk) -> None:
-    lines = bulk(*({**put(n), "key": f"k{n % 7}"} for n in range(2000)))
-    assert [line["catalog_revision"] for line in lines] == list(range(1, 2001))
-
-
 def test_a_line_over_its_bound_is_skipped(memory_gateway: Gateway) -> None:
     client = create_app(memory_gateway, RequestLimits(bulk_line_bytes_max=200)).test_client()
     name = uuid.uuid4().hex

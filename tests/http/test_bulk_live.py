@@ -15,10 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
-from pymongo import MongoClient
 
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 _HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
 
@@ -96,7 +95,6 @@ Serve = Callable[..., RunningGateway]
 @pytest.fixture(scope="module")
 def serve(mongodb_uri: str) -> Iterator[Serve]:
     """`serve(**settings)` is a gateway of one worker, which those with the same settings share."""
-    database = f"test_{uuid.uuid4().hex}"
     running: dict[str, RunningGateway] = {}
 
     def start(**settings: Any) -> RunningGateway:
@@ -106,11 +104,10 @@ def serve(mongodb_uri: str) -> Iterator[Serve]:
             running[repr(settings)] = shared.start()
         return shared
 
-    yield start
-    for each in running.values():
-        each.stop()
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
+    with own_database(mongodb_uri) as database:
+        yield start
+        for each in running.values():
+            each.stop()
 
 
 @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
@@ -170,16 +167,6 @@ def test_a_line_is_answered_before_the_rest_of_a_known_length(serve: Serve) -> N
             client.socket.sendall(line)
             assert client.answer()["index"] == number
         assert client.response.read() == b""
-
-
-def test_lines_cut_into_chunks_anywhere_are_the_same_lines(serve: Serve) -> None:
-    body = b"".join(put(number, idempotency_key=f"{number}") for number in range(300))
-    with connected(serve()) as client:
-        client.begin()
-        for start in range(0, len(body), 77):
-            client.chunk(body[start : start + 77])
-        client.end()
-        assert [answer["status"] for answer in client.answers()] == [201] * 300
 
 
 def test_the_connection_serves_the_next_request(serve: Serve) -> None:

@@ -121,13 +121,6 @@ class TestLongPoll:
     def test_a_catalog_to_come_is_waited_for(self, own: Catalog) -> None:
         assert poll(own, "?timeout=0") == {"commits": [], "revision": 0}
 
-    def test_a_stop_answers_at_once(self, service: Service, own: Catalog) -> None:
-        own.put(1)
-        stopping = threading.Timer(0.2, service.app.begin_stop)
-        stopping.start()
-        assert poll(own, "?after=1&timeout=60") == {"commits": [], "revision": 1}
-        stopping.join()
-
 
 class TestEventStream:
     def test_commits_are_events_with_their_revision(self, own: Catalog) -> None:
@@ -171,16 +164,6 @@ class TestEventStream:
         with stream(own, "?after=0", Last_Event_ID="2") as told:
             assert next(told).id == 3
 
-    def test_a_stop_ends_it_with_a_reason(self, service: Service, own: Catalog) -> None:
-        own.put(1)
-        with stream(own) as told:
-            assert next(told).id == 1
-            service.app.begin_stop()
-            (end,) = told
-        assert (end.name, end.id) == ("end", None)
-        assert (end.data["code"], end.data["revision"]) == ("shutting_down", 1)
-        assert end.data["detail"]
-
     def test_compaction_past_it_ends_it_with_a_reason(self) -> None:
         service = Service(ring_commits_max=1)
         own = service.catalog
@@ -210,11 +193,6 @@ class TestEventStream:
         with stream(own) as told:
             (end,) = told
         assert (end.data["code"], end.data["revision"]) == (StoreUnavailable.code, 0)
-
-    def test_one_that_nobody_reads_gives_its_place_back(self, own: Catalog) -> None:
-        for _ in range(10):
-            with stream(own):
-                pass
 
 
 class TestRefusals:
@@ -270,14 +248,6 @@ class TestRefusals:
     @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH"])
     def test_it_can_only_be_read(self, own: Catalog, method: str) -> None:
         assert own.client.open(f"{own.path}/changes", method=method).status_code == 405
-
-    def test_too_many_watchers_are_told_to_come_back(self, own: Catalog) -> None:
-        with stream(own), stream(own), stream(own):
-            answer = refused(own, Accept=EVENTS)
-            assert problem(answer, 429, "too_many_watchers")["retryable"] is True
-            assert int(answer.headers["Retry-After"]) > 0
-            problem(refused(own, "?timeout=0"), 429, "too_many_watchers")
-        assert poll(own, "?timeout=0") == {"commits": [], "revision": 0}
 
 
 @pytest.mark.parametrize(

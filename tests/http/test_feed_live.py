@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -46,19 +45,6 @@ def put(port: int, key: str, value: Any) -> int:
     return int(answer["revision"])
 
 
-def patch_counter(port: int, times: int) -> None:
-    for number in range(times):
-        patch = [{"op": "add", "path": f"/{number % 7}", "value": number}]
-        status, answer = send(
-            port,
-            "PATCH",
-            f"{CATALOG}/documents/hot",
-            patch,
-            Content_Type="application/json-patch+json",
-        )
-        assert status == 200, answer
-
-
 @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
 def test_a_stream_is_chunked_and_begins_at_once(
     serve: Callable[..., RunningGateway], worker_class: str
@@ -85,34 +71,6 @@ def test_a_connection_is_of_use_after_a_long_poll(serve: Callable[..., RunningGa
         connection.request("GET", f"{CHANGES}?timeout=0")
         assert json.loads(connection.getresponse().read()) == {"commits": [], "revision": 0}
     connection.close()
-
-
-def test_commits_of_both_workers_reach_the_watchers_of_each_in_one_order(
-    serve: Callable[..., RunningGateway],
-) -> None:
-    """Many connections, so that both workers have watchers and writers."""
-    service = serve(workers=2)
-    put(service.port, "hot", {})
-    writers = [threading.Thread(target=patch_counter, args=(service.port, 15)) for _ in range(8)]
-    with ExitStack() as open_streams:
-        streams = [
-            open_streams.enter_context(EventStream(service.port, CHANGES)) for _ in range(12)
-        ]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        status, page = send(service.port, "GET", f"{CATALOG}/commits?limit=1000")
-        assert status == 200
-        expected = page["commits"]
-        for stream in streams:
-            told = []
-            for event in stream:
-                if event.name == "commit":
-                    told.append(event.data)
-                if len(told) == len(expected):
-                    break
-            assert told == expected
 
 
 def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGateway]) -> None:

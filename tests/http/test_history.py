@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import patching
 from tests.http.conftest import Catalog, problem
 
 
@@ -49,31 +48,6 @@ def test_a_commit_says_who_did_what_when(busy: Catalog) -> None:
             }
         ],
     }
-
-
-def test_every_kind_of_write_is_told_as_a_patch(busy: Catalog) -> None:
-    told = [
-        (change["key"], change["action"], change["patch"])
-        for commit in page(busy)["commits"]
-        for change in commit["changes"]
-    ]
-    assert told == [
-        ("k", "put", [{"op": "add", "path": "", "value": {"a": 1}}]),
-        ("k", "patch", [{"op": "remove", "path": "/a"}]),
-        ("other", "put", [{"op": "add", "path": "", "value": []}]),
-        ("k", "patch", [{"op": "add", "path": "/b", "value": 2}]),
-        ("k", "delete", [{"op": "remove", "path": ""}]),
-    ]
-
-
-def test_the_patches_replayed_give_each_revision(busy: Catalog) -> None:
-    document: patching.Document = patching.ABSENT
-    for commit in page(busy, "?key=k")["commits"]:
-        document = patching.apply(document, commit["changes"][0]["patch"])
-        answer = busy.get(query=f"?revision={commit['revision']}")
-        assert answer.status_code == (404 if document is patching.ABSENT else 200)
-        if document is not patching.ABSENT:
-            assert answer.get_json() == document
 
 
 def test_pages_join_without_gap_or_overlap(busy: Catalog) -> None:

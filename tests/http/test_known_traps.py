@@ -6,6 +6,7 @@ import json
 import socket
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from tests.http.served import Server, serving
 from tests.http.test_bodies import STORABLE, nested
 from tests.http.test_names import KEYS
 from tests.patience import WAIT_S
+from tests.service import own_database
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -23,14 +25,9 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @pytest.fixture(scope="module")
 def server(mongodb_uri: str) -> Iterator[Server]:
-    from pymongo import MongoClient
-
-    database = f"test_{uuid.uuid4().hex}"
-    flags = ("--body-bytes-max=100000", "--document-bytes-max=50000")
-    with serving(mongodb_uri, database, *flags) as running:
+    limits = {"body_bytes_max": 100_000, "document_bytes_max": 50_000}
+    with own_database(mongodb_uri) as database, serving(mongodb_uri, database, **limits) as running:
         yield running
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 class Document:
@@ -263,56 +260,44 @@ class TestBodySizes:
             body = iter([raw])
         assert document.is_untouched()
 
+    @contextmanager
+    def putting(
+        self, document: Document, framing: str, body: bytes = b""
+    ) -> Iterator[socket.socket]:
+        """The head of a PUT is sent; what follows must not change the document."""
+        head = f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
+        place = ("127.0.0.1", document.server.port)
+        with socket.create_connection(place, timeout=WAIT_S) as connection:
+            connection.sendall(f"{head}{framing}\r\n\r\n".encode() + body)
+            yield connection
+        assert document.is_untouched()
+
     def test_a_body_that_never_ends_is_answered(self, document: Document) -> None:
         """The answer comes while the client is still sending."""
-        head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
-            "Transfer-Encoding: chunked\r\n\r\n"
-        )
-        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
-            connection.sendall(head.encode())
+        with self.putting(document, "Transfer-Encoding: chunked") as connection:
             for _ in range(101):
                 connection.sendall(b"3e8\r\n" + b"1" * 1000 + b"\r\n")
             assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
-        assert document.is_untouched()
 
     def test_a_content_length_over_the_limit_is_413_before_the_body(
         self, document: Document
     ) -> None:
-        head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
-            f"Content-Length: {10**15}\r\n\r\n"
-        )
-        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
-            connection.sendall(head.encode())
+        with self.putting(document, f"Content-Length: {10**15}") as connection:
             assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
-        assert document.is_untouched()
 
     @pytest.mark.parametrize("length", ["-1", "x", "1.0", "+1", "0x2"])
     def test_a_content_length_that_is_no_number_is_400(
         self, document: Document, length: str
     ) -> None:
-        head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
-            f"Content-Length: {length}\r\n\r\n12"
-        )
-        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
-            connection.sendall(head.encode())
+        with self.putting(document, f"Content-Length: {length}", b"12") as connection:
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
-        assert document.is_untouched()
 
     def test_a_body_that_ends_early_is_not_taken_for_whole(self, document: Document) -> None:
         """Its beginning is JSON by itself."""
-        head = (
-            f"PUT {document.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
-            "Content-Length: 10\r\n\r\n12"
-        )
-        with socket.create_connection(("127.0.0.1", document.server.port), 20) as connection:
-            connection.sendall(head.encode())
+        with self.putting(document, "Content-Length: 10", b"12") as connection:
             connection.shutdown(socket.SHUT_WR)
             status = connection.recv(1000).split()
             assert not status or status[1] == b"400"
-        assert document.is_untouched()
 
 
 def test_the_connection_goes_on_after_every_kind_of_answer(document: Document) -> None:

@@ -11,7 +11,6 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.decide.request import Put
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
@@ -45,24 +44,6 @@ def test_documents_come_by_key_in_the_order_of_their_bytes(catalog: Catalog) -> 
     assert f'"{first["etag"]}"' == catalog.get("Z").headers["ETag"]
 
 
-def test_pages_stay_at_the_revision_of_the_first(catalog: Catalog) -> None:
-    for number in range(5):
-        catalog.put({"n": number}, f"k{number}")
-    first = page(catalog, "?limit=2").get_json()
-    assert first["next"] == {"after": "k1", "revision": 5}
-    catalog.put({"n": "changed"}, "k3")
-    catalog.delete("k4")
-    catalog.put({}, "k9")
-    second = page(catalog, "?limit=9&after=k1&revision=5").get_json()
-    assert [(d["key"], d["value"]) for d in second["documents"]] == [
-        ("k2", {"n": 2}),
-        ("k3", {"n": 3}),
-        ("k4", {"n": 4}),
-    ]
-    assert second["revision"] == 5
-    assert second["next"] is None
-
-
 def test_a_prefix_and_after_are_texts_not_patterns(catalog: Catalog) -> None:
     for key in ("a", "a%", "a%b", "ab", "b"):
         catalog.put(1, key)
@@ -84,16 +65,6 @@ def test_named_documents_have_one_composite_tag(catalog: Catalog) -> None:
     )
     assert catalog.put(3, "c", If_Match=tag).status_code == 200
     problem(catalog.put(3, "none", If_Match=tag), 412, "precondition_failed")
-
-
-def test_a_deleted_documents_former_state_is_listed_at_its_revision(catalog: Catalog) -> None:
-    catalog.put({"v": 1}, "a")
-    catalog.patch({"op": "replace", "path": "/v", "value": 2}, key="a")
-    catalog.delete("a")
-    assert page(catalog, "?revision=1").get_json()["documents"][0]["value"] == {"v": 1}
-    assert page(catalog, "?revision=2").get_json()["documents"][0]["value"] == {"v": 2}
-    assert keys(page(catalog, "?revision=3")) == []
-    assert keys(page(catalog)) == []
 
 
 def test_revisions_that_are_not_there_are_told(catalog: Catalog) -> None:
@@ -120,20 +91,12 @@ def test_reads_ignore_the_resource_version(catalog: Catalog) -> None:
     assert catalog.get("k", "?resource_version=77").status_code == 200
 
 
-def test_an_export_is_the_catalog_at_one_revision(catalog: Catalog) -> None:
+def test_an_export_has_a_prefix_and_the_tag_of_its_revision(catalog: Catalog) -> None:
     for number in range(3):
         catalog.put({"n": number}, f"k{number}")
-    catalog.delete("k1")
-    assert export(catalog).get_json() == {
-        "resource_version": 4,
-        "metadata": {"k0": {"n": 0}, "k2": {"n": 2}},
-    }
-    assert export(catalog, "?revision=2").get_json() == {
-        "resource_version": 2,
-        "metadata": {"k0": {"n": 0}, "k1": {"n": 1}},
-    }
-    assert export(catalog, "?prefix=k2").get_json()["metadata"] == {"k2": {"n": 2}}
-    assert export(catalog).headers["ETag"] == '"@4"'
+    answer = export(catalog, "?prefix=k2&revision=3")
+    assert answer.get_json() == {"resource_version": 3, "metadata": {"k2": {"n": 2}}}
+    assert answer.headers["ETag"] == '"@3"'
 
 
 def test_an_export_of_an_empty_catalog_is_empty(catalog: Catalog) -> None:
@@ -159,24 +122,6 @@ def test_an_export_over_pages_isnt_moved_by_writes_between_them() -> None:
     exported = json.loads(stream.get_data())
     assert exported["resource_version"] == 1_200
     assert exported["metadata"] == {f"k{n:04}": n for n in range(1_200)}
-
-
-def test_an_export_over_pages_holds_its_revision_while_it_runs() -> None:
-    store = MemoryStore()
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
-    for number in range(600):
-        gateway.write("big", f"k{number:04}", Put(number, 3))
-    export = gateway.listing.export("big", owner="ann")
-    next(export.documents)
-    assert pinned(store) == [600]
-    assert len(list(export.documents)) == 599
-    assert pinned(store) == []
-
-
-def pinned(store: MemoryStore) -> list[int]:
-    retention = store.retention("big")
-    assert retention is not None
-    return [pin.revision for pin in retention.pins]
 
 
 READS_AT = {

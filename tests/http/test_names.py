@@ -29,14 +29,6 @@ def test_every_text_is_a_key(catalog: Catalog, key: str) -> None:
     assert catalog.delete(key).status_code == 204
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS if "\0" not in name])
-def test_every_text_without_nul_is_a_catalog_name(client: FlaskClient, name: str) -> None:
-    catalog = Catalog(client, f"{name}{uuid.uuid4().hex}{name}")
-    assert catalog.put(1).get_json()["catalog"] == catalog.name
-    assert catalog.get().status_code == 200
-    assert catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
-
-
 def test_keys_that_look_alike_are_different_documents(catalog: Catalog) -> None:
     keys = ["a", "a/", "/a", "a//", "./a", "A", "é", "e\u0301"]
     for number, key in enumerate(keys):

@@ -50,21 +50,6 @@ def test_where_it_isnt_needed_nothing_is_told(catalog: Catalog, stale: str) -> N
     assert stale
 
 
-def test_what_overlaps_is_named(catalog: Catalog, stale: str) -> None:
-    answer = catalog.patch(replace("/b", 5), replace("/a", 5), If_Match=stale, **REBASE)
-    content = problem(answer, 412, "precondition_failed")
-    assert content["overlap"] == ["/a"]
-    assert content["not_rebased"]
-    assert [each["revision"] for each in content["changes_since"]] == [2]
-    assert "Preference-Applied" not in answer.headers
-    assert catalog.get().get_json()["b"] == 1
-
-
-def test_without_the_preference_it_is_refused(catalog: Catalog, stale: str) -> None:
-    content = problem(catalog.patch(replace("/b", 5), If_Match=stale), 412, "precondition_failed")
-    assert not {"overlap", "not_rebased"} & content.keys()
-
-
 def test_a_replay_says_the_same(catalog: Catalog, stale: str) -> None:
     headers = {"If_Match": stale, "Idempotency_Key": "i", **REBASE}
     first = catalog.patch(replace("/b", 5), **headers)

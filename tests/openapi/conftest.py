@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 
 @pytest.fixture(scope="module")
 def service(mongodb_uri: str) -> Iterator[RunningGateway]:
-    from pymongo import MongoClient
-
-    name = f"test_{uuid.uuid4().hex}"
-    with RunningGateway(mongodb_uri, name, workers=2) as gateway:
+    with own_database(mongodb_uri) as name, RunningGateway(mongodb_uri, name, workers=2) as gateway:
         yield gateway
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(name)

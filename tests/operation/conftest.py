@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import urllib.request
-import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(scope="module")
 def service(mongodb_uri: str) -> Iterator[RunningGateway]:
-    from pymongo import MongoClient
-
-    name = f"test_{uuid.uuid4().hex}"
     # A client that left is noticed with the next bookmark.
     settings = {"access_log": True, "log_format": "json", "watch_bookmark_s": 1}
-    with RunningGateway(mongodb_uri, name, workers=2, **settings) as it:
+    with (
+        own_database(mongodb_uri) as name,
+        RunningGateway(mongodb_uri, name, workers=2, **settings) as it,
+    ):
         yield it
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(name)
 
 
 def samples(exposition: str) -> Samples:

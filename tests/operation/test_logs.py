@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from flask.testing import FlaskClient
 from pymongo.errors import BulkWriteError
 
 from gateway.http import create_app
@@ -209,16 +210,20 @@ def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -
     assert (lost["route"], lost["status"]) == ("(none)", 404)
 
 
-def test_what_is_logged_during_a_request_says_which(
-    lines: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_a_defect(monkeypatch: pytest.MonkeyPatch, name: str) -> FlaskClient:
     gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
 
     def defect(*_: Any) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(gateway, "read", defect)
-    client = create_app(gateway).test_client()
+    monkeypatch.setattr(gateway, name, defect)
+    return create_app(gateway).test_client()
+
+
+def test_what_is_logged_during_a_request_says_which(
+    lines: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = with_a_defect(monkeypatch, "read")
     path = "/v1/catalogs/c/documents/k"
     assert client.get(path, headers={"X-Request-Id": "mine"}).status_code == 500
     (line,) = lines()
@@ -272,13 +277,7 @@ def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
 def test_other_threads_of_a_request_say_so_too(
     lines: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
-
-    def defect(*_: Any) -> None:
-        raise RuntimeError("a defect")
-
-    monkeypatch.setattr(gateway, "commit_each", defect)
-    client = create_app(gateway).test_client()
+    client = with_a_defect(monkeypatch, "commit_each")
     body = b'{"catalog": "c", "key": "k", "op": "put", "value": {"its": "contents"}}\n'
     headers = {"X-Request-Id": "mine", "Content-Type": "application/x-ndjson"}
     with pytest.raises(RuntimeError):

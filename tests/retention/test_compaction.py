@@ -36,7 +36,6 @@ from tests.retention.history_checks import (
     check_history,
     compaction_of,
     killed_at,
-    live,
     settler_of,
     state_at,
 )
@@ -502,10 +501,3 @@ def test_a_pin_made_while_compaction_runs_holds_or_is_refused(store: Store) -> N
     assert refused
     assert all(refused)
     assert check_history(store, "c", states, KEYS) == 11
-
-
-def test_the_export_of_a_compacted_catalog_is_its_state(store: Store) -> None:
-    gateway = gateway_on(store)
-    states = write_history(gateway, store)
-    gateway.retention.compact("c", 12)
-    assert live(list(gateway.listing.export("c", owner="ann").documents)) == states[12]

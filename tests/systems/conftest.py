@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from pymongo import MongoClient
 
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 from tests.systems.service import Catalog, Service
 
 
 @pytest.fixture(scope="session")
 def systems_database(mongodb_uri: str) -> Iterator[str]:
-    name = f"test_systems_{uuid.uuid4().hex}"
-    yield name
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(name)
+    with own_database(mongodb_uri) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

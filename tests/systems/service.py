@@ -7,9 +7,10 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
+from tests.http.served import Answered, Server
 from tests.patience import WAIT_S
 
 JSON: Final = "application/json"
@@ -24,15 +25,18 @@ _NOTHING: Final = object()
 _Result = TypeVar("_Result")
 
 
-class Answer(NamedTuple):
+def add(path: str, value: Any) -> dict[str, Any]:
+    """An operation of a patch."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def put(key: str, value: Any) -> dict[str, Any]:
+    """An action of a transaction."""
+    return {"action": "put", "key": key, "value": value}
+
+
+class Answer(Answered):
     """`token` is the entity tag without its quotes, `revision` the catalog's after the request."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
     @property
     def token(self) -> str:
@@ -61,26 +65,13 @@ class Answer(NamedTuple):
         return dict(problem)
 
 
-class Service:
+class Service(Server):
     """A gateway at a port of this machine. Every request has a connection of its own."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-
     def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        try:
-            connection.request(method, path, body, dict(headers or {}))
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read())
-        finally:
-            connection.close()
+        return Answer(*super().send(method, path, body, (headers or {}).items()))
 
     def send_and_hang_up(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

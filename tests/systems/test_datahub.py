@@ -10,14 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Service, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Service, add, side_by_side, statuses
 
 ROUNDS = 10
 TAGS = "/tags/-"
-
-
-def add(path: str, value: Any) -> dict[str, Any]:
-    return {"op": "add", "path": path, "value": value}
 
 
 def test_d1_reading_an_aspect_gives_a_token_for_its_state(catalog: Catalog) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.systems.service import Answer, Catalog, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, put, side_by_side, statuses
 
 Action = dict[str, Any]
 
@@ -17,10 +17,6 @@ def name_key(name: str) -> str:
 
 INFO = "__table_info/1024"
 ROUTE = "__table_route/1024"
-
-
-def put(key: str, value: Any) -> Action:
-    return {"action": "put", "key": key, "value": value}
 
 
 def absent(key: str) -> Action:

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Service, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Service, put, side_by_side, statuses
 
 
 def track(name: str) -> dict[str, Any]:
     """The action that makes a table known."""
-    return {"action": "put", "key": f"tables/{name}", "value": {"name": name, "columns": []}}
+    return put(f"tables/{name}", {"name": name, "columns": []})
 
 
 def at(revision: int) -> dict[str, int]:
@@ -114,7 +114,7 @@ def test_h4_an_export_is_everything_at_one_version(catalog: Catalog) -> None:
     """Export returns `{resource_version, metadata}` at one consistent version; reads ignore the
     parameter."""
     names = [f"tables/{number}" for number in range(8)]
-    catalog.transaction(*({"action": "put", "key": name, "value": 0} for name in names))
+    catalog.transaction(*(put(name, 0) for name in names))
     assert catalog.export() == {"resource_version": 1, "metadata": dict.fromkeys(names, 0)}
     for ignored in ({"resource_version": 77}, {"resource_version": 0}):
         assert catalog.export(ignored)["resource_version"] == 1
@@ -126,7 +126,7 @@ def test_h4_an_export_is_everything_at_one_version(catalog: Catalog) -> None:
     def write() -> list[dict[str, Any]]:
         try:
             for number in range(1, 40):
-                actions = [{"action": "put", "key": name, "value": number} for name in names]
+                actions = [put(name, number) for name in names]
                 catalog.transaction(*actions).done()
         finally:
             done.set()
@@ -149,8 +149,8 @@ def test_h5_a_touch_and_a_cascade_are_one_bump(catalog: Catalog) -> None:
     """`touch` bumps the version without a change; a cascade is one atomic commit and one bump."""
     catalog.transaction(
         track("author"),
-        {"action": "put", "key": "relationships/author.articles", "value": {"to": "author"}},
-        {"action": "put", "key": "permissions/author.reader", "value": {"select": ["name"]}},
+        put("relationships/author.articles", {"to": "author"}),
+        put("permissions/author.reader", {"select": ["name"]}),
     ).done()
     before = catalog.export()["metadata"]
     touched = catalog.touch().done()
@@ -184,7 +184,7 @@ def test_h6_whoever_applied_the_feed_up_to_a_version_has_the_export_at_it(catalo
             ).done()
             catalog.transaction(
                 {"action": "move", "from": key, "to": f"old/{name}{number}"},
-                {"action": "put", "key": "last", "value": [name, number]},
+                put("last", [name, number]),
             ).done()
             catalog.touch()
         return []

@@ -21,7 +21,7 @@ from patching.client import AppendFailed, Follower, Snapshot, append
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Feed, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Feed, add, put, side_by_side, statuses
 
 Actions = list[dict[str, Any]]
 Command = Callable[[Snapshot], Actions]
@@ -31,14 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class CatalogValidation(Exception):
     """A command doesn't fit the catalog as it is."""
-
-
-def put(key: str, value: Any) -> dict[str, Any]:
-    return {"action": "put", "key": key, "value": value}
-
-
-def add(path: str, value: Any) -> dict[str, Any]:
-    return {"op": "add", "path": path, "value": value}
 
 
 def remove(path: str) -> dict[str, Any]:

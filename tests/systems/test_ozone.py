@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 
 from tests.service import RunningGateway
-from tests.systems.service import Answer, Catalog, Service, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Service, add, side_by_side, statuses
 
 ACL = {"acl": {"read": ["hive"], "write": ["hive"]}, "custom": {"team": "x"}}
 KEY = "vol/bucket/key"
-
-
-def add(path: str, value: Any) -> dict[str, Any]:
-    return {"op": "add", "path": path, "value": value}
 
 
 def everything(catalog: Catalog, key: str = KEY) -> tuple[Any, ...]:

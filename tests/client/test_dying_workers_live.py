@@ -1,4 +1,4 @@
-"""The bulk client and a real gateway, whose workers are killed meanwhile."""
+"""Writes one by one and in bulk, to a real gateway whose workers are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +18,12 @@ from patching.client import (
     BulkTerms,
     BulkWriter,
     CatalogRoutes,
+    Gateway,
     RequestError,
+    Retry,
     Transport,
 )
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 _COUNT = 1500
@@ -54,6 +57,12 @@ def log(transport: Transport) -> Any:
     return transport.request("GET", "/v1/catalogs/c/documents/k").json()["log"]
 
 
+def kill_all(gateway: RunningGateway) -> None:
+    for pid in gateway.worker_pids():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def kill_workers(gateway: RunningGateway, transport: Transport, done: threading.Event) -> None:
     """All that there are, as soon as so many lines were applied."""
     for count in (110, 530, 1010):
@@ -61,9 +70,8 @@ def kill_workers(gateway: RunningGateway, transport: Transport, done: threading.
         while not reached and not done.is_set():
             with suppress(RequestError):
                 reached = CatalogRoutes(transport, "c").read().revision > count
-        for pid in gateway.worker_pids() if reached else []:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if reached:
+            kill_all(gateway)
 
 
 def test_each_line_is_applied_once_and_in_order_while_workers_are_killed(
@@ -101,3 +109,27 @@ def test_two_writers_of_the_same_lines_are_both_told_that_they_are_applied(
     assert all(answer.changed for answers in found for answer in answers)
     assert sum(answer.replayed for answers in found for answer in answers) == 500
     assert log(transport) == list(range(500))
+
+
+def test_writes_survive_the_death_of_a_worker(
+    gateway: RunningGateway, transport: Transport, eventually: Callable[..., Any]
+) -> None:
+    """None is lost, none is done twice, whatever the connection was doing."""
+    done = threading.Event()
+    with Gateway(gateway.url, timeout_s=WAIT_S, retry=Retry(sends_max=10**6)) as client:
+        catalog = client.catalog("c")
+
+        def append() -> None:
+            try:
+                for number in range(60):
+                    catalog.patch("k", [{"op": "add", "path": "/log/-", "value": number}])
+            finally:
+                done.set()
+
+        writer = threading.Thread(target=append)
+        writer.start()
+        eventually(lambda: catalog.read().revision > 20 or done.is_set())
+        kill_all(gateway)
+        writer.join()
+        assert log(transport) == list(range(60))
+        assert catalog.read().revision == 61
