@@ -188,21 +188,6 @@ def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
     assert sum("export" in each for each in gateway.requests) == 1
 
 
-def test_it_loads_anew_where_history_was_compacted(gateway: Followed) -> None:
-    gateway.put(a=1)
-    follower = gateway.follow()
-    gateway.stop()
-    gateway.eventually(lambda: follower.last_error is not None)
-    for n in (2, 3, 4):
-        gateway.put(a=n)
-    gateway.compact(3)
-    gateway.start()
-    follower.wait_for(4, WAIT_S)
-    assert follower.current().documents == {"a": 4}
-    with pytest.raises(RevisionTooOld):
-        follower.at_revision(1)
-
-
 def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
     follower = gateway.follow()
@@ -230,15 +215,6 @@ def test_a_patch_that_does_not_fit_is_no_state(gateway: Followed) -> None:
         gateway.changed.notify_all()
     follower.wait_for(2, WAIT_S)
     assert follower.current().documents == {"a": 7, "b": 2}
-
-
-def test_a_catalog_that_was_set_back_is_loaded_anew(gateway: Followed) -> None:
-    for n in (1, 2, 3):
-        gateway.put(a=n)
-    follower = gateway.follow(poll_s=1)
-    gateway.set_back(1)
-    gateway.eventually(lambda: follower.position == 1)
-    assert follower.current().documents == {"a": 1}
 
 
 def test_commits_that_are_told_again_change_nothing(gateway: Followed) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from patching.client import Commit, CommitsMissed, Gone, History, ListenerTooSlow, Reload
+from patching.client import (
+    Commit,
+    CommitsMissed,
+    Gone,
+    History,
+    ListenerTooSlow,
+    Reload,
+    RevisionTooOld,
+)
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
@@ -142,8 +150,10 @@ def test_missed_commits_are_told_as_a_reload(gateway: Followed) -> None:
     reload, commit = events
     assert isinstance(reload, Reload)
     assert (reload.missed_after, reload.snapshot.revision) == (1, 4)
-    assert reload.snapshot.documents == {"a": 4}
+    assert reload.snapshot.documents == follower.at_revision(4).documents == {"a": 4}
     assert commit == 5
+    with pytest.raises(RevisionTooOld):
+        follower.at_revision(1)
 
 
 def test_missed_commits_stop_one_that_could_not_be_told(gateway: Followed) -> None:

@@ -1,0 +1,237 @@
+"""Where a watch may begin and how many there may be; what begins, ends and outlives a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.errors import RevisionCompacted, RevisionNotFound, StoreUnavailable, TooManyWatchers
+from gateway.feed.channel import WatchEnded
+from gateway.feed.hub import SignalListener
+from gateway.limits import WatchLimits
+from gateway.store.contract import Unreachable
+from gateway.store.memory import MemoryStore
+from tests.feed.feed_world import SteppedRuntime, World, all_there_is, revisions, world
+
+__all__ = ["world"]
+
+
+class TestBounds:
+    def test_where_a_watch_may_begin(self, world: World) -> None:
+        world.commits(9)
+        assert world.store.raise_floor("c", 5, 0)
+        with pytest.raises(RevisionCompacted) as compacted:
+            world.watch(after=4)
+        assert compacted.value.floor == 5
+        assert revisions(world.watch(after=5)) == [6, 7, 8, 9]
+        with pytest.raises(RevisionNotFound):
+            world.watch(after=10)
+        assert revisions(world.watch(after=9), 0.0) == []
+        with pytest.raises(RevisionNotFound):
+            world.watch(after=1, of="never written")
+
+    def test_a_watcher_that_compaction_passes_is_told_so(self, world: World) -> None:
+        slow = world.watch()
+        quick = world.watch()
+        for _ in range(2):
+            world.commits(15)
+            assert all_there_is(quick)
+        assert world.store.raise_floor("c", 30, 0)
+        with pytest.raises(RevisionCompacted):
+            slow.take(1.0, patient=False)
+
+    @pytest.mark.parametrize("reads_the_log", [True, False])
+    def test_what_a_sweep_may_have_cut_down_is_not_told(
+        self, world: World, reads_the_log: bool
+    ) -> None:
+        """The floor is raised, and history swept, while commits are being read."""
+
+        def compact() -> None:
+            world.store.reading = lambda: None
+            assert world.store.raise_floor("c", 3, 0)
+
+        if reads_the_log:
+            world.commits(3)
+            watcher = world.watch()
+        else:
+            watcher = world.watch()
+            assert revisions(watcher, 1.0) == []
+            world.commits(3)
+        world.store.reading = compact
+        with pytest.raises(RevisionCompacted):
+            watcher.take(1.0, patient=False)
+        assert revisions(world.watch(after=3), 1.0) == []
+        world.commit("k")
+        assert revisions(world.watch(after=3)) == [4]
+
+    def test_a_watcher_that_falls_back_too_far_is_ended(self, world: World) -> None:
+        slow, quick = world.watch(), world.watch()
+        for _ in range(6):
+            world.commits(10)
+            assert len(all_there_is(quick)) == 10
+        with pytest.raises(WatchEnded) as ended:
+            slow.take(1.0, patient=False)
+        assert ended.value.code == "watcher_too_slow"
+        world.commit("k")
+        assert revisions(quick) == [61]
+
+    def test_a_watcher_may_begin_far_back(self, world: World) -> None:
+        world.commits(200)
+        assert all_there_is(world.watch()) == list(range(1, 201))
+
+    def test_a_process_takes_so_many_and_no_more(self, world: World) -> None:
+        watchers = [world.watch() for _ in range(100)]
+        with pytest.raises(TooManyWatchers):
+            world.watch()
+        watchers[0].close()
+        watchers[0].close()
+        world.watch()
+        with pytest.raises(TooManyWatchers):
+            world.watch()
+
+    def test_a_watch_that_cannot_begin_takes_no_place(self, world: World) -> None:
+        for _ in range(150):
+            with pytest.raises(RevisionNotFound):
+                world.watch(after=1)
+        world.store.fails = True
+        for _ in range(150):
+            with pytest.raises(StoreUnavailable):
+                world.watch()
+        world.store.fails = False
+        assert len([world.watch() for _ in range(100)]) == 100
+
+    def test_rings_are_bounded_together_and_nothing_is_lost_by_it(self) -> None:
+        world = World(WatchLimits(rings_bytes_max=4))
+        watcher, other = world.watch(), world.watch()
+        world.commits(5)
+        assert revisions(other) == [1, 2, 3, 4, 5]
+        assert revisions(other, 2.0) == []
+        assert all(not channel.ring for channel in world.hub._channels.values())
+        world.commits(3)
+        assert all_there_is(watcher) == list(range(1, 9))
+        world.close()
+
+    def test_a_busy_catalog_is_read_less_often_the_more_wait_for_it(self, world: World) -> None:
+        watchers = [world.watch() for _ in range(100)]
+        channel = watchers[0]._on
+
+        def reads(waiting: int) -> int:
+            """In a second, with a commit each millisecond."""
+            read = 0
+            for _ in range(1000):
+                world.commit("k")
+                channel.waiting.update(dict.fromkeys(watchers[:waiting]))
+                before = channel.position
+                world.hub.step()
+                read += channel.position > before
+                world.runtime.now += 0.001
+            return read
+
+        assert 490 <= reads(1) <= 510
+        assert reads(100) == 5
+
+
+class TestLife:
+    def test_the_background_runs_while_there_are_watchers_and_a_little_longer(
+        self, world: World
+    ) -> None:
+        assert world.runtime.spawned == []
+        with world.watch():
+            assert world.runtime.spawned == ["watch", "watch-signals"]
+            world.watch(of="d").close()
+        for _ in range(20):
+            world.runtime.now += 1
+            world.hub.step()
+        world.store.read = 0
+        world.runtime.now += 1
+        world.hub.step()
+        assert world.store.read == 0
+        with world.watch() as watcher:
+            assert len(world.runtime.spawned) == 4
+            world.commit("k")
+            assert revisions(watcher) == [1]
+
+    def test_two_runs_that_meet_append_nothing_twice(self, world: World) -> None:
+        """One has found nobody left, and still reads when somebody comes and another begins."""
+        watcher = world.watch()
+        assert revisions(watcher, 2.0) == []
+        world.commits(5)
+        nested = [world.hub.step, lambda: world.commits(2), world.hub.step]
+
+        def meanwhile() -> None:
+            world.store.reading = lambda: None
+            for step in nested:
+                step()
+
+        world.store.reading = meanwhile
+        assert all_there_is(watcher) == [1, 2, 3, 4, 5, 6, 7]
+        assert [told.revision for told in watcher._on.ring] == [1, 2, 3, 4, 5, 6, 7]
+        assert all_there_is(world.watch()) == [1, 2, 3, 4, 5, 6, 7]
+
+    def test_a_run_that_comes_too_late_finds_its_channel_gone(self, world: World) -> None:
+        """What it has read is of no use to the channel that began meanwhile."""
+        watcher = world.watch()
+        world.commits(5)
+
+        def meanwhile() -> None:
+            world.store.reading = lambda: None
+            watcher.close()
+            world.runtime.now += 60
+            world.hub.step()  # gives the channel up
+            world.commit("k")
+            world.watch(after=6)
+
+        world.store.reading = meanwhile
+        world.hub.step()
+        fresh = world.watch(after=6)
+        world.commit("k")
+        assert all_there_is(fresh) == [7]
+        assert [told.revision for told in fresh._on.ring] == [7]
+
+    def test_stopping_ends_those_who_wait_and_those_who_come(self, world: World) -> None:
+        watcher = world.watch()
+        world.runtime.background = world.hub.stop
+        with pytest.raises(WatchEnded) as ended:
+            watcher.take(1000.0, patient=True)
+        assert (ended.value.code, world.runtime.now < 1) == ("shutting_down", True)
+        with pytest.raises(WatchEnded):
+            world.watch().take(0.0, patient=True)
+
+
+class TestSignals:
+    class Script:
+        """Signals that tell what they are given, and then break off."""
+
+        def __init__(self, told: list[Mapping[str, int]]) -> None:
+            self._told = told
+            self.closed = False
+
+        def next(self, timeout_s: float) -> Mapping[str, int]:  # noqa: ARG002
+            if not self._told:
+                raise Unreachable("broke off")
+            return self._told.pop(0)
+
+        def close(self) -> None:
+            self.closed = True
+
+    def test_they_are_opened_again_and_everything_is_looked_at_then(self) -> None:
+        opened = [self.Script([{"a": 1}, {}]), None, self.Script([{"b": 2}])]
+        scripts = [each for each in opened if each is not None]
+        heard: list[Mapping[str, int]] = []
+        runtime = SteppedRuntime()
+
+        class Scripted(MemoryStore):
+            def commit_signals(self) -> Any:
+                found = opened.pop(0)
+                if found is None:
+                    raise Unreachable("not yet")
+                return found
+
+        listener = SignalListener(Scripted(), runtime, heard.append, lambda: bool(opened))
+        listener.run()
+        assert heard == [{}, {"a": 1}, {}]
+        assert scripts[0].closed
+        assert runtime.now > 0, "it must not try again without a pause"
+        assert all(each.closed for each in scripts)
