@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import ANONYMOUS, NOBODY, Grant, Principal, Role
-from gateway.access.principal import checked_name, parse_grant, principal, written
+from gateway.access.principal import checked_name, grant_text, parse_grant, principal
 
 TEXTS = st.text("ab*/.%", max_size=8)
 
@@ -41,7 +41,7 @@ def test_everybody_may_everything_and_nobody_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["read:*", "write:a:b", "admin:urn:li:(x,y)/*", "read: é\n"])
 def test_grants_are_read_as_they_are_written(text: str) -> None:
-    assert written(parse_grant(text)) == text
+    assert grant_text(parse_grant(text)) == text
 
 
 @pytest.mark.parametrize(
