@@ -18,7 +18,7 @@ from werkzeug.test import TestResponse
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
 from gateway.http.write import transactions as transaction_items
-from gateway.http.write.ask import WriteAnswer
+from gateway.http.write.answer import WriteAnswer
 from gateway.http.write.bulk_lines import LineAnswer
 from gateway.limits import ServiceLimits
 from gateway.model import Action

@@ -9,9 +9,7 @@ reaches it for any page that its user visits. So only what no page of another si
 in: a ``Host`` that no name server decides about, and no ``Origin`` or ``Sec-Fetch-Site`` of another
 site. Browsers set all three by themselves; other clients send the first alone.
 
-What each route needs: one row for every endpoint and method; what isn't here is refused.
-
-Whom a commit names as its author: who asked for it, or somebody for whom he may speak.
+``ROLES`` has a row for what every endpoint and method needs; what has none is refused.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ request's id, what its principal may still spend, and that its media type is bel
 WSGI decodes paths too early: ``%2F`` would become a slash. So Flask routes by the path as it was
 sent (``raw_path``), and the names in it are decoded once it is known where each begins and ends.
 
-Who watches requests: metrics, the access log, traces.
+Metrics and the access log watch from here, traces from ``gateway.tracing``.
 """
 
 from __future__ import annotations

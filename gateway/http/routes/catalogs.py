@@ -1,6 +1,6 @@
 """`/v1/catalogs` and `/v1/catalogs/{catalog}`: list, read, set up, delete, touch.
 
-Catalogs of those that a principal may read: a page of them that tells of no other one.
+A list holds the catalogs that its principal may read, and tells of no other one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`…/documents/{key}` and `…/attributes/{key}`: read, put, patch, delete.
 
 A document has two parts under one version token: its content, and the attributes beside it, an
-object that is {} where nobody gave any. Both are read and written the same way.
-
-Reading one document, or its attributes: as they are, or as they were.
+object that is {} where nobody gave any. Both are written and read
+the same way: as they are, or as they were.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Responses, made in one go: what they hold is known when they are made.
-
-Responses whose body isn't known when they begin.
-"""
+"""Responses and their headers: those that are whole when they are made, and streams."""
 
 from __future__ import annotations
 

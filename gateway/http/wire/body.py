@@ -1,4 +1,4 @@
-"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
+r"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
 
 The search (``gateway.http.wire.storable``) walks the whole value. Most bodies show by their bytes
 alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec decoded:

@@ -1,4 +1,4 @@
-"""Condition headers (RFC 9110, section 13), parsed strictly: none is ever ignored.
+"""Conditions (RFC 9110, section 13), from headers and JSON, parsed strictly: none is ever ignored.
 
 A header that is empty, malformed, or contradicts another one is refused with 400
 ``invalid_condition`` naming it; a write that believed it was guarded must not go through unguarded.
@@ -8,12 +8,9 @@ Three kinds of tags are ours: a document's version token; a composite, ``key1=to
 with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
 catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
 
-Conditions as members of a JSON object: ``if_match`` and ``if_none_match``.
-
-Each is ``"*"``, a version token (composites and a catalog's tag included, all without the header's
-quotes), or a list of tokens; they are held to what the headers of the same names are held to.
-
-Conditions on what isn't a single document: a catalog, a page, several documents, an export.
+In JSON they are the members ``if_match`` and ``if_none_match``. Each is ``"*"``, a version token
+(composites and a catalog's tag included, all without the header's quotes), or a list of tokens, and
+is held to what the header of the same name is held to.
 """
 
 from __future__ import annotations

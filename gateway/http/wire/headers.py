@@ -1,7 +1,4 @@
-"""The request headers that are neither conditions nor about the body.
-
-Which media types a body may have, and what is said about them in answers.
-"""
+"""A request's headers, conditions aside: preferences, idempotency key, message, author, types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The members of a JSON object that was sent, checked by hand: each refusal names the pointer.
-
-What becomes of a document's attributes when it is replaced: said, never guessed.
-"""
+"""The members of a JSON object that was sent, checked one by one: a refusal names the pointer."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A parameter that is unknown, given twice or malformed is refused with 400: ``?dryrun=true`` must
 never become a write.
 
-Names in paths and queries: percent-encoded UTF-8, decoded strictly, and written into URLs.
+Names, too: percent-encoded UTF-8 in paths and queries, decoded strictly, and written into URLs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Requests that are refused for their form, before the gateway sees them.
+"""Refusals by HTTP itself, and every ``code`` that a problem can have, with its status and title.
 
-Every ``code`` that a problem can have: its status and title. Codes are stable, titles are not.
-
-A row is never removed and its status never changed within version 1 of the contract.
+Codes are stable, titles are not. A row is never removed and its status never changed within version
+1 of the contract.
 """
 
 from __future__ import annotations

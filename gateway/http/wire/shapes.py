@@ -1,7 +1,4 @@
-"""A commit as JSON.
-
-What a feed tells, as events: the same bytes for all who see everything that a commit changed.
-"""
+"""A commit as JSON, and as a feed's event: the same bytes for all who see all that it changed."""
 
 from __future__ import annotations
 

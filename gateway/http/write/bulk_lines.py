@@ -1,4 +1,4 @@
-"""A line of a bulk request as the write that it asks for.
+"""A line of a bulk request: the write that it asks for, and the line that answers it.
 
 ::
 
@@ -12,7 +12,7 @@ A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes c
 one. Under an idempotency key, put, patch, merge and delete are the same request as one that is sent
 to the document's own route, which knows no attributes beside the document.
 
-The line that answers a line of a bulk request: what a write's own route would say, as one.
+The answer says as members what the write's own route says in its status, headers and body.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The lines of a body that comes piece by piece, and where they wait to be taken up.
+"""The lines of a bulk request on their way in, and the answers on their way out.
 
-What has been produced and not yet been taken: in memory while it is little, else on disk.
+Lines are cut from a body that comes piece by piece, and wait in a queue. Answers that the client
+hasn't taken wait in a spool: in memory while they are few, else on disk.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" 
 "replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
 ``merge`` (``key``, ``value``), ``delete`` (``key``), ``move`` (``from``, ``to``), ``attributes``
 (``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``). Patches are extended ones.
-
-One compare or one action of a transaction, from what was sent to what it asks for.
 """
 
 from __future__ import annotations
