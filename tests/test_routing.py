@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.store.mongodb import MongoStore, connect
-from gateway.store.mongodb.connection import Part
+from gateway.store.mongodb.connection import StorePart
 from tests import routing
 from tests.patience import WAIT_MS
 
@@ -57,7 +57,7 @@ def test_a_store_is_watched(mongodb_uri: str, database_name: str, unrouted: list
                 self._on.commits.find_one({"catalog": "c"}, session=session)
 
     connected = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
-    assert isinstance(connected, Part)
+    assert isinstance(connected, StorePart)
     Careless(connected._on).look()
     assert unrouted == ["find commits: {'catalog': 'c'}"]
     unrouted.clear()
