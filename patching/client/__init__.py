@@ -13,7 +13,6 @@ retries.
 
 from patching.client._append import Appended, append
 from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from patching.client._catalog import Catalog, Settings
 from patching.client._documents import Part
 from patching.client._errors import (
     AppendFailed,
@@ -48,8 +47,8 @@ from patching.client._errors import (
 )
 from patching.client._feed import Feed
 from patching.client._follower import Follower
-from patching.client._gateway import Gateway
-from patching.client._listing import ExportStream
+from patching.client._gateway import Catalog, Gateway, Settings
+from patching.client._reading import ExportStream
 from patching.client._results import (
     ActionResult,
     CatalogHead,

@@ -22,7 +22,15 @@ import urllib3
 
 from patching.client._errors import Problem, RequestError
 from patching.client._retry import Retry, may_pass
-from patching.client._transport import Answer, Query, Transport
+from patching.client._terms import (
+    Terms,
+    Tokens,
+    WriteTerms,
+    condition_headers,
+    is_final,
+    new_idempotency_key,
+)
+from patching.client._transport import Answer, Query, Transport, segment
 
 # A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
@@ -103,6 +111,49 @@ class Calls:
                     return answer
                 _settle(error, call, is_unknown)
                 raise
+
+    def write(
+        self,
+        method: str,
+        catalog_path: str,
+        rest: str,
+        given: WriteTerms,
+        *,
+        body: bytes | None = None,
+        media_type: str = "application/json",
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        rebase: bool = False,
+        final: bool | None = None,
+    ) -> Answer:
+        """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
+        ``final`` None: as the conditions are. ValueError for what can't be asked; RequestError."""
+        terms = Terms(**given)
+        headers = {**terms.headers, **condition_headers(if_match, if_absent)}
+        if body is not None:
+            headers["Content-Type"] = media_type
+        key = terms.idempotency_key
+        if key is None and self.retry.make_keys and not terms.dry_run:
+            key = new_idempotency_key()
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        if final is None:
+            final = not rebase and is_final(if_match, terms.resource_version, if_absent=if_absent)
+        call = Call(
+            method=method,
+            path=catalog_path + rest,
+            query=terms.query,
+            body=body,
+            headers=headers,
+            reads=terms.dry_run,
+            repeatable=key is not None or terms.dry_run,
+            outcome_path=None if key is None else f"{catalog_path}/outcomes/{segment(key)}",
+            prefer=("rebase",) if rebase else (),
+            waits=True,
+            wait_s=terms.wait_s,
+            final=final,
+        )
+        return self.send(call, terms.timeout_s)
 
     def _send_once(self, call: Call, left_s: float) -> Answer:
         left_s = max(left_s, 0.1)

@@ -12,19 +12,15 @@ from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
 from patching import ABSENT, DEFAULT_LIMITS, Absent, Json, apply, as_operations, diff, is_extended
-from patching.client._calls import Call, Calls
+from patching.client._calls import Calls
 from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
 from patching.client._results import Document, Updated, Written, parse_document, parse_written
 from patching.client._terms import (
     Operations,
-    Terms,
     Token,
     Tokens,
     WriteTerms,
-    condition_headers,
     encoded,
-    is_final,
-    new_idempotency_key,
     tag_list,
     token_texts,
 )
@@ -67,7 +63,8 @@ class Part:
         headers = {}
         if if_none_match is not None:
             headers["If-None-Match"] = tag_list(if_none_match)
-        answer = self._calls.get(self._path(key), time_query(revision, at), headers, timeout_s)
+        path = self._catalog_path + self._rest(key)
+        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s)
         if answer.status != 304:
             return parse_document(key, answer)
         if isinstance(if_none_match, Document):
@@ -164,15 +161,15 @@ class Part:
         update = Update(self, key, function, create, rebase, tries_max, terms)
         return update.run(self._calls)
 
-    def _path(self, key: str) -> str:
-        return f"{self._catalog_path}/{self._part}/{segment(key)}"
+    def _rest(self, key: str) -> str:
+        return f"/{self._part}/{segment(key)}"
 
     def _write(
         self,
         method: str,
         key: str,
         body: bytes | None,
-        media_type: str | None,
+        media_type: str,
         if_match: Tokens | None,
         if_absent: bool,
         given: WriteTerms,
@@ -181,57 +178,18 @@ class Part:
     ) -> Written:
         if rebase and if_match is None:
             raise ValueError("a rebase needs if_match: the state that the patch was made for")
-        terms = Terms(**given)
-        headers = condition_headers(if_match, if_absent)
-        if media_type is not None:
-            headers["Content-Type"] = media_type
-        call = write_call(
-            self._calls,
+        answer = self._calls.write(
             method,
             self._catalog_path,
-            self._path(key),
-            terms,
+            self._rest(key),
+            given,
             body=body,
-            headers=headers,
-            prefer=("rebase",) if rebase else (),
-            final=not rebase and is_final(if_match, terms.resource_version, if_absent=if_absent),
+            media_type=media_type,
+            if_match=if_match,
+            if_absent=if_absent,
+            rebase=rebase,
         )
-        return parse_written(key, self._calls.send(call, terms.timeout_s))
-
-
-def write_call(
-    calls: Calls,
-    method: str,
-    catalog_path: str,
-    path: str,
-    terms: Terms,
-    *,
-    body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
-    prefer: tuple[str, ...] = (),
-    final: bool = False,
-) -> Call:
-    """A write under an idempotency key: the caller's, or one that is made."""
-    key = terms.idempotency_key
-    if key is None and calls.retry.make_keys and not terms.dry_run:
-        key = new_idempotency_key()
-    sent = {**terms.headers, **(headers or {})}
-    if key is not None:
-        sent["Idempotency-Key"] = key
-    return Call(
-        method=method,
-        path=path,
-        query=terms.query,
-        body=body,
-        headers=sent,
-        reads=terms.dry_run,
-        repeatable=key is not None or terms.dry_run,
-        outcome_path=None if key is None else f"{catalog_path}/outcomes/{segment(key)}",
-        prefer=prefer,
-        waits=True,
-        wait_s=terms.wait_s,
-        final=final,
-    )
+        return parse_written(key, answer)
 
 
 def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[str, str | int]]:

@@ -1,19 +1,33 @@
-"""The client's entry: one gateway, and everything that can be asked of it."""
+"""The client's entry: a gateway, its catalogs, and everything that can be asked of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
-from patching.client._calls import Calls
-from patching.client._catalog import Catalog
+from patching.client._calls import Call, Calls
+from patching.client._documents import Part
 from patching.client._errors import Problem
 from patching.client._follower import Follower
-from patching.client._listing import catalogs
-from patching.client._results import CatalogHead
+from patching.client._reading import Readable
+from patching.client._results import (
+    CatalogHead,
+    CatalogState,
+    CatalogWritten,
+    Compaction,
+    TransactionResult,
+    Written,
+    expecting,
+    parse_catalog_written,
+    value_of,
+)
+from patching.client._retention import Pin
 from patching.client._retry import Retry
+from patching.client._terms import Tokens, WriteTerms, encoded
+from patching.client._transactions import Transaction, run_transaction
 from patching.client._transport import Closable, Transport
+from patching.client._uploads import Uploads
 
 
 class Gateway(Closable):
@@ -70,7 +84,21 @@ class Gateway(Closable):
 
     def catalogs(self, *, prefix: str = "", page_size: int = 200) -> Iterator[CatalogHead]:
         """Those whose names begin with ``prefix`` and that may be read, by name."""
-        return catalogs(self._calls, prefix, page_size)
+        after = ""
+        while True:
+            query: list[tuple[str, str | int]] = [("limit", page_size)]
+            query += [(name, text) for name, text in (("prefix", prefix), ("after", after)) if text]
+            content = self._calls.get("/v1/catalogs", query).json()
+            with expecting("page of catalogs"):
+                heads = [
+                    value_of(CatalogHead, shape, name=shape["catalog"])
+                    for shape in content["catalogs"]
+                ]
+                following = content["next"]
+            yield from heads
+            if following is None:
+                return
+            after = following
 
     def bulk(
         self, lines: Iterable[BulkLine | Mapping[str, Any]], terms: BulkTerms | None = None
@@ -103,3 +131,111 @@ class Gateway(Closable):
 
     def __repr__(self) -> str:
         return f"<Gateway {self.url}>"
+
+
+class Catalog(Readable):
+    """What ``Gateway.catalog`` returns; nothing is asked until a method is called. Thread-safe.
+
+    ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
+    ``attributes`` has the same ones for the attributes beside them, under the same tokens.
+    ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
+
+    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; what was
+    refused is a `Problem`.
+    """
+
+    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+        super().__init__(calls, connect, name)
+        self.attributes = Part(calls, name, "attributes")
+        self.settings = Settings(self)
+        self.uploads = Uploads(calls, self._catalog_path)
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self.name!r}>"
+
+    def delete(
+        self, key: str, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> Written:
+        """Delete the document. Where there is none that is done already, unless ``if_match``
+        demands one (PreconditionFailed)."""
+        return self._write("DELETE", key, None, "", if_match, False, terms)
+
+    def transaction(self) -> Transaction:
+        """An empty transaction, to be filled and ``run``."""
+        return Transaction(self.transact)
+
+    def transact(
+        self,
+        body: Mapping[str, Any],
+        *,
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> TransactionResult:
+        """Run a transaction that is given as the contract writes it: ``compare``, ``then`` and
+        ``else``. PreconditionFailed, where a compare is false and there is no ``else``, has the
+        ``failed_compares`` in its problem."""
+        return run_transaction(self._calls, self._catalog_path, body, if_match, terms)
+
+    def touch(
+        self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> CatalogWritten:
+        """A commit that changes nothing: whoever follows sees a new revision."""
+        return self._write_catalog("POST", "/touch", if_match, terms)
+
+    def delete_catalog(
+        self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
+    ) -> CatalogWritten:
+        """Delete all documents and the settings in one commit. The history stays."""
+        return self._write_catalog("DELETE", "", if_match, terms)
+
+    def pin(
+        self, revision: int | None = None, seconds: int = 600, *, note: str | None = None
+    ) -> Pin:
+        """Hold ``revision`` (None: the head) against compaction: a context manager that renews it
+        until it is left. Gone where it is compacted already. ``note`` is for people who look at
+        `pins`."""
+        return Pin(self._calls, self._catalog_path, revision, seconds, note)
+
+    def compact(self, revision: int, *, timeout_s: float | None = None) -> Compaction:
+        """Make ``revision`` the oldest one that can be read. Conflict: a pin holds what is below,
+        or it is done that far already (``snapshot_exists``)."""
+        call = Call(
+            method="POST",
+            path=f"{self._catalog_path}/compactions",
+            body=encoded({"revision": revision}),
+            headers={"Content-Type": "application/json"},
+        )
+        return value_of(Compaction, self._calls.send(call, timeout_s).json())
+
+    def _write_catalog(
+        self, method: str, rest: str, if_match: Tokens | None, given: WriteTerms, **more: Any
+    ) -> CatalogWritten:
+        path = self._catalog_path
+        answer = self._calls.write(method, path, rest, given, if_match=if_match, **more)
+        return parse_catalog_written(self.name, answer)
+
+
+class Settings:
+    """What ``Catalog.settings`` is."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def get(self) -> CatalogState:
+        """The catalog's state, whose ``settings`` are None where nothing was set and whose ``etag``
+        is the settings' token. NotFound where there is no catalog."""
+        return self._catalog.read()
+
+    def put(
+        self,
+        value: Mapping[str, Any],
+        *,
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        **terms: Unpack[WriteTerms],
+    ) -> CatalogWritten:
+        """Set all of them; what is left out is as if it had never been set. Makes the catalog where
+        there is none. The conditions are about the settings."""
+        return self._catalog._write_catalog(
+            "PUT", "", if_match, terms, body=encoded(value), if_absent=if_absent
+        )

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from patching.client._calls import Call, Calls
 from patching.client._errors import Moment, NotAuthorized, NotFound, PinLost, RequestError
-from patching.client._results import Compaction, expecting, value_of
+from patching.client._results import expecting, value_of
 from patching.client._terms import encoded
 from patching.client._transport import segment
 
@@ -167,15 +167,3 @@ def list_pins(calls: Calls, catalog_path: str) -> list[PinState]:
     content = calls.get(f"{catalog_path}/pins").json()
     with expecting("list of pins"):
         return [value_of(PinState, shape, id=shape["pin"]) for shape in content["pins"]]
-
-
-def compact(calls: Calls, catalog_path: str, revision: int, timeout_s: float | None) -> Compaction:
-    """See `Catalog.compact`."""
-    call = Call(
-        method="POST",
-        path=f"{catalog_path}/compactions",
-        body=encoded({"revision": revision}),
-        headers=_JSON,
-    )
-    content = calls.send(call, timeout_s).json()
-    return value_of(Compaction, content)

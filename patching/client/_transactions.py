@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, Self, Unpack
 
 from patching import ABSENT, Absent, Json
 from patching.client._calls import Calls
-from patching.client._documents import write_call
 from patching.client._results import TransactionResult, parse_transaction
 from patching.client._terms import (
     Operations,
-    Terms,
     Token,
     Tokens,
     WriteTerms,
-    condition_headers,
     encoded,
     is_final,
     token_texts,
@@ -172,21 +168,19 @@ def run_transaction(
     given: WriteTerms,
 ) -> TransactionResult:
     """See `Catalog.transact`."""
-    terms = Terms(**given)
     asked = dict(body)
     if asked.pop("dry_run", False) is True:
-        terms = replace(terms, dry_run=True)
-    call = write_call(
-        calls,
+        given = {**given, "dry_run": True}
+    answer = calls.write(
         "POST",
         catalog_path,
-        f"{catalog_path}/transactions",
-        terms,
+        "/transactions",
+        given,
         body=encoded(asked),
-        headers={"Content-Type": "application/json", **condition_headers(if_match, False)},
-        final=_is_final(asked, if_match, terms.resource_version),
+        if_match=if_match,
+        final=_is_final(asked, if_match, given.get("resource_version")),
     )
-    return parse_transaction(calls.send(call, terms.timeout_s))
+    return parse_transaction(answer)
 
 
 def _is_final(

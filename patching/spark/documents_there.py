@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from patching.client._listing import key_chunks
+from patching.client._reading import key_chunks
 from patching.spark.catalog_reads import CatalogReads, DocumentShape, catalog_reads
 from patching.spark.options import Options
 from patching.spark.plan import UNCHANGED, Planned, Planner, There, Wanted, to_batches

@@ -1,0 +1,230 @@
+"""What a catalog's state and history say: many documents at one revision, commits, the feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from patching.client._calls import Calls
+from patching.client._documents import Part, time_query
+from patching.client._errors import NotFound, Unreachable
+from patching.client._feed import Feed
+from patching.client._results import (
+    CatalogState,
+    Commit,
+    Document,
+    Several,
+    expecting,
+    parse_commit,
+    parse_listed,
+    parse_state,
+    unquoted,
+)
+from patching.client._retention import PinState, list_pins
+from patching.client._transport import Closable, Query, Transport, in_words, segment
+
+# So many keys in one request at most, and a line no longer than servers and proxies take.
+_KEYS_MAX: Final = 1000
+_QUERY_BYTES_MAX: Final = 3500
+
+
+class Readable(Part):
+    """The half of `Catalog` that changes nothing."""
+
+    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+        super().__init__(calls, name, "documents")
+        self.name = name
+        self._connect = connect
+
+    def documents(
+        self,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+        page_size: int = 200,
+    ) -> Iterator[Document]:
+        """All documents whose keys begin with ``prefix``, by key, as the catalog has them at one
+        revision: that of the first page, or ``revision`` or ``at``. Read page by page.
+
+        Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
+        """
+        always: list[tuple[str, str | int]] = [("limit", page_size)]
+        if prefix:
+            always.append(("prefix", prefix))
+        query: list[tuple[str, str | int]] = time_query(revision, at)
+        while True:
+            content = self._ask("/documents", [*always, *query])
+            with expecting("page of documents"):
+                told_at = content["revision"]
+                found = [parse_listed(shape, told_at) for shape in content["documents"]]
+                following = content["next"]
+            yield from (document for document in found if document is not None)
+            if following is None:
+                return
+            with expecting("page of documents"):
+                query = [("after", following["after"]), ("revision", following["revision"])]
+
+    def several(
+        self,
+        keys: Iterable[str],
+        *,
+        revision: int | None = None,
+        at: datetime | str | None = None,
+    ) -> Several:
+        """These documents at one revision, and the token of all of them together. ValueError where
+        there is no key."""
+        found: dict[str, Document | None] = {}
+        tags: list[str] = []
+        query: list[tuple[str, str | int]] = time_query(revision, at)
+        told_at = 0
+        for chunk in key_chunks(dict.fromkeys(keys)):
+            asked: Query = [("key", key) for key in chunk]
+            answer = self._calls.get(f"{self._catalog_path}/documents", [*asked, *query])
+            content = answer.json()
+            with expecting("selection of documents"):
+                told_at = content["revision"]
+                for shape in content["documents"]:
+                    found[shape["key"]] = parse_listed(shape, told_at)
+                tags.append(unquoted(answer.headers["ETag"]))
+            query = [("revision", told_at)]  # what one request can't hold is of the first one's
+        if not tags:
+            raise ValueError("there has to be a key")
+        return Several(told_at, found, ";".join(tags))
+
+    def export(
+        self,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+    ) -> ExportStream:
+        """The contents of all documents at one revision, streamed: a context manager whose
+        ``revision`` is known at once and which is iterated once, for pairs of key and content::
+
+            with catalog.export() as export:
+                contents = dict(export)
+        """
+        query = time_query(revision, at)
+        if prefix:
+            query.append(("prefix", prefix))
+        response = self._calls.open(f"{self._catalog_path}/export", query)
+        with expecting("export"):
+            return ExportStream(response, int(response.headers["Catalog-Revision"]))
+
+    def commits(
+        self, *, after: int = 0, key: str | None = None, page_size: int = 100
+    ) -> Iterator[Commit]:
+        """The commits above revision ``after``, ascending, up to the last there is; with ``key``,
+        those that changed this document. Gone where they were compacted away."""
+        position: int | None = after
+        while position is not None:
+            query: list[tuple[str, str | int]] = [("after", position), ("limit", page_size)]
+            if key is not None:
+                query.append(("key", key))
+            content = self._ask("/commits", query)
+            with expecting("page of commits"):
+                page = [parse_commit(shape) for shape in content["commits"]]
+                position = content["next"]
+            yield from page
+
+    def commit(self, revision: int) -> Commit:
+        """The commit that made ``revision``. NotFound, Gone."""
+        return parse_commit(self._ask(f"/commits/{revision}"))
+
+    def outcome(self, idempotency_key: str) -> Commit | None:
+        """The commit that was made under the key; None: none up to now, but a request that still
+        is on its way may yet make one."""
+        try:
+            return parse_commit(self._ask(f"/outcomes/{segment(idempotency_key)}"))
+        except NotFound as error:
+            if error.code not in ("outcome_not_found", "catalog_not_found"):
+                raise
+            return None
+
+    def changes(
+        self,
+        after: int,
+        *,
+        keys: Iterable[str] = (),
+        prefix: str = "",
+        follow: bool = True,
+        poll_s: int = 20,
+        outage_s: float | None = None,
+    ) -> Feed:
+        """Every commit above ``after``, in order, each once, as it is made; with ``keys`` or
+        ``prefix`` those that change such a document. An iterator and a context manager::
+
+            with catalog.changes(after=41) as feed:
+                for commit in feed: ...      # feed.position is what to resume with
+
+        It outlives restarts of the gateway; ``outage_s``: until it has failed for so long.
+        ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
+        were compacted away.
+        """
+        return Feed(
+            self._connect(),
+            self._calls.retry,
+            self.name,
+            after,
+            keys=tuple(keys),
+            prefix=prefix,
+            follow=follow,
+            poll_s=poll_s,
+            outage_s=outage_s,
+        )
+
+    def read(self) -> CatalogState:
+        """Where it is, and its settings. NotFound where it was never written or is deleted."""
+        return parse_state(self._ask(""))
+
+    def pins(self) -> list[PinState]:
+        """The pins that hold now, by revision."""
+        return list_pins(self._calls, self._catalog_path)
+
+    def _ask(self, rest: str, query: Query = ()) -> Any:
+        return self._calls.get(self._catalog_path + rest, query).json()
+
+
+def key_chunks(keys: Iterable[str]) -> Iterator[list[str]]:
+    """As many at a time as one request can name."""
+    chunk: list[str] = []
+    size = 0
+    for key in keys:
+        key_bytes = len(quote(key, safe="")) + len("&key=")
+        if chunk and (len(chunk) == _KEYS_MAX or size + key_bytes > _QUERY_BYTES_MAX):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(key)
+        size += key_bytes
+    if chunk:
+        yield chunk
+
+
+class ExportStream(Closable):
+    """Pairs of key and content, as the catalog had them at ``revision``; iterated once.
+
+    Unreachable where it breaks off before its end: what came until then is right, but not all.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, revision: int) -> None:
+        self.revision = revision
+        self._response = response
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        import ijson  # here, since nothing else needs it
+
+        try:
+            yield from ijson.kvitems(self._response, "metadata", use_float=True)
+        except (ijson.JSONError, HTTPError, OSError) as error:
+            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._response.close()
