@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -20,80 +20,71 @@ if TYPE_CHECKING:
 # Comparison by identity (eq=False): Python would take Test("/a", 1) for Test("/a", True).
 
 
-class Add(msgspec.Struct, frozen=True, eq=False):
+class _Operation(msgspec.Struct, frozen=True, eq=False):
+    op: ClassVar[str]
+
+    path: str
+    tokens: Tokens
+
+
+class _WithValue(_Operation, frozen=True, eq=False):
     """`growth_bytes` bounds what the operation adds to the document as compact JSON; `depth` is
     the nesting, counted from the root, of what it inserts."""
 
-    path: str
-    tokens: Tokens
     value: Json
-    growth_bytes: int
-    depth: int
-
-    def to_json(self) -> dict[str, Json]:
-        return {"op": "add", "path": self.path, "value": self.value}
-
-
-class Remove(msgspec.Struct, frozen=True, eq=False):
-    path: str
-    tokens: Tokens
     growth_bytes: int = 0
     depth: int = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"op": "remove", "path": self.path}
+        return {"op": self.op, "path": self.path, "value": self.value}
 
 
-class Replace(msgspec.Struct, frozen=True, eq=False):
-    path: str
-    tokens: Tokens
-    value: Json
-    growth_bytes: int
-    depth: int
-
-    def to_json(self) -> dict[str, Json]:
-        return {"op": "replace", "path": self.path, "value": self.value}
+class Add(_WithValue, frozen=True, eq=False):
+    op = "add"
 
 
-class Move(msgspec.Struct, frozen=True, eq=False):
-    """`source` is the member `from`, a Python keyword."""
-
-    source: str
-    source_tokens: Tokens
-    path: str
-    tokens: Tokens
-    growth_bytes: int
-    depth: int = 0
-
-    def to_json(self) -> dict[str, Json]:
-        return {"op": "move", "from": self.source, "path": self.path}
+class Replace(_WithValue, frozen=True, eq=False):
+    op = "replace"
 
 
-class Copy(msgspec.Struct, frozen=True, eq=False):
-    """`growth_bytes` leaves out what is copied: only the document tells."""
-
-    source: str
-    source_tokens: Tokens
-    path: str
-    tokens: Tokens
-    growth_bytes: int
-    depth: int = 0
-
-    def to_json(self) -> dict[str, Json]:
-        return {"op": "copy", "from": self.source, "path": self.path}
-
-
-class Test(msgspec.Struct, frozen=True, eq=False):
+class Test(_WithValue, frozen=True, eq=False):
     __test__ = False  # no test class, whatever pytest thinks of the name
+    op = "test"
 
-    path: str
-    tokens: Tokens
-    value: Json
+
+class Remove(_Operation, frozen=True, eq=False):
+    op = "remove"
+
     growth_bytes: int = 0
     depth: int = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"op": "test", "path": self.path, "value": self.value}
+        return {"op": self.op, "path": self.path}
+
+
+class _FromSource(msgspec.Struct, frozen=True, eq=False):
+    """`source` is the member `from`, a Python keyword. `growth_bytes` leaves out what is copied:
+    only the document tells."""
+
+    op: ClassVar[str]
+
+    source: str
+    source_tokens: Tokens
+    path: str
+    tokens: Tokens
+    growth_bytes: int
+    depth: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": self.op, "from": self.source, "path": self.path}
+
+
+class Move(_FromSource, frozen=True, eq=False):
+    op = "move"
+
+
+class Copy(_FromSource, frozen=True, eq=False):
+    op = "copy"
 
 
 Operation: TypeAlias = Add | Remove | Replace | Move | Copy | Test
