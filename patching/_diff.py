@@ -1,7 +1,5 @@
-"""The patch that leads from one document to another.
-
-Which items two arrays have in common, in order (Myers, An O(ND) Difference Algorithm, 1986).
-"""
+"""The patch that leads from one document to another. What two arrays have in common, in order, is
+found as in Myers, An O(ND) Difference Algorithm, 1986."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The errors of the patch language.
-
-What one patch may cost.
-"""
+"""The errors of the patch language, and the limits of what one patch may cost."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""Sets of pointers read and written, and whether two of them get in each other's way.
-
-What an extended patch reads and writes: `footprint` of `_footprint`, which states the rules.
-
-What a patch reads and writes.
-"""
+"""What a patch, plain or extended, reads and writes: sets of pointers, and whether two of them get
+in each other's way."""
 
 from __future__ import annotations
 

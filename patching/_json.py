@@ -1,7 +1,5 @@
-"""What a document is: a decoded JSON value, or `ABSENT`, and how large and deep it is.
-
-Equality of JSON values.
-"""
+"""What a document is (a decoded JSON value, or `ABSENT`), how large and deep it is, and when two
+are equal."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Arrays whose items are addressed by the values of their key members instead of their index.
+"""Arrays whose items are addressed by the values of their key members instead of their index, and
+finding in a document, at a bounded cost, what such an address points at.
 
 Worked example. With {"/fields": ["path"], "/fields/*/tags": ["scheme", "tag"]} the address
 "/fields/user.name/tags/pii␟high/by" means: of the array at /fields the item whose `path` is
 "user.name"; in it, of the array `tags` the item whose `scheme` is "pii" and whose `tag` is "high";
 and there the member `by`. "*" stands for any one token. Which tokens of an address are keys depends
 on the address alone, not on the document.
-
-Finding in a document what an address with keys points at, at a bounded cost.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Worked example. The document D is {"fields": [{"path": "a", "n": 1}], "tags": ["
 keyed by `path`. `increment /fields/a/n` becomes `replace /fields/0/n 2`; `add /fields/b {}` becomes
 `add /fields/1 {"path": "b"}`; `add_to_set /tags "x"` and predicates become nothing. What was
 performed is the *effective* patch: plain, unconditional, and on D it makes the same document.
-
-What each operation of an extended patch does to a document, as calls of `Lowering`.
 """
 
 from __future__ import annotations

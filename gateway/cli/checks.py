@@ -1,9 +1,5 @@
-"""What `gateway doctor` says: one line for each thing that it looked at.
-
-What `gateway doctor` looks at on this machine: versions, settings, MongoDB, disk.
-
-What `gateway doctor` looks at over HTTP: the service, the token, the clock.
-"""
+"""What `gateway doctor` looks at: a finding for each thing on this machine (versions, settings,
+MongoDB, disk) and over HTTP (the service, the token, the clock)."""
 
 from __future__ import annotations
 
@@ -39,6 +35,19 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "warn", "FAIL"]
 COLORS: Final[dict[State, str]] = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+_MIB: Final = 1024 * 1024
+_DISK_LOW_BYTES: Final = 2048 * _MIB
+# mongod itself refuses to start where it can't lay out its journal.
+_DISK_NONE_BYTES: Final = 500 * _MIB
+_MONGODB_OLDEST: Final = (6, 0)
+_ACKNOWLEDGED_SLOW_MS: Final = 200.0
+_PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
+# The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
+_CLOCK_WARN_S: Final = 2.0
+_CLOCK_FAIL_S: Final = 60.0
+_TIMEOUT_S: Final = 10.0
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+_VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +82,6 @@ def warn(check: str, detail: str, help: str) -> Finding:
 
 def fail(check: str, detail: str, help: str) -> Finding:
     return Finding("FAIL", check, detail, help)
-
-
-_MIB: Final = 1024 * 1024
-_DISK_LOW_BYTES: Final = 2048 * _MIB
-# mongod itself refuses to start where it can't lay out its journal.
-_DISK_NONE_BYTES: Final = 500 * _MIB
-_MONGODB_OLDEST: Final = (6, 0)
-_ACKNOWLEDGED_SLOW_MS: Final = 200.0
-_PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
 
 
 def check_host(flags: Mapping[str, Any]) -> Iterator[Finding]:
@@ -220,14 +220,6 @@ def _disk(data_dir: Path) -> Finding:
     if usage.free < _DISK_LOW_BYTES:
         return warn("disk", said, "make room before it is needed")
     return ok("disk", said)
-
-
-# The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
-_CLOCK_WARN_S: Final = 2.0
-_CLOCK_FAIL_S: Final = 60.0
-_TIMEOUT_S: Final = 10.0
-_LOOPBACK: Final = ("127.", "localhost", "::1")
-_VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
 
 
 def check_service(session: Session, catalog: str | None) -> Iterator[Finding]:

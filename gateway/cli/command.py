@@ -1,7 +1,5 @@
-"""What every command over HTTP has in common: its options, its connection, and how it ends.
-
-Where the gateway is and who asks: the options `--url`, `--token` and their variables.
-"""
+"""What every command over HTTP has in common: where the gateway is and who asks (`--url`, `--token`
+and their variables), its other options, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -21,11 +18,15 @@ from click.core import ParameterSource
 from gateway.cli import refusals as exit_codes
 from gateway.cli.output import Output, ReaderGone, error_line
 from gateway.cli.refusals import as_problem, explained
-from patching.client import ClientError, Gateway, Part, RequestError, Retry
+from patching.client import ClientError, Gateway, Part, RequestError, Retry, Transport
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
 # Somebody waits: a gateway that isn't there is told within seconds.
 _RETRY: Final = Retry(sends_max=6, longest_s=2.0)
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+# RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+TokenSource = str | Callable[[], str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +139,6 @@ def _by_terminal() -> str:
     return "pretty" if sys.stdout.isatty() else "json"
 
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
-# RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-
-TokenSource = str | Callable[[], str] | None
-
-
 def connection_options() -> list[click.Parameter]:
     return [
         click.Option(
@@ -179,16 +173,9 @@ def connection_options() -> list[click.Parameter]:
 def gateway_url(url: str) -> str:
     """``url``, if a token may be sent to it in a header and errors may tell it. UsageError."""
     try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises where it is none
+        Transport(url).close()
     except ValueError as error:
-        raise click.UsageError(f"--url: this is no URL: {error}") from error
-    if "@" in parts.netloc:
-        raise click.UsageError("--url: no credentials belong here; give --token, or its variable")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.UsageError("--url: an http or https URL with a host is needed")
-    if parts.query or parts.fragment:
-        raise click.UsageError("--url: the URL of a gateway has no query and no fragment")
+        raise click.UsageError(f"--url: {error}") from error
     return url
 
 

@@ -1,7 +1,4 @@
-"""`gateway log` and `gateway watch`.
-
-A commit in one line, for people.
-"""
+"""`gateway log` and `gateway watch`: commits, a line each."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ import click
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION
 from patching.client import Catalog, Commit, Gone, NotFound
+
+_CHANGES_SHOWN: Final = 3
 
 
 @click.command("log", cls=ReadCommand)
@@ -136,9 +135,6 @@ def _oldest(session: Session, of: Catalog) -> int:
         session.output.message(f"the history of {of.name!r} begins after revision {oldest}")
         return oldest
     return 0
-
-
-_CHANGES_SHOWN: Final = 3
 
 
 def commit_line(commit: Commit) -> str:

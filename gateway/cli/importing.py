@@ -1,10 +1,7 @@
-"""`gateway import`.
+"""`gateway import`: documents of a file's entries, each window of them one bulk request.
 
-Making documents of a file's entries, window by window.
-
-Each window goes as one bulk request. A document that is there already with the very same content
-counts as unchanged, so the same import again finds nothing to do, and one that was interrupted goes
-on where it was.
+A document that is there already with the very same content counts as unchanged, so the same import
+again finds nothing to do, and one that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -32,8 +29,14 @@ from patching.client import (
     NotFound,
     PreconditionFailed,
     RequestError,
+    new_idempotency_key,
 )
-from patching.client._terms import new_idempotency_key
+
+# Of a million refusals, nobody reads more.
+TOLD_MAX: Final = 20
+Mode = Literal["create", "if-absent", "replace"]
+_WINDOW: Final = 1000
+_WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 
 @click.command("import", cls=ClientCommand)
@@ -139,13 +142,6 @@ def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
     if tally.errors:
         return exit_codes.exit_code(tally.errors[0][1])
     return exit_codes.CONFLICT if tally.conflicts else exit_codes.DONE
-
-
-# Of a million refusals, nobody reads more.
-TOLD_MAX: Final = 20
-Mode = Literal["create", "if-absent", "replace"]
-_WINDOW: Final = 1000
-_WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)

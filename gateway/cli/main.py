@@ -1,9 +1,8 @@
-"""The group of all commands: those of this package are imported when they are run.
+"""The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures.
 
-`gateway --help` and the commands of the service then cost no HTTP client, and the commands here
-none of the service's packages. A test holds the lines of help equal to the commands' own.
-
-The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures.
+The commands over HTTP are imported when they are run: `gateway --help` and the commands of the
+service then cost no HTTP client, and the commands over HTTP none of the service's packages. A test
+holds the lines of help equal to the commands' own.
 """
 
 from __future__ import annotations

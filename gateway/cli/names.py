@@ -1,10 +1,8 @@
-"""JSON as it is given on a command line: itself, ``@FILE``, or ``-`` for the standard input.
+"""Arguments of the commands: catalogs and documents, which a shell completes by asking the gateway,
+moments of their history, and JSON: itself, ``@FILE``, or ``-`` for the standard input.
 
-Names for a shell to complete a command line with, asked of the gateway that it names.
-
-What can't be answered at once isn't: a shell waits for it, and an error has no place to go.
-
-Names of catalogs and documents, and moments of their history, as arguments.
+A completion that can't be answered at once is none: a shell waits for it, and an error has no place
+to go.
 """
 
 from __future__ import annotations
@@ -30,6 +28,10 @@ else:  # generic for those who check types, and since click 8.5 alone
     Kind = click.ParamType
 
 _SHOWN_MAX: Final = 40
+_NAMES_MAX: Final = 100
+_TIMEOUT_S: Final = 2.0
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+REVISION: Final = click.IntRange(0)
 
 
 class JsonType(Kind):
@@ -93,10 +95,6 @@ JSON: Final = JsonType()
 TEST: Final = TestType()
 
 
-_NAMES_MAX: Final = 100
-_TIMEOUT_S: Final = 2.0
-
-
 def complete_catalogs(ctx: click.Context, incomplete: str) -> list[str]:
     return _names(ctx, lambda gateway: (each.name for each in gateway.catalogs(prefix=incomplete)))
 
@@ -128,11 +126,6 @@ def _names(ctx: click.Context, ask: Callable[[Gateway], Iterable[str]]) -> list[
         ) as gateway:
             return list(islice(ask(gateway), _NAMES_MAX))
     return []
-
-
-_Callback = TypeVar("_Callback", bound=Callable[..., Any])
-
-REVISION: Final = click.IntRange(0)
 
 
 class NameType(Kind):

@@ -1,9 +1,5 @@
-"""What commands write: data to the standard output and nothing else, messages to stderr.
-
-A progress bar on a terminal, nothing elsewhere.
-
-What differs between two values, for people: lines as `diff -u` has them, of sorted JSON.
-"""
+"""What commands write: data to the standard output and nothing else, messages to stderr, a progress
+bar to a terminal alone, and differences as `diff -u` has them, of sorted JSON."""
 
 from __future__ import annotations
 
@@ -26,6 +22,10 @@ from patching import Absent, Document, Json, diff
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
 _ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+Advance = Callable[[int], None]
+# Matching lines takes time that grows faster than their number.
+_LINES_MAX: Final = 20_000
+_COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class ReaderGone(Exception):
@@ -126,9 +126,6 @@ def _close_quietly() -> None:
     os.close(nowhere)
 
 
-Advance = Callable[[int], None]
-
-
 @contextmanager
 def progress(output: Output, what: str, total: int | None) -> Iterator[Advance]:
     """``total`` documents, where that is known; call what it gives with how many more are done."""
@@ -151,11 +148,6 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Advance]:
 
 def _nothing(count: int) -> None:
     del count
-
-
-# Matching lines takes time that grows faster than their number.
-_LINES_MAX: Final = 20_000
-_COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def operations(before: Document, after: Document) -> list[dict[str, Json]]:

@@ -1,21 +1,25 @@
-"""What is said of an error: one line with its code, what is wrong, and what helps.
-
-What a command ends with, so that a script can decide what to do. docs/cli.md has the table.
-"""
+"""How an error ends a command: one line with its code, what is wrong and what helps, and an exit
+code by which a script decides what to do. docs/cli.md has the table."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from patching.client import ClientError, NotAuthorized, NotFound, Problem, RequestError
 
 _LISTED_MAX: Final = 5
-# urllib3 begins with the object that failed.
-_OBJECT: Final = re.compile(
-    r"<[\w.<>]+(?: object)? at 0x[0-9a-f]+>: |\w+\(host='[^']*', port=\d+\): "
-)
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+CONFLICT: Final = 4
+NO_ACCESS: Final = 5
+OUT_OF_REACH: Final = 6
+UNKNOWN: Final = 7
+INTERRUPTED: Final = 130
+# 410: it was there, and isn't any more. 428: the catalog wants a condition, and there was none.
+_BY_STATUS: Final = {404: NOT_FOUND, 410: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 428: CONFLICT}
 
 
 def explained(error: ClientError) -> str:
@@ -25,9 +29,8 @@ def explained(error: ClientError) -> str:
         news = [text for said, text in _hints(error) if not said or said not in error.detail]
         return "; ".join([head, *news])
     if isinstance(error, RequestError):
-        said = _OBJECT.sub("", error.detail)
         unknown = "; it is unknown whether it was applied" if error.applied == "unknown" else ""
-        return f"{error.code}: {said}{unknown}"
+        return f"{error.code}: {error.detail}{unknown}"
     return str(error)
 
 
@@ -38,7 +41,7 @@ def as_problem(error: ClientError) -> dict[str, Any]:
     if isinstance(error, RequestError):
         return {
             "code": error.code,
-            "detail": _OBJECT.sub("", error.detail),
+            "detail": error.detail,
             "applied": error.applied,
             "retryable": error.retryable,
         }
@@ -109,20 +112,6 @@ def _stale(item: Mapping[str, Any]) -> tuple[str, str]:
     current = item.get("current")
     there = current.get("etag") if isinstance(current, Mapping) else "absent"
     return str(there), f"{item.get('key')!r} is {there}, not {item.get('expected') or 'absent'}"
-
-
-DONE: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-NOT_FOUND: Final = 3
-CONFLICT: Final = 4
-NO_ACCESS: Final = 5
-OUT_OF_REACH: Final = 6
-UNKNOWN: Final = 7
-INTERRUPTED: Final = 130
-
-# 410: it was there, and isn't any more. 428: the catalog wants a condition, and there was none.
-_BY_STATUS: Final = {404: NOT_FOUND, 410: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 428: CONFLICT}
 
 
 def exit_code(error: ClientError) -> int:

@@ -1,9 +1,4 @@
-"""`gateway put`, `patch` and `delete`.
-
-`gateway transaction`.
-
-`gateway compact`.
-"""
+"""The commands that write: `gateway put`, `patch`, `delete`, `transaction` and `compact`."""
 
 from __future__ import annotations
 
@@ -17,8 +12,7 @@ import click
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION, TEST
 from patching import ABSENT
-from patching.client import ActionResult, RequestError, WriteTerms, Written
-from patching.client._terms import new_idempotency_key
+from patching.client import ActionResult, RequestError, WriteTerms, Written, new_idempotency_key
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 

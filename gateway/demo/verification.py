@@ -1,7 +1,5 @@
-"""Nothing lost, nothing twice: what the clients were told against what the service now says.
-
-The table at the end of the demonstration.
-"""
+"""Nothing lost, nothing twice: what the clients were told against what the service now says, and
+the table at the end of the demonstration."""
 
 from __future__ import annotations
 

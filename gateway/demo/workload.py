@@ -1,10 +1,8 @@
-"""A contended workload of metadata as a data platform keeps it.
+"""A contended workload of metadata as a data platform keeps it, each client on one kept connection.
 
 Half of all patches go to one hot document, the state of a nightly job that every worker of the
 job reports to. A tenth append to an event list, the kind of change that shows when it is applied
 twice. The rest change the aspects of datasets, one catalog for each dataset.
-
-Requests over one kept connection: what a client in any language would send.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ DATASETS = [
     for table in ("orders", "customers", "events", "refunds", "sessions", "daily_summary")
 ]
 ASPECTS = ("datasetProperties", "ownership", "schemaMetadata")
+JSON_PATCH = "application/json-patch+json"
 
 
 @dataclass(slots=True)
@@ -153,9 +152,6 @@ def _patch(luck: random.Random, number: int, turn: int) -> tuple[str, str, list[
         return JOBS, NIGHTLY, [guard, change], member
     change = {"op": "add", "path": f"/seen_by/{member}", "value": turn}
     return luck.choice(DATASETS), luck.choice(ASPECTS), [change], member
-
-
-JSON_PATCH = "application/json-patch+json"
 
 
 @dataclass(frozen=True, slots=True)

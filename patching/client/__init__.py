@@ -67,9 +67,9 @@ from patching.client._retention import Pin, PinState
 from patching.client._retry import Backoff, Retry
 from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
 from patching.client._subscription import Reload, Subscription
-from patching.client._terms import Token, Tokens, WriteTerms
+from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
 from patching.client._transactions import Branch, Transaction
-from patching.client._transport import Answer, Transport
+from patching.client._transport import Answer, Transport, segment
 from patching.client._uploads import Upload, Uploads, UploadState
 from patching.client._versions import History, Snapshot
 
@@ -150,4 +150,6 @@ __all__ = [
     "WriteTerms",
     "Written",
     "append",
+    "new_idempotency_key",
+    "segment",
 ]

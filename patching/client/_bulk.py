@@ -7,10 +7,6 @@ What is refused for the moment is sent again, and no more than that::
 
 A line without an idempotency key is sent again only where it is certain that it was not applied, or
 where the caller prefers that it is applied twice to that it isn't at all.
-
-Bulk lines from mappings.
-
-Lines under way, until each has its answer: which are sent again, and for how long.
 """
 
 from __future__ import annotations
@@ -29,8 +25,6 @@ from patching.client._retry import Backoff, may_pass
 from patching.client._terms import encoded, new_idempotency_key
 from patching.client._transport import Transport, in_words
 
-__all__ = ["BulkAnswer", "BulkLine", "BulkTerms", "BulkWriter"]
-
 _PATH: Final = "/v1/bulk"
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
 # Below this, a request has little left to be made smaller by.
@@ -40,6 +34,8 @@ _OF_THE_BODY: Final = ("malformed_request", "request_timeout")
 # Likewise, where too many were refused in a row: this line and those behind it weren't looked at.
 _ENDED: Final = "too_many_refused"
 _BUSY: Final = (429, 503)
+_BYTES_MAX: Final = 8 * 1024 * 1024
+_UNAUTHENTICATED: Final = 401
 
 
 class BulkWriter:
@@ -172,10 +168,6 @@ def bulk_lines(
             members["idempotency_key"] = new_idempotency_key()
         keyed = "idempotency_key" in members or bool(members.get("dry_run"))
         yield BulkLine(encoded(members), keyed=keyed, subject=line)
-
-
-_BYTES_MAX: Final = 8 * 1024 * 1024
-_UNAUTHENTICATED: Final = 401
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
-"""Reading and writing the documents of a catalog, or the attributes beside them.
-
-Read-modify-write: read, let a function change it, write if nobody else did meanwhile.
-"""
+"""Reading and writing the documents of a catalog, or the attributes beside them; and
+read-modify-write: read, let a function change it, write if nobody else did meanwhile."""
 
 from __future__ import annotations
 
@@ -30,6 +28,8 @@ _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _EXTENDED: Final = "application/vnd.metadata.patch+json"
+_FIRST_S: Final = 0.02
+_LONGEST_S: Final = 1.0
 
 
 class Part:
@@ -205,10 +205,6 @@ def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[st
     if at.tzinfo is None:
         raise ValueError("a time without an offset from UTC names no moment")
     return [("at", at.isoformat())]
-
-
-_FIRST_S: Final = 0.02
-_LONGEST_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,8 @@
 """A local copy of a catalog, kept in step by its feed.
 
-How data flows: the catalog is loaded from its export at revision R; its changes above R are
-asked for, by long poll, and applied one commit after the other; who listens is told each of them.
-A copy at revision v holds exactly the export at v.
-
-A catalog's state, all from one revision.
+The catalog is loaded from its export at revision R; its changes above R are asked for, by long
+poll, and applied one commit after the other; who listens is told each of them. A copy at revision v
+holds exactly the export at v.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 # An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
+_TRIES: Final = 5
+_NO_CATALOG: Final = "catalog_not_found"
 
 
 class Diverged(Exception):
@@ -245,10 +245,6 @@ class Follower:
         self._copy.heard(error)
         _log.info("catalog %r can't be followed at the moment: %s", self.catalog, error)
         self._stopping.wait(self._backoff.pause_s(self._failures, error))
-
-
-_TRIES: Final = 5
-_NO_CATALOG: Final = "catalog_not_found"
 
 
 def load(routes: CatalogRoutes, prefix: str) -> Versions:

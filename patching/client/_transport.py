@@ -1,7 +1,5 @@
-"""One HTTP request: the pool, the timeouts, and what an answer means. No retries.
-
-Connections that another thread can break off: what waits on them ends at once.
-"""
+"""One HTTP request, without retries: the pool, the timeouts, and what an answer means. Another
+thread can break it off: what waits ends at once."""
 
 from __future__ import annotations
 
@@ -95,7 +93,10 @@ class Transport(Closable):
         certificate_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
-        parsed = urllib3.util.parse_url(url)
+        try:
+            parsed = urllib3.util.parse_url(url)
+        except ValueError:
+            raise ValueError("this is no URL") from None  # which the error would quote
         if parsed.auth is not None:
             raise ValueError("the URL of a gateway holds no credentials: give a token")
         if parsed.scheme not in ("http", "https") or not parsed.host:

@@ -18,10 +18,11 @@ from patching.client import (
     Transport,
     UnexpectedAnswer,
     Unreachable,
+    segment,
 )
 from patching.client._calls import Calls
 from patching.client._documents import time_query
-from patching.client._transport import Query, segment
+from patching.client._transport import Query
 from patching.spark.options import Options
 
 _Page = TypeVar("_Page")

@@ -1,7 +1,5 @@
-"""Which columns a frame that is written may have, and what one of its rows asks for.
-
-Spark's values as JSON ones, converter by converter from their types.
-"""
+"""Which columns a frame that is written may have, what one of its rows asks for, and Spark's
+values as JSON ones, converter by converter from their types."""
 
 from __future__ import annotations
 
@@ -25,6 +23,8 @@ _TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "mes
 COLUMNS: Final = ("key", *DELTAS, *(name for name in _TEXTS if name != "key"))
 _OPERATION: Final = ("op", "path", "from", "value")
 _EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
+Converter = Callable[[Any], Any]
+_encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class ColumnRefused(ValueError):
@@ -215,11 +215,6 @@ def _operation(index: int, fields: Mapping[str, str | None] | None) -> dict[str,
         except NoJson as error:
             raise NoJson(f"operation {index}: value: {error}") from error
     return members
-
-
-Converter = Callable[[Any], Any]
-
-_encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class NoJson(ValueError):

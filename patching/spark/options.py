@@ -1,7 +1,4 @@
-"""The options of the data source, in one table: what each is for, and what is taken for it.
-
-Requests that say, where the gateway doesn't take their token, which option it came from.
-"""
+"""The options of the data source, in one table: what each is for, and what is taken for it."""
 
 from __future__ import annotations
 
@@ -22,6 +19,8 @@ _READS: Final = (READ, READ_STREAM)
 LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
+_HINT: Final = " (option 'token' or 'tokenFile')"
+_UNAUTHENTICATED: Final = 401
 
 
 class OptionRefused(ValueError):
@@ -299,10 +298,6 @@ def _field(option: Option) -> str:
 
 
 assert {_field(option) for option in OPTIONS} == {each.name for each in fields(Options)}
-
-
-_HINT: Final = " (option 'token' or 'tokenFile')"
-_UNAUTHENTICATED: Final = 401
 
 
 class OptionsTransport(Transport):

@@ -1,9 +1,5 @@
-"""What became of the rows of a task, and of all tasks of a job or micro-batch.
-
-Whether the rows about one document were applied in their order: the revisions tell.
-
-Rows that could not be written, one JSON object a line, in a file for each attempt of a task.
-"""
+"""What became of the rows of a task, and of all tasks of a job or micro-batch: how many were
+applied, whether in their order, and those that could not be written."""
 
 from __future__ import annotations
 
@@ -18,6 +14,8 @@ import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
 _EXAMPLES_MAX = 5
+_HELD_MAX: Final = 100_000
+_UNFINISHED: Final = ".unfinished"
 
 
 @dataclass(slots=True)
@@ -80,9 +78,6 @@ def report(what: str, counts: Counts) -> None:
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-_HELD_MAX: Final = 100_000
-
-
 class RowOrder:
     """Of one partition, as one attempt sees it. Rows about a document that are further apart than
     ``held_max`` other documents are not compared."""
@@ -102,9 +97,6 @@ class RowOrder:
         if len(self._newest) > self._held_max:
             self._newest.popitem(last=False)
         return revision < newest
-
-
-_UNFINISHED: Final = ".unfinished"
 
 
 class DeadLetters:

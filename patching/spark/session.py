@@ -1,7 +1,5 @@
-"""The Spark session of a command, and how far it is, for people.
-
-Whether Spark can be started here: it runs on Java 17 or 21.
-"""
+"""The Spark session of a command, how far it is, and whether Spark can be started here at all: it
+runs on Java 17 or 21."""
 
 from __future__ import annotations
 
@@ -25,6 +23,17 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.5
 _worker_error = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|\w+)): (.+)$", re.MULTILINE)
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+}
+INSTALL: Final = "apt-get install openjdk-17-jre-headless"
+_OLDEST: Final = 17
+_ASK_S: Final = 30
+_version = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 @contextmanager
@@ -50,15 +59,6 @@ def command_session(master: str | None, driver_memory: str | None) -> Iterator[S
         yield session
     finally:
         session.stop()
-
-
-_DEFAULTS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-}
 
 
 class Shown:
@@ -114,12 +114,6 @@ def told(error: BaseException) -> str:
         if last:
             return last[-1].rpartition("patching.")[2] if "patching." in last[-1] else last[-1]
     return text.strip().split("\n", 1)[0] or type(error).__name__
-
-
-INSTALL: Final = "apt-get install openjdk-17-jre-headless"
-_OLDEST: Final = 17
-_ASK_S: Final = 30
-_version = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaMissing(Exception):

@@ -1,7 +1,5 @@
-"""The batch sink: ``df.write.format("metadata").mode("append")…``.
-
-The streaming sink: ``df.writeStream.format("metadata")…``.
-"""
+"""The sinks: ``df.write.format("metadata").mode("append")`` and
+``df.writeStream.format("metadata")``."""
 
 from __future__ import annotations
 
@@ -24,6 +22,10 @@ from patching.spark.task_write import Attempt, write_rows
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+# Spark sets these for whatever a micro-batch runs; that of the query is kept in its checkpoint.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
 
 
 class ModeRefused(ValueError):
@@ -61,11 +63,6 @@ class MetadataWriter(DataSourceArrowWriter):
             "of the one that failed tells what that one applied)",
             total(messages),
         )
-
-
-# Spark sets these for whatever a micro-batch runs; that of the query is kept in its checkpoint.
-_QUERY: Final = "sql.streaming.queryId"
-_BATCH: Final = "streaming.sql.batchId"
 
 
 class MetadataStreamWriter(DataSourceStreamArrowWriter):

@@ -40,6 +40,7 @@ from .desired import DesiredInvalid, invalid, wanted_rows
 from .plan import Planner
 
 Progress = Callable[[str], None]
+_OURS: Final = ("revision", "timestamp", "type", "key", "onerror", "idempotency")
 
 
 def sync(
@@ -291,9 +292,6 @@ def options_for(given: Mapping[str, Any], use: str) -> dict[str, str]:
         elif name.lower() in _OURS:
             raise OptionRefused(option.name, "this is decided by sync itself")
     return chosen
-
-
-_OURS: Final = ("revision", "timestamp", "type", "key", "onerror", "idempotency")
 
 
 def _frame(desired: DataFrame | str) -> DataFrame:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport
-from patching.client._transport import segment
+from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport, segment
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

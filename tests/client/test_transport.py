@@ -27,8 +27,8 @@ from patching.client import (
     Unavailable,
     UnexpectedAnswer,
     Unreachable,
+    segment,
 )
-from patching.client._transport import segment
 from tests.patience import WAIT_S
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from patching.client import CatalogRoutes, Transport
-from patching.client._transport import segment
+from patching.client import CatalogRoutes, Transport, segment
 from tests.service import RunningGateway
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
