@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+_Decorated = TypeVar("_Decorated")
+_Decorator = Callable[[Any], Any]
+
+
+def together(*options: _Decorator) -> Callable[[_Decorated], _Decorated]:
+    """All of these options, which help lists in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class OneLineGroup(click.Group):

@@ -15,7 +15,8 @@ import click
 
 from gateway.cli.token import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
-from patching.command_group import OneLineGroup
+from gateway.settings.table import Setting
+from patching.command_group import OneLineGroup, together
 
 
 class Entry(NamedTuple):
@@ -81,18 +82,16 @@ class LazyGroup(OneLineGroup):
             formatter.write_dl(rows)
 
 
-def _settings_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One flag for each row of the table; the text is parsed by the table, not by click."""
-    for row in reversed(SETTINGS):
-        text = f"{row.help}. Default: {row.default_shown.strip('`')}."
-        if isinstance(row.make_default(), bool):
-            names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
-            option = click.option(names, row.name, default=None, help=text)
-        else:
-            metavar = row.kind.metavar
-            option = click.option(row.flag, row.name, default=None, metavar=metavar, help=text)
-        command = option(command)
-    return command
+def _flag(row: Setting) -> Callable[..., Any]:
+    """The text is parsed by the table, not by click."""
+    text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+    if isinstance(row.make_default(), bool):
+        names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
+        return click.option(names, row.name, default=None, help=text)
+    return click.option(row.flag, row.name, default=None, metavar=row.kind.metavar, help=text)
+
+
+_settings_flags = together(*map(_flag, SETTINGS))
 
 
 def _resolve(flags: dict[str, Any]) -> Resolved:

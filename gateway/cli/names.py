@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -21,6 +21,7 @@ from click.shell_completion import CompletionItem
 from gateway.cli.command import DEFAULT_URL, gateway_url, token_source
 from patching import join_pointer, repeated_member
 from patching.client import ClientError, Gateway, Retry
+from patching.command_group import together
 
 if TYPE_CHECKING:
     Kind = click.ParamType[Any]
@@ -30,7 +31,6 @@ else:  # generic for those who check types, and since click 8.5 alone
 _SHOWN_MAX: Final = 40
 _NAMES_MAX: Final = 100
 _TIMEOUT_S: Final = 2.0
-_Callback = TypeVar("_Callback", bound=Callable[..., Any])
 REVISION: Final = click.IntRange(0)
 
 
@@ -156,14 +156,11 @@ CATALOG: Final = NameType("catalog", complete_catalogs)
 KEY: Final = NameType("key", complete_keys)
 
 
-def time_options(callback: _Callback) -> _Callback:
-    """`--revision` and `--at`, of which one can be given: see `require_one_time`."""
-    for option in (
-        click.option("--at", metavar="TIME", help="As it was at this time, RFC 3339."),
-        click.option("--revision", type=REVISION, metavar="N", help="As this revision had it."),
-    ):
-        callback = option(callback)
-    return callback
+# Of which one can be given: see `require_one_time`.
+time_options = together(
+    click.option("--revision", type=REVISION, metavar="N", help="As this revision had it."),
+    click.option("--at", metavar="TIME", help="As it was at this time, RFC 3339."),
+)
 
 
 def require_one_time(revision: int | None, at: str | None) -> None:

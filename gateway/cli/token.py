@@ -17,6 +17,8 @@ import click
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
 from gateway.settings import SETTINGS, SettingError, Settings, resolve
+from gateway.settings.table import Setting
+from patching.command_group import together
 
 if TYPE_CHECKING:
     from gateway.access.tokens import Tokens
@@ -31,17 +33,16 @@ _UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
 
 
-def _database_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Those of the settings that say where the tokens are."""
-    for row in reversed([row for row in SETTINGS if row.name in _SETTINGS]):
-        text = f"{row.help}. Default: {row.default_shown.strip('`')}."
-        if row.name == "embedded":
-            text = "The MongoDB that `gateway serve --embedded` starts; the service must not run."
-            option = click.option("--embedded/--no-embedded", row.name, default=None, help=text)
-        else:
-            option = click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
-        command = option(command)
-    return command
+def _flag(row: Setting) -> Callable[..., Any]:
+    if row.name == "embedded":
+        text = "The MongoDB that `gateway serve --embedded` starts; the service must not run."
+        return click.option("--embedded/--no-embedded", row.name, default=None, help=text)
+    text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+    return click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
+
+
+# Those of the settings that say where the tokens are.
+_database_flags = together(*(_flag(row) for row in SETTINGS if row.name in _SETTINGS))
 
 
 class _GrantType(_Kind):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -13,23 +13,18 @@ from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION, TEST
 from patching import ABSENT
 from patching.client import ActionResult, RequestError, WriteTerms, Written, new_idempotency_key
+from patching.command_group import together
 
-_Callback = TypeVar("_Callback", bound=Callable[..., Any])
-
-
-def write_options(callback: _Callback) -> _Callback:
-    """What every write takes, to be put together by `terms`."""
-    for option in (
-        click.option(
-            "--idempotency-key",
-            metavar="KEY",
-            help="Name of this write: given again, it isn't done again. Default: a new one.",
-        ),
-        click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
-        click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
-    ):
-        callback = option(callback)
-    return callback
+# What every write takes, to be put together by `terms`.
+write_options = together(
+    click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
+    click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
+    click.option(
+        "--idempotency-key",
+        metavar="KEY",
+        help="Name of this write: given again, it isn't done again. Default: a new one.",
+    ),
+)
 
 
 def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> WriteTerms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
@@ -158,8 +158,56 @@ class Part:
         returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
         update is as many requests as it takes.
         """
-        update = Update(self, key, function, create, rebase, tries_max, terms)
-        return update.run(self._calls)
+        if terms.get("idempotency_key") is not None:
+            raise TypeError("an update takes no idempotency_key: it is several requests")
+        if tries_max < 1:
+            raise ValueError("tries_max is at least 1")
+        retry, timeout_s = self._calls.retry, terms.get("timeout_s")
+        retry = replace(retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S)
+        tries = retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
+        while True:
+            before = self._get_or_none(key, create, max(tries.left_s, 0.1))
+            after = _changed(function, ABSENT if before is None else before.value)
+            terms["timeout_s"] = max(tries.left_s, 0.1)
+            try:
+                written = self._write_changes(key, before, after, rebase, terms)
+            except PreconditionFailed as error:
+                # The catalog has left that revision for good.
+                if error.applied != "no" or terms.get("resource_version") is not None:
+                    raise
+                if not tries.again(error, passes=True):
+                    raise UpdateFailed(key, tries.failures) from error
+                continue
+            last = written or before
+            etag = None if last is None else last.etag
+            changed = written is not None and written.changed
+            return Updated(key, after, etag, changed, tries.failures + 1, written)
+
+    def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Document | None:
+        try:
+            return self.get(key, timeout_s=timeout_s)
+        except NotFound as error:
+            if not create or error.code not in ("document_not_found", "catalog_not_found"):
+                raise
+            return None
+
+    def _write_changes(
+        self,
+        key: str,
+        before: Document | None,
+        after: Json | Absent,
+        rebase: bool,
+        terms: WriteTerms,
+    ) -> Written | None:
+        """None where there is nothing to change."""
+        if before is None:
+            return None if after is ABSENT else self.put(key, after, if_absent=True, **terms)
+        operations = diff(before.value, after, compact=not rebase)
+        if not operations:
+            return None
+        if len(operations) > DEFAULT_LIMITS.operations_max:
+            operations = diff(before.value, after)
+        return self.patch(key, operations, if_match=before, rebase=rebase, **terms)
 
     def _rest(self, key: str) -> str:
         return f"/{self._part}/{segment(key)}"
@@ -207,81 +255,9 @@ def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[st
     return [("at", at.isoformat())]
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """See `Part.update`."""
-
-    part: Part
-    key: str
-    function: Callable[[Any], Any]
-    create: bool
-    rebase: bool
-    tries_max: int
-    terms: WriteTerms
-
-    def run(self, calls: Calls) -> Updated:
-        if self.terms.get("idempotency_key") is not None:
-            raise TypeError("an update takes no idempotency_key: it is several requests")
-        if self.tries_max < 1:
-            raise ValueError("tries_max is at least 1")
-        timeout_s = self.terms.get("timeout_s")
-        retry = replace(
-            calls.retry, sends_max=self.tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
-        )
-        tries = retry.tries(calls.timeout_s if timeout_s is None else timeout_s)
-        while True:
-            before = self._read(max(tries.left_s, 0.1))
-            content: Json | Absent = ABSENT if before is None else before.value
-            after = self._changed(content)
-            try:
-                written = self._write(before, after, max(tries.left_s, 0.1))
-                return self._result(before, after, written, tries.failures + 1)
-            except PreconditionFailed as error:
-                # The catalog has left that revision for good.
-                if error.applied != "no" or self.terms.get("resource_version") is not None:
-                    raise
-                if not tries.again(error, passes=True):
-                    raise UpdateFailed(self.key, tries.failures) from error
-
-    def _read(self, left_s: float) -> Document | None:
-        try:
-            return self.part.get(self.key, timeout_s=left_s)
-        except NotFound as error:
-            if not self.create or error.code not in ("document_not_found", "catalog_not_found"):
-                raise
-            return None
-
-    def _changed(self, content: Json | Absent) -> Json | Absent:
-        after: Json | Absent = self.function(copy.deepcopy(content))
-        if after is None and content is not None:
-            raise TypeError("the function returned None: it returns the new content, or ABSENT")
-        operations = as_operations(after)
-        return after if operations is after else apply(content, operations)
-
-    def _write(
-        self, before: Document | None, after: Json | Absent, left_s: float
-    ) -> Written | None:
-        """None where there is nothing to change."""
-        terms: WriteTerms = {**self.terms, "timeout_s": left_s}
-        if before is None:
-            if after is ABSENT:
-                return None
-            return self.part.put(self.key, after, if_absent=True, **terms)
-        operations = diff(before.value, after, compact=not self.rebase)
-        if not operations:
-            return None
-        if len(operations) > DEFAULT_LIMITS.operations_max:
-            operations = diff(before.value, after)
-        return self.part.patch(self.key, operations, if_match=before, rebase=self.rebase, **terms)
-
-    def _result(
-        self,
-        before: Document | None,
-        after: Json | Absent,
-        written: Written | None,
-        tries: int,
-    ) -> Updated:
-        if written is None:
-            etag = None if before is None else before.etag
-            return Updated(self.key, after, etag, False, tries, None)
-        return Updated(self.key, after, written.etag, written.changed, tries, written)
+def _changed(function: Callable[[Any], Any], content: Json | Absent) -> Json | Absent:
+    after: Json | Absent = function(copy.deepcopy(content))
+    if after is None and content is not None:
+        raise TypeError("the function returned None: it returns the new content, or ABSENT")
+    operations = as_operations(after)
+    return after if operations is after else apply(content, operations)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from patching import ABSENT, Absent, Json
 from patching.client._calls import Calls
@@ -17,18 +17,6 @@ from patching.client._terms import (
     is_final,
     token_texts,
 )
-
-
-class Transact(Protocol):
-    """`Catalog.transact`."""
-
-    def __call__(
-        self,
-        body: Mapping[str, Any],
-        *,
-        if_match: Tokens | None = None,
-        **terms: Unpack[WriteTerms],
-    ) -> TransactionResult: ...
 
 
 class Branch:
@@ -109,7 +97,7 @@ class Transaction:
     Where ``otherwise`` was left alone, false compares are PreconditionFailed.
     """
 
-    def __init__(self, transact: Transact) -> None:
+    def __init__(self, transact: Callable[..., TransactionResult]) -> None:
         self._transact = transact
         self._compares: list[dict[str, Any]] = []
         self.then = Branch()

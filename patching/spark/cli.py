@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from patching.command_group import OneLineGroup
+from patching.command_group import OneLineGroup, together
 from patching.spark.session import JavaMissing, require_java
 
 if TYPE_CHECKING:
@@ -29,47 +29,35 @@ _OUT: Final = Console()
 _ERR: Final = Console(stderr=True)
 
 
-def _session_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option("--url", required=True, help="Address of the gateway."),
-            click.option(
-                "--option",
-                "pairs",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="An option of the data source, such as tokenFile=PATH. Repeatable.",
-            ),
-            click.option("--master", help="Spark's master. Default: as submitted, or local[*]."),
-            click.option("--driver-memory", help="Of the driver, such as 2g."),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def _desired_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option(
-                "--format",
-                "format_",
-                type=click.Choice(("jsonl", "parquet", "csv", "table")),
-                help="What SOURCE is. Default: by its suffix.",
-            ),
-            click.option("--key", default="key", help="Column of the keys. Default: key."),
-            click.option(
-                "--document",
-                help="Column of the documents. Default: document, or else all other columns.",
-            ),
-            click.option("--delete", is_flag=True, help="Delete documents that aren't in SOURCE."),
-            click.option("--allow-empty", is_flag=True, help="Also where that deletes all."),
-            click.option("--prefix", default="", help="Only keys that begin with this."),
-            click.option("--message", help="Message of every commit."),
-        )
-    ):
-        command = option(command)
-    return command
+_session_flags = together(
+    click.option("--url", required=True, help="Address of the gateway."),
+    click.option(
+        "--option",
+        "pairs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the data source, such as tokenFile=PATH. Repeatable.",
+    ),
+    click.option("--master", help="Spark's master. Default: as submitted, or local[*]."),
+    click.option("--driver-memory", help="Of the driver, such as 2g."),
+)
+_desired_flags = together(
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(("jsonl", "parquet", "csv", "table")),
+        help="What SOURCE is. Default: by its suffix.",
+    ),
+    click.option("--key", default="key", help="Column of the keys. Default: key."),
+    click.option(
+        "--document",
+        help="Column of the documents. Default: document, or else all other columns.",
+    ),
+    click.option("--delete", is_flag=True, help="Delete documents that aren't in SOURCE."),
+    click.option("--allow-empty", is_flag=True, help="Also where that deletes all."),
+    click.option("--prefix", default="", help="Only keys that begin with this."),
+    click.option("--message", help="Message of every commit."),
+)
 
 
 @click.group(
