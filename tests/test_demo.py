@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from gateway import demo
@@ -9,6 +12,7 @@ from gateway.demo import run_demo, verification
 from gateway.demo.workload import Result
 from gateway.settings import Settings
 from gateway.store.embedded import MongodError
+from patching.client import Gateway
 
 
 @pytest.mark.mongod
@@ -30,28 +34,28 @@ def test_the_advice_without_a_mongodb_keeps_its_brackets(
     assert "'metadata-gateway[embedded]'" in " ".join(capfd.readouterr().out.split())
 
 
-def test_a_lost_or_doubled_patch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {
-        "documents/jobs/nightly-load": {"progress": {"a": 1}},
-        "documents/jobs/nightly-load/events": {"events": ["x", "x"]},
-        "commits": {"commits": [{"revision": 1}, {"revision": 3}], "next": None},
-    }
+class _Broken:
+    """A gateway, and each of its catalogs, that has lost and doubled something."""
 
-    class Answers:
-        def __init__(self, port: int) -> None: ...
+    def catalog(self, _name: str) -> _Broken:
+        return self
 
-        def send(self, _method: str, path: str) -> object:
-            name = path.split("/v1/catalogs/pipelines/")[1].split("?")[0]
-            return type("Answer", (), {"body": pages[name]})
+    def get(self, key: str) -> SimpleNamespace:
+        events = key == "jobs/nightly-load/events"
+        return SimpleNamespace(value={"events": ["x", "x"]} if events else {"progress": {"a": 1}})
 
-    monkeypatch.setattr(verification, "Connection", Answers)
+    def commits(self, **_: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(revision=each) for each in (1, 3)]
+
+
+def test_a_lost_or_doubled_patch_is_found() -> None:
     result = Result(
         acknowledged={("pipelines", "jobs/nightly-load", "a"): 2},
         events=["x", "y"],
         revisions={"pipelines": {2, 3}},
         refused=["503"],
     )
-    assert verification.verify(0, result) == [
+    assert verification.verify(cast(Gateway, _Broken()), result) == [
         "refused: 503",
         "jobs/nightly-load of pipelines: a is 1, acknowledged was 2",
         "lost event: y",

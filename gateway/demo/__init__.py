@@ -9,16 +9,17 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from gateway.demo.verification import show, verify
-from gateway.demo.workload import CLIENTS, PATCHES, Connection, prepare, run
+from gateway.demo.workload import CLIENTS, PATCHES, prepare, run
 from gateway.settings import Settings
 from gateway.store.embedded import EmbeddedMongod, MongodError
 from gateway.store.mongodb import count_head_writes
+from patching.client import Gateway, Unreachable
 
 WORKERS = 2
 _READY_S = 60.0
@@ -43,11 +44,12 @@ def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS)
         if port is None:
             console.print("The service did not become ready; see its output above.", style="red")
             return 1
-        prepare(port)
+        gateway = stack.enter_context(Gateway(_url(port), pool_size=clients))
+        prepare(gateway)
         writes_before = count_head_writes(uri, database)
-        result = run(port, console, patches=patches, clients=clients)
+        result = run(gateway, console, patches=patches, clients=clients)
         head_writes = count_head_writes(uri, database) - writes_before
-        findings = verify(port, result)
+        findings = verify(gateway, result)
         show(console, result, head_writes, findings)
         return 1 if findings else 0
 
@@ -84,10 +86,14 @@ def _service(uri: str, database: str) -> Iterator[int | None]:
 
 def _becomes_ready(port: int, process: subprocess.Popen[bytes]) -> bool:
     deadline = time.monotonic() + _READY_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if Connection(port).send("GET", "/readyz").status == 200:
-                return True
-        except OSError:
+    with Gateway(_url(port)) as gateway:
+        while time.monotonic() < deadline and process.poll() is None:
+            with suppress(Unreachable):
+                if gateway.is_ready():
+                    return True
             time.sleep(0.05)
     return False
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"

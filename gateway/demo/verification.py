@@ -5,55 +5,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from urllib.parse import quote
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from gateway.demo.workload import EVENTS, JOBS, NIGHTLY, Connection, Result, document_path
+from gateway.demo.workload import EVENTS, JOBS, NIGHTLY, Result
+from patching.client import Gateway
 
 
-def verify(port: int, result: Result) -> list[str]:
+def verify(gateway: Gateway, result: Result) -> list[str]:
     """What is wrong, one line each; empty where every acknowledged patch is there exactly once."""
-    connection = Connection(port)
     return [
         *(f"refused: {problem}" for problem in result.refused),
-        *_lost_members(connection, result),
-        *_events(connection, result),
-        *_history(connection, result),
+        *_lost_members(gateway, result),
+        *_events(gateway, result),
+        *_history(gateway, result),
     ]
 
 
-def _lost_members(connection: Connection, result: Result) -> list[str]:
+def _lost_members(gateway: Gateway, result: Result) -> list[str]:
     findings = []
     documents: dict[tuple[str, str], dict[str, int]] = {}
     for (catalog, key, member), value in result.acknowledged.items():
         if (catalog, key) not in documents:
-            document = connection.send("GET", document_path(catalog, key)).body
-            name = "progress" if key == NIGHTLY else "seen_by"
-            documents[catalog, key] = document[name]
+            document: Any = gateway.catalog(catalog).get(key).value
+            documents[catalog, key] = document["progress" if key == NIGHTLY else "seen_by"]
         found = documents[catalog, key].get(member)
         if found != value:
             findings.append(f"{key} of {catalog}: {member} is {found}, acknowledged was {value}")
     return findings
 
 
-def _events(connection: Connection, result: Result) -> list[str]:
-    document = connection.send("GET", document_path(JOBS, EVENTS)).body
+def _events(gateway: Gateway, result: Result) -> list[str]:
+    document: Any = gateway.catalog(JOBS).get(EVENTS).value
     found, expected = Counter(document["events"]), Counter(result.events)
     lost = [f"lost event: {event}" for event in expected - found]
     return lost + [f"event applied twice: {event}" for event in found - expected]
 
 
-def _history(connection: Connection, result: Result) -> list[str]:
+def _history(gateway: Gateway, result: Result) -> list[str]:
     """The catalog's log has no gap, and each acknowledged revision in it."""
-    revisions: list[int] = []
-    after: int | None = 0
-    while after is not None:
-        path = f"/v1/catalogs/{quote(JOBS, safe='')}/commits?after={after}&limit=1000"
-        page = connection.send("GET", path).body
-        revisions += [commit["revision"] for commit in page["commits"]]
-        after = page["next"]
+    revisions = [commit.revision for commit in gateway.catalog(JOBS).commits(page_size=1000)]
     findings = []
     if revisions != list(range(1, len(revisions) + 1)):
         findings.append(f"the history of {JOBS} has gaps")

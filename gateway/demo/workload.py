@@ -1,4 +1,4 @@
-"""A contended workload of metadata as a data platform keeps it, each client on one kept connection.
+"""A contended workload of metadata as a data platform keeps it.
 
 Half of all patches go to one hot document, the state of a nightly job that every worker of the
 job reports to. A tenth append to an event list, the kind of change that shows when it is applied
@@ -7,17 +7,16 @@ twice. The rest change the aspects of datasets, one catalog for each dataset.
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from patching.client import Gateway, RequestError
 
 CLIENTS = 32
 PATCHES = 6_000
@@ -30,7 +29,6 @@ DATASETS = [
     for table in ("orders", "customers", "events", "refunds", "sessions", "daily_summary")
 ]
 ASPECTS = ("datasetProperties", "ownership", "schemaMetadata")
-JSON_PATCH = "application/json-patch+json"
 
 
 @dataclass(slots=True)
@@ -47,25 +45,14 @@ class Result:
     revisions: dict[str, set[int]] = field(default_factory=dict)
 
 
-def prepare(port: int) -> None:
+def prepare(gateway: Gateway) -> None:
     """Create the documents that will be patched."""
-    connection = Connection(port)
-    _create(connection, JOBS, NIGHTLY, {"job": "nightly-load", "owner": "data-eng", "progress": {}})
-    _create(connection, JOBS, EVENTS, {"events": []})
+    jobs = gateway.catalog(JOBS)
+    jobs.put(NIGHTLY, {"job": "nightly-load", "owner": "data-eng", "progress": {}}, if_absent=True)
+    jobs.put(EVENTS, {"events": []}, if_absent=True)
     for dataset in DATASETS:
         for aspect in ASPECTS:
-            _create(connection, dataset, aspect, _aspect(dataset, aspect))
-
-
-def _create(connection: Connection, catalog: str, key: str, document: Any) -> None:
-    answer = connection.send(
-        "PUT",
-        document_path(catalog, key),
-        document,
-        {"Content-Type": "application/json", "If-None-Match": "*"},
-    )
-    if answer.status != 201:
-        raise RuntimeError(f"could not create {key} in {catalog}: {answer.body}")
+            gateway.catalog(dataset).put(aspect, _aspect(dataset, aspect), if_absent=True)
 
 
 def _aspect(dataset: str, aspect: str) -> dict[str, Any]:
@@ -83,7 +70,7 @@ def _aspect(dataset: str, aspect: str) -> dict[str, Any]:
     }
 
 
-def run(port: int, console: Console, *, patches: int, clients: int) -> Result:
+def run(gateway: Gateway, console: Console, *, patches: int, clients: int) -> Result:
     """Send ``patches`` patches from ``clients`` threads as fast as the answers come."""
     result = Result()
     lock = threading.Lock()
@@ -98,7 +85,7 @@ def run(port: int, console: Console, *, patches: int, clients: int) -> Result:
         threads = [
             threading.Thread(
                 target=_client,
-                args=(port, number, len(range(number, patches, clients)), result, lock),
+                args=(gateway, number, len(range(number, patches, clients)), result, lock),
                 kwargs={"advance": lambda: progress.advance(task)},
             )
             for number in range(clients)
@@ -114,24 +101,25 @@ def run(port: int, console: Console, *, patches: int, clients: int) -> Result:
 
 
 def _client(
-    port: int, number: int, count: int, result: Result, lock: threading.Lock, advance: Any
+    gateway: Gateway, number: int, count: int, result: Result, lock: threading.Lock, advance: Any
 ) -> None:
-    connection = Connection(port)
     luck = random.Random(number)
     for turn in range(count):
         catalog, key, operations, member = _patch(luck, number, turn)
-        headers = {"Content-Type": JSON_PATCH, "Idempotency-Key": f"demo-{number}-{turn}"}
+        part, name = gateway.catalog(catalog), f"demo-{number}-{turn}"
         begun = time.perf_counter()
-        answer = connection.send("PATCH", document_path(catalog, key), operations, headers)
+        try:
+            written = part.patch(key, operations, idempotency_key=name)
+        except RequestError as error:
+            with lock:
+                result.refused.append(str(error))
+            continue
         took_s = time.perf_counter() - begun
         with lock:
             result.latencies_s.append(took_s)
-            if answer.status >= 300:
-                result.refused.append(f"{answer.status} {answer.body}")
-                continue
             result.applied += 1
-            result.attempts += answer.body["attempts"]
-            result.revisions.setdefault(catalog, set()).add(answer.body["revision"])
+            result.attempts += written.attempts
+            result.revisions.setdefault(catalog, set()).add(written.revision or 0)
             if key == EVENTS:
                 result.events.append(member)
             else:
@@ -152,34 +140,3 @@ def _patch(luck: random.Random, number: int, turn: int) -> tuple[str, str, list[
         return JOBS, NIGHTLY, [guard, change], member
     change = {"op": "add", "path": f"/seen_by/{member}", "value": turn}
     return luck.choice(DATASETS), luck.choice(ASPECTS), [change], member
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: Any
-
-
-class Connection:
-    """A client's connection to the gateway. Raises OSError and http.client.HTTPException."""
-
-    def __init__(self, port: int) -> None:
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-
-    def send(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> Answer:
-        encoded = None if body is None else json.dumps(body)
-        self._http.request(method, path, encoded, headers or {})
-        response = self._http.getresponse()
-        content = response.read()
-        return Answer(
-            response.status,
-            dict(response.getheaders()),
-            json.loads(content) if content.startswith((b"{", b"[")) else None,
-        )
-
-
-def document_path(catalog: str, key: str) -> str:
-    return f"/v1/catalogs/{quote(catalog, safe='')}/documents/{quote(key)}"
