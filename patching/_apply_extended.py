@@ -1,4 +1,4 @@
-"""Applying an extended patch to a document; how each operation is lowered is in `_changes`."""
+"""Applying an extended patch to a document; how each operation is lowered is in `_lowering`."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ _BYTES_PER_ITEM = 1000
 
 Find = Callable[[Tokens], Document]
 Charge = Callable[[int], None]
+Single = Callable[[Any, Predicate, Charge], bool]
 
 
 def holds(predicate: Predicate, find: Find, charge: Charge) -> bool:
@@ -30,23 +31,11 @@ def holds(predicate: Predicate, find: Find, charge: Charge) -> bool:
     return _SINGLE[predicate.op](actual, predicate, charge)
 
 
-def _none(results: Any) -> bool:
-    return not any(results)
-
-
-_COMBINED: Final[dict[str, Callable[[Any], bool]]] = {"and": all, "or": any, "not": _none}
-
-
-def _test(actual: Document, predicate: Predicate, _: Charge) -> bool:
-    return equal(actual, predicate.value)
-
-
-def _defined(actual: Document, _: Predicate, __: Charge) -> bool:
-    return actual is not ABSENT
-
-
-def _undefined(actual: Document, _: Predicate, __: Charge) -> bool:
-    return actual is ABSENT
+_COMBINED: Final[dict[str, Callable[[Any], bool]]] = {
+    "and": all,
+    "or": any,
+    "not": lambda results: not any(results),
+}
 
 
 def _folded(text: str, predicate: Predicate, charge: Charge) -> str:
@@ -54,26 +43,14 @@ def _folded(text: str, predicate: Predicate, charge: Charge) -> str:
     return text.casefold() if predicate.ignore_case else text
 
 
-def _texts(actual: Document, predicate: Predicate, charge: Charge) -> tuple[str, str] | None:
-    if not isinstance(actual, str):
-        return None
-    value = str(predicate.value)
-    return _folded(actual, predicate, charge), _folded(value, predicate, charge)
+def _of_texts(compare: Callable[[str, str], bool]) -> Single:
+    def holds(actual: Document, predicate: Predicate, charge: Charge) -> bool:
+        if not isinstance(actual, str):
+            return False
+        value = _folded(str(predicate.value), predicate, charge)
+        return compare(_folded(actual, predicate, charge), value)
 
-
-def _contains(actual: Document, predicate: Predicate, charge: Charge) -> bool:
-    texts = _texts(actual, predicate, charge)
-    return texts is not None and texts[1] in texts[0]
-
-
-def _starts(actual: Document, predicate: Predicate, charge: Charge) -> bool:
-    texts = _texts(actual, predicate, charge)
-    return texts is not None and texts[0].startswith(texts[1])
-
-
-def _ends(actual: Document, predicate: Predicate, charge: Charge) -> bool:
-    texts = _texts(actual, predicate, charge)
-    return texts is not None and texts[0].endswith(texts[1])
+    return holds
 
 
 def _matches(actual: Document, predicate: Predicate, charge: Charge) -> bool:
@@ -94,18 +71,6 @@ def _in(actual: Document, predicate: Predicate, charge: Charge) -> bool:
     return any(equal(actual, each) for each in choices)
 
 
-def _less(actual: Any, predicate: Predicate, _: Charge) -> bool:
-    return is_number(actual) and bool(actual < predicate.value)
-
-
-def _more(actual: Any, predicate: Predicate, _: Charge) -> bool:
-    return is_number(actual) and bool(actual > predicate.value)
-
-
-def _type(actual: Document, predicate: Predicate, _: Charge) -> bool:
-    return type_of(actual) == predicate.value
-
-
 def type_of(value: Document) -> str:
     """The name that `type` has for what `value` is."""
     if value is ABSENT:
@@ -121,16 +86,16 @@ def type_of(value: Document) -> str:
     return "object" if isinstance(value, dict) else "array"
 
 
-_SINGLE: Final[dict[str, Callable[[Document, Predicate, Charge], bool]]] = {
-    "test": _test,
-    "defined": _defined,
-    "undefined": _undefined,
-    "contains": _contains,
-    "starts": _starts,
-    "ends": _ends,
+_SINGLE: Final[dict[str, Single]] = {
+    "test": lambda actual, predicate, _: equal(actual, predicate.value),
+    "defined": lambda actual, *_: actual is not ABSENT,
+    "undefined": lambda actual, *_: actual is ABSENT,
+    "contains": _of_texts(lambda text, part: part in text),
+    "starts": _of_texts(str.startswith),
+    "ends": _of_texts(str.endswith),
     "matches": _matches,
     "in": _in,
-    "less": _less,
-    "more": _more,
-    "type": _type,
+    "less": lambda actual, predicate, _: is_number(actual) and bool(actual < predicate.value),
+    "more": lambda actual, predicate, _: is_number(actual) and bool(actual > predicate.value),
+    "type": lambda actual, predicate, _: type_of(actual) == predicate.value,
 }
