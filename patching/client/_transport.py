@@ -102,7 +102,7 @@ class Transport(Closable):
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError(f"this is no http or https URL with a host: {url!r}")
         if parsed.query is not None or parsed.fragment is not None:
-            raise ValueError(f"the URL of a gateway has no query and no fragment: {url!r}")
+            raise ValueError("the URL of a gateway has no query and no fragment")
         self._base = url.rstrip("/")
         self._token = token
         self._headers = {"Accept": "application/json", **(headers or {})}
