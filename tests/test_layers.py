@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "application": "access app commit door limits metrics operation runtime server service"
     " settings store",
     "cli": "access client errors limits patching retention runtime server settings state store",
-    "demo": "settings store",
+    "demo": "client settings store",
 }
 # What is below HTTP.
 INNER = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]
