@@ -79,7 +79,7 @@ class EmbeddedMongod:
         self,
         data_dir: Path | str,
         *,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 300.0,
         stop_timeout_s: float = 30.0,
         on_unexpected_exit: Callable[[], None] | None = None,
     ) -> None:

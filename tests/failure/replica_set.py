@@ -16,12 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import pymongo
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from gateway.store.embedded_process import find_mongod, last_log_lines, start_bound_process
-from tests.patience import WAIT_S
+from tests.patience import WAIT_MS, WAIT_S
 
 NAME: Final = "failover"
 _OPTIONS: Final = (
@@ -54,7 +55,7 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
         self.client = MongoClient[dict[str, Any]](
             f"mongodb://{self.address}/?directConnection=true",
-            serverSelectionTimeoutMS=2000,
+            serverSelectionTimeoutMS=WAIT_MS,
             connect=False,
         )
 
@@ -86,9 +87,10 @@ class Member:
             self._process.wait()
 
     def hello(self) -> dict[str, Any]:
-        """{} where it doesn't answer."""
+        """{} where it doesn't answer soon; it is asked again by those who wait for something."""
         try:
-            return dict(self.client.admin.command("hello")) if self.running else {}
+            with pymongo.timeout(2):
+                return dict(self.client.admin.command("hello")) if self.running else {}
         except PyMongoError:
             return {}
 

@@ -116,7 +116,9 @@ def test_what_is_wrong_is_said_in_a_line(
     broken.write_text('{"key": "a", "document": 1}\n' * 2)
     places = {"missing": str(tmp_path / "missing"), "broken": str(broken)}
     result = run(*(argument.format(**places) for argument in arguments))
-    assert (result.exit_code, said in result.output) == (code, True), result.output
+    assert (result.exit_code, said in result.output) == (code, True), (
+        result.output or result.exception
+    )
     assert "Traceback" not in result.output
 
 
