@@ -273,7 +273,7 @@ class _Defects(logging.Handler):
 @contextmanager
 def _logged_defects(recording: Recording) -> Iterator[None]:
     """A leader that runs into a defect logs it and goes on; here it is a violation."""
-    log = logging.getLogger("gateway.commits")
+    log = logging.getLogger("gateway")
     handler = _Defects(recording)
     level, propagate = log.level, log.propagate
     log.addHandler(handler)

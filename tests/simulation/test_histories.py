@@ -10,9 +10,13 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from gateway.commit import round
 
 from .checker import check
 from .simulation import simulate
@@ -30,6 +34,18 @@ def _assert_right(seed: int) -> Counter[str]:
         found = "\n".join(f"{v.kind}: {v.detail}" for v in violations[:10])
         pytest.fail(f"{found}\n\npython -m tests.simulation --trace --seed {seed}", pytrace=False)
     return Counter(outcome_name(call) for call in recording.calls)
+
+
+def test_a_defect_that_a_leader_logs_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, batch = round.decide, count()
+
+    def broken_once(*given: Any, **named: Any) -> Any:
+        if next(batch) == 3:
+            raise RuntimeError("a defect")
+        return decide(*given, **named)
+
+    monkeypatch.setattr(round, "decide", broken_once)
+    assert "RuntimeError('a defect')" in str(simulate(1).defects)
 
 
 @pytest.mark.parametrize("first", range(1, _SEEDS + 1, _CHUNK))
