@@ -1,4 +1,7 @@
-"""Putting together what a decision needs: documents and earlier replies, all at one revision."""
+"""The inputs of a decision: documents and earlier replies of a catalog, all at one revision.
+
+An earlier reply is the commit that a request's idempotency key has made before.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, read_large, rebuild
 from gateway.store.contract import Store
 
-# Old states of documents that are rebuilt for one round.
+# Old states of documents, rebuilt for the rebases of one round.
 _BASES_MAX = 16
-# Documents that are read whole at once, whatever their size, and what the contents of more may take
-# that nobody may have asked for.
+# A few documents are read whole, whatever their size. The contents of many, some of which may not
+# be needed, share _SMALL_BYTES at first.
 _FEW = 4
 _SMALL_BYTES = 16 * 1024 * 1024
 
@@ -25,11 +28,11 @@ _SMALL_BYTES = 16 * 1024 * 1024
 def read_views(
     store: Store, cache: Cache, batches: Mapping[str, Sequence[Request]]
 ) -> dict[str, View]:
-    """By catalog the view at the cache's revision, with every key and reply the batch needs.
+    """By catalog, the view at the cache's revision, with every key and reply the batch needs.
 
-    A catalog is missing where the cache lost its entry, or where a stored document is newer than
-    the cache: then the revision to decide at must be found again. It is missing, or its view is of
-    the first requests alone, where all documents together are too large. Raises Unreachable.
+    A catalog is left out if the cache lost its entry or a stored document is newer than the cache:
+    the revision to decide at must then be found again. Where the documents are too large together,
+    a view covers its first requests alone, or its catalog is left out. Raises Unreachable.
     """
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}
@@ -57,10 +60,10 @@ def _read_documents(
     absent: Mapping[str, set[str]],
     batches: Mapping[str, Sequence[Request]],
 ) -> None:
-    """Add to the views what the cache hasn't, or drop them.
+    """Add the documents that the cache lacks to the views, or drop views.
 
-    Where there are many, or some are asked for by their tokens alone, large contents are left out
-    at first; then those are read that are needed, of as many requests as they aren't too much for.
+    With many documents, or some whose token alone may be needed, the first read leaves out large
+    contents. A second one reads those that are needed, for as many requests as have room.
     """
     count = sum(map(len, absent.values()))
     tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
@@ -71,7 +74,8 @@ def _read_documents(
         large: dict[str, set[str]] = {}
         left_bytes = DOCUMENTS_BYTES_MAX
         for catalog in absent:
-            left_bytes -= _choose(catalog, stored, large, views, batches[catalog], left_bytes)
+            requests = batches[catalog]
+            left_bytes -= _choose_large(catalog, stored, large, views, requests, left_bytes)
         stored |= read_large(store, [(c, stored[c, k]) for c in large for k in sorted(large[c])])
     for catalog, keys in absent.items():
         if catalog in views:
@@ -79,7 +83,7 @@ def _read_documents(
             _add_documents(cache, views, catalog, found)
 
 
-def _choose(
+def _choose_large(
     catalog: str,
     stored: Mapping[tuple[str, str], Document],
     large: dict[str, set[str]],
@@ -87,9 +91,10 @@ def _choose(
     requests: Sequence[Request],
     left_bytes: int,
 ) -> int:
-    """Add to ``large`` what the first of ``requests`` need, up to ``left_bytes``; its bytes.
+    """Add to ``large`` the withheld keys of as many ``requests`` as fit; returns their bytes.
 
-    The first of the first catalog is never put off: it is read for, or too heavy for good.
+    ``left_bytes`` is the room. The very first request has all of it: its documents are read, or it
+    is too heavy for good.
     """
     chosen: set[str] = set()
     size_bytes = 0
@@ -133,7 +138,10 @@ def _add_documents(
 def earlier_replies(
     store: Store, batches: Mapping[str, Sequence[Request]]
 ) -> dict[str, dict[tuple[str, str], Commit]]:
-    """Looked up after the views' revisions are known: what isn't found wasn't used up to them."""
+    """By catalog, the commits that the requests' keys have made, by principal and key.
+
+    The look-up follows the choice of the views' revisions: a key without a commit was unused then.
+    """
     wanted: dict[str, set[tuple[str, str]]] = {}
     for catalog, requests in batches.items():
         for request in requests:
@@ -150,10 +158,10 @@ def earlier_replies(
 def _add_bases(
     store: Store, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
 ) -> None:
-    """Add the documents that patches to be rebased were made against, as far as history has them.
+    """Add the documents that rebased patches were made against, as far as history has them.
 
-    A view is cut, or dropped, where those of earlier requests are as many as are read for a round.
-    Who may not look at a document is told so by the decision, and nothing is read for it.
+    A view is cut, or dropped, at the request that exceeds the maximum of a round. Nothing is read
+    for a principal that may not see the document: the decision refuses it.
     """
     left = _BASES_MAX
     for catalog, view in list(views.items()):
@@ -164,7 +172,7 @@ def _add_bases(
             wanted -= rebuilt.keys()
             forbidden = bool(wanted) and _is_forbidden(request, view)
             too_many = not forbidden and len(wanted) > left and left < _BASES_MAX
-            # An acl that forbids it may be gone once the earlier requests are decided.
+            # An earlier request of the batch may lift the acl that forbids it.
             if too_many or (forbidden and request.key in edited):
                 if index:
                     views[catalog] = replace(view, requests=index)
@@ -181,7 +189,7 @@ def _add_bases(
 
 
 def _stale_revisions(request: Request, view: View) -> set[int]:
-    """Those of the tokens that ``request`` can be rebased from, where it has to be."""
+    """The revisions of the tokens that ``request`` can be rebased from; none if it needn't be."""
     if not request.rebase:
         return set()
     tokens = [tag for tag in request.conditions.if_match or () if isinstance(tag, str)]

@@ -1,7 +1,7 @@
-"""Where requests wait for a leader: one lane per catalog, at most one batch of each under way.
+"""The queue of writes: one lane per catalog, and at most one batch of each lane under way.
 
-A leader takes everything that is ready, over all catalogs (group commit by combining: no timer,
-no delay when idle). What arrives for a catalog while its batch is under way forms the next one.
+A leader takes every lane that is ready (group commit by combining: no timer, no delay when idle).
+Requests that arrive while their catalog's batch is under way form its next batch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gateway.meters import RoundTimes
 from gateway.runtime import Event, Runtime
 from gateway.store.contract import Moved
 
-# Another worker's turn is looked for when it is likely to have ended, going by how long the last
-# turns were waited for, and then often. How long to leave the next batch to it in return: after a
-# long turn for longer, since whoever waits for those looks less often.
+# A turn is a worker's right to write a catalog (see turns.py). While another worker has it, the
+# queue looks again once it has probably ended, going by recent waits, and then often. After its own
+# turn the queue yields for a while: longer after a long turn, since workers look for those rarely.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
@@ -29,23 +29,24 @@ _TURN_YIELD = 0.3
 _TURN_YIELD_S = 0.0015
 _TURN_YIELD_LONGEST_S = 0.02
 _TURN_MEMORY = 0.8
-# After how long to go ahead without a turn: several times what turns took of late, for a batch of
-# long documents on a busy machine takes long, and going ahead then costs both workers their work.
-# Twice as long after each time that patience was lost. From then on a turn is taken if it is free,
-# and not waited for until it has been: a worker that was stopped in its turn holds others up once.
+# After its patience a lane goes ahead without a turn. Patience is several times the recent waits,
+# for a batch of large documents takes long on a busy machine, and going ahead early costs both
+# workers their work. Each loss doubles it. Until the catalog's turn has been free once more, nobody
+# waits for it: a worker that is stopped during its turn delays the others only once.
 _TURN_PATIENCE = 4
 _TURN_PATIENCE_SHORTEST_S = 0.3
 _TURN_PATIENCE_LONGEST_S = 2.0
 _TURNS_LOST_MAX = 10_000  # only hints
-# A batch whose decision takes longer waits for the database.
+# Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request on its way. ``attempts`` counts the tries that lost their race.
+    """A request from the queue to its answer. ``attempts`` counts the races it has lost.
 
-    ``queued``: when it came; ``taken``: when a round first had it; ``times``: the last round's.
+    ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
+    ``times`` are those of its last round.
     """
 
     request: Request
@@ -54,10 +55,10 @@ class Pending:
     taken: float | None = None
     times: RoundTimes | None = None
     attempts: int = 0
-    unreachable: bool = False  # the last try failed because the database was out of reach
-    deciding: float | None = None  # since when its batch is being decided
-    held: bool = False  # its commit is sent: it waits for what becomes of that
-    gone: bool = False  # it has left, and is not to be committed
+    unreachable: bool = False  # its last try failed because the database was out of reach
+    deciding: float | None = None  # when the decision of its batch began
+    held: bool = False  # its commit is being sent: it can't leave any more
+    gone: bool = False  # it has left: its commit must not be sent
     outcome: Outcome | None = None
 
     def answer(self, outcome: Outcome) -> None:
@@ -66,7 +67,7 @@ class Pending:
 
 
 def too_late(pending: Pending) -> Outcome:
-    """The outcome of a request whose deadline came before anything was sent for it."""
+    """The outcome of a request whose deadline passed before anything was sent for it."""
     waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
     tries = f"{pending.attempts} lost races" if pending.attempts else waited
     if pending.unreachable:
@@ -80,7 +81,7 @@ class _Lane:
     busy: bool = False
     has_turn: bool = False
     turn_began: float = 0.0
-    waits_since: float | None = None  # for another worker's turn to end
+    waits_since: float | None = None  # when it began to wait for another worker's turn to end
     not_before: float = 0.0
     unreachable: bool = False  # its last batch came back because the database was out of reach
 
@@ -92,7 +93,7 @@ class Queue:
         self._runtime = runtime
         self._turns = turns or NoTurns()
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
-        self._turn_wait_s = 0.0  # how long a turn was waited for of late
+        self._turn_wait_s = 0.0  # a moving average over recent waits
         self._limits = limits
         self._lock = runtime.lock()
         self._lanes: dict[str, _Lane] = {}
@@ -102,9 +103,10 @@ class Queue:
         self._pacing = Pacing()
 
     def put(self, pending: Pending, *, can_wait: bool = False) -> None:
-        """Let a request wait for its turn. Raises QueueFull; then nothing was tried.
+        """Add a request to its lane. Raises QueueFull; then nothing was tried.
 
-        Those that ``can_wait`` for room leave half of it to the others, whom a full queue refuses.
+        ``can_wait``: the request's caller would wait for room. Such requests fill only half of the
+        queue; the rest is for requests that a full queue refuses.
         """
         size = pending.request.size_bytes
         share = 2 if can_wait else 1
@@ -118,14 +120,14 @@ class Queue:
             lane = self._lanes.setdefault(pending.request.catalog, _Lane())
             lane.waiting.append(pending)
             if not lane.busy and len(lane.waiting) == 1:
-                # Of those that wait already, a leader knows, or knows when to look again.
+                # A lane that already has waiting requests has a leader that will look at it.
                 self._wake_one()
 
     def leave(self, pending: Pending) -> bool:
-        """Take a request out for which nothing was sent; whether that was so.
+        """Take a request out, unless something was sent for it; returns whether it is out.
 
-        Its batch, if it has one, goes on without it. While that is decided, it stays at first:
-        decisions are quick, and who leaves spoils those of the others.
+        A batch goes on without a request that left. While a batch is being decided, its requests
+        stay for the first second: decisions are quick, and a departure discards that of the batch.
         """
         with self._lock:
             lane = self._lanes.get(pending.request.catalog)
@@ -136,7 +138,7 @@ class Queue:
                 if begun is not None and now - begun < _DECIDED_WITHIN_S:
                     return False
                 pending.gone = True
-                # Its round has not begun to decide: it waits for the database.
+                # A round that has not begun to decide is waiting for the database.
                 pending.unreachable = pending.unreachable or begun is None
                 return True
             lane.waiting.remove(pending)
@@ -148,7 +150,10 @@ class Queue:
             return True
 
     def hold(self, batches: Mapping[str, Sequence[Pending]]) -> set[str]:
-        """The catalogs whose batches are whole: nobody leaves them from now on."""
+        """Hold the batches that no request has left; returns their catalogs.
+
+        A held request can't leave until this try ends.
+        """
         with self._lock:
             whole = {
                 catalog
@@ -161,20 +166,23 @@ class Queue:
         return whole
 
     def departed(self, pending: Pending) -> None:
-        """A request that was put in has its answer, whatever it is: its room is free again."""
+        """Free the room of a request that has its answer."""
         with self._lock:
             self._requests -= 1
             self._bytes -= pending.request.size_bytes
 
     def take(self) -> dict[str, list[Pending]]:
-        """Everything ready, by catalog; waits until there is something. Marks the lanes busy."""
+        """The next batch of every lane that is ready, by catalog; waits until there is one.
+
+        These lanes are busy until ``end_batch``.
+        """
         mine = self._runtime.event()
         while True:
             with self._lock:
                 batches, wait_s = self._collect()
                 if batches:
                     if wait_s is not None:
-                        self._wake_one()  # to look after the lanes that pause
+                        self._wake_one()  # another leader watches the lanes that pause
                     return batches
                 mine.clear()
                 self._idle.append(mine)
@@ -193,11 +201,11 @@ class Queue:
     ) -> None:
         """End a batch: the requests ``left`` go to the front of the lane for another try.
 
-        Those whose time is over are answered instead: whoever waits for them left them to the
-        batch, and doesn't look at the lane again.
+        A request past its deadline is answered instead, for its caller has left it to the batch
+        and doesn't look at the lane again.
 
-        The next batch of the catalog starts ``pause_s`` from now, or when pacing allows, which
-        learns from how the ``race`` for the head ended, if there was one.
+        The catalog's next batch starts after ``pause_s`` seconds, or later if pacing says so.
+        ``race`` is how the race for the head ended, from which pacing learns; None: there was none.
         """
         with self._lock:
             now = self._runtime.monotonic()
@@ -220,11 +228,11 @@ class Queue:
             self._drop_if_empty(catalog, lane)
 
     def load(self) -> tuple[int, int]:
-        """Writes that wait or are under way, and their bytes; a moment old at the most."""
+        """The number of writes that wait or are under way, and their bytes."""
         return self._requests, self._bytes
 
     def is_contended(self, catalog: str) -> bool:
-        """Whether another process has lately written the same catalog."""
+        """Whether another process has written the catalog lately."""
         with self._lock:
             return self._pacing.is_contended(catalog, self._runtime.monotonic())
 
@@ -281,7 +289,7 @@ class Queue:
         return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
 
     def _look_s(self, share: float) -> float:
-        """Never long: a worker that was stopped for an hour has waited for an hour as well."""
+        """Seconds until the next look; bounded, for a suspended worker counts its sleep as wait."""
         return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
 
     def _batch(self, lane: _Lane) -> list[Pending]:
@@ -304,6 +312,7 @@ class Queue:
 
 
 def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+    """The requests that may try again; those past their deadline are answered."""
     left = [pending for pending in left if not pending.gone]
     for pending in left:
         pending.held, pending.deciding = False, None

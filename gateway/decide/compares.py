@@ -1,4 +1,4 @@
-"""The ``compare`` of a transaction: what must be so, and what was found where it isn't."""
+"""The compares of a transaction: its conditions, and for each false one the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Look = Callable[[str], Document | None]
 
 @dataclass(frozen=True, slots=True)
 class TokenIs:
-    """The document is as it was when it had this version token."""
+    """The document's version token is ``token``."""
 
     key: str
     token: str
@@ -29,7 +29,7 @@ class IsAbsent:
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """The document's content equals ``value``, as JSON."""
+    """The document's content equals ``value``, as JSON: member order is irrelevant."""
 
     key: str
     value: Json
@@ -50,15 +50,15 @@ class RevisionIs:
     revision: int
 
 
-# What the tests of one request may look through, as bytes of documents, each time counted.
+# Bytes of documents that the tests of one request may read. Each compare counts its document.
 _TESTED_BYTES_MAX = 128 * 1024 * 1024
-# To look at an array item takes as long as to work through so many bytes of a document.
+# One array item takes as long to examine as so many bytes of a document take to read.
 ITEM_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class CompareLimits:
-    """``spend`` is told what the tests took beside reading the documents, as bytes of these."""
+    """``spend`` is called with the work of the tests beside reading documents, in their bytes."""
 
     patch: patching.Limits
     spend: Callable[[int], None]
@@ -71,8 +71,8 @@ def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
     return frozenset(each.key for each in compares if not isinstance(each, RevisionIs))
 
 
-def speaks_of_content(compare: Compare) -> bool:
-    """Whether it speaks of what a document holds, not of when it was last changed."""
+def is_about_content(compare: Compare) -> bool:
+    """Whether the compare is about a document's content or existence, not about a revision."""
     return isinstance(compare, IsAbsent | Equals | Satisfies)
 
 
@@ -82,9 +82,9 @@ def failed_compares(
     revision: int,
     limits: CompareLimits,
 ) -> list[FailedCompare]:
-    """Those that are false, in order; ``revision`` is the catalog's.
+    """The false compares, in order; ``revision`` is the catalog's.
 
-    Raises OverLimit where telling takes too long.
+    ``look`` returns a key's document. Raises OverLimit where the tests are too much work.
     """
     failed = []
     tested_bytes = 0
@@ -118,7 +118,7 @@ def _why_false(
     limits: patching.Limits,
     examined: Callable[[int], None],
 ) -> str:
-    """Empty where the compare is true."""
+    """The reason, as text; empty where the compare is true."""
     match compare:
         case IsAbsent():
             return "there is such a document" if live else ""
@@ -146,7 +146,7 @@ def _why_unsatisfied(
         examined(done.examined)
     except LimitExceeded as error:
         examined(error.examined)
-        # Neither true nor false: there is no telling.
+        # A test that was broken off is neither true nor false.
         raise OverLimit(
             error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
         ) from error

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from gateway.decide.acl import refuse_forbidden
-from gateway.decide.compares import CompareLimits, failed_compares, speaks_of_content
+from gateway.decide.compares import CompareLimits, failed_compares, is_about_content
 from gateway.decide.drafts import Drafts, named_keys
 from gateway.decide.edits import Draft, EditLimits
 from gateway.decide.guards import (
@@ -187,7 +187,7 @@ class Deciding:
         written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
         for index in failed:
             compare = request.compare[index]
-            if not speaks_of_content(compare) or compare.key not in written:  # type: ignore[union-attr]
+            if not is_about_content(compare) or compare.key not in written:  # type: ignore[union-attr]
                 return False
         try:
             drafts = self._drafted(request, request.edits)
@@ -199,7 +199,7 @@ class Deciding:
         drafts = Drafts(request.catalog, request.by, self._document, self._edit_limits)
         alone = len(edits) == 1 and not request.compare
         try:
-            for step in (drafts.perform, drafts.show):
+            for step in (drafts.perform, drafts.require_gettable):
                 for index, each in enumerate(edits):
                     try:
                         step(each)

@@ -1,4 +1,4 @@
-"""A request's edits worked through in order, on drafts, before anything is recorded."""
+"""Drafts: the documents of a request, on which its edits are done in order before any commit."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from gateway.errors import DocumentNotFound, OverLimit, TargetExists
 from gateway.model import Attributes, Document
 from patching import ABSENT, Absent, Json, Patch
 
-# What the patches of one request may work through, as bytes of documents, each time counted.
+# Bytes of documents that one request's patches may work through; each patch counts its document.
 _PATCHED_BYTES_MAX = 128 * 1024 * 1024
-# An RFC 6902 patch copies the containers on its way; a merge looks at all of them several times.
+# An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
 _PATH_SHARE = 8
 _MERGE_TIMES = 4
-# An item put in or taken out moves those behind it.
+# Inserting or removing an array item shifts the items behind it.
 _SHIFT_SHARE = 80
 _UNCOUNTED_BYTES_MAX = 64 * 1024
 _IN_PLACE = ("replace", "test")
 
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
-    """The keys that ``edits`` name, those that are moved to among them, without repetition."""
+    """The keys that ``edits`` name, targets of moves included, each once."""
     if len(edits) == 1 and not isinstance(edits[0].edit, Move):
         return [edits[0].key]
     keys = dict.fromkeys(each.key for each in edits)
@@ -46,7 +46,7 @@ def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
 
 
 class Drafts:
-    """What a request's edits make of its documents. ``document_of`` gives what it found."""
+    """One request's drafts. ``document_of`` returns a document as the request finds it."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class Drafts:
 
     @property
     def work_bytes(self) -> int:
-        """What it took so far, as bytes of documents."""
+        """The work done so far, in bytes of documents."""
         return self._work.total_bytes
 
     def perform(self, each: KeyEdit) -> None:
-        """Do the next edit. Raises DocumentNotFound, TargetExists and what ``edited`` raises.
+        """Do the next edit. Raises DocumentNotFound, TargetExists and the errors of ``edited``.
 
-        Raises OverLimit also where all the patches together take too long, and DocumentForbidden
-        by the acl that the edits before this one left.
+        Raises OverLimit also where the request's patches together are too much work, and
+        DocumentForbidden by the acl as the earlier edits left it.
         """
         edit = each.edit
         if isinstance(edit, Get):
@@ -96,14 +96,14 @@ class Drafts:
             subject = Subject(self._catalog, each.key, self._document_of(each.key))
             self._set(each.key, edited(before, edit, subject, self._limits))
 
-    def show(self, each: KeyEdit) -> None:
-        """After all edits: raise DocumentForbidden where ``each`` is a get of what they leave, and
-        that may not be read."""
+    def require_gettable(self, each: KeyEdit) -> None:
+        """Raise DocumentForbidden if ``each`` is a get and all edits leave its document unreadable
+        for the principal."""
         if isinstance(each.edit, Get) and not each.edit.to_write:
             require_readable(self._by, self._catalog, each.key, self._attributes(each.key))
 
     def changed(self) -> dict[str, Draft]:
-        """By key, those that differ from what the request found."""
+        """By key, the drafts that differ from the document as found."""
         if self._changed is None:
             self._changed = {
                 key: draft for key, draft in self._drafts.items() if self._differs(key, draft)
@@ -111,7 +111,7 @@ class Drafts:
         return self._changed
 
     def found(self, key: str) -> Document | None:
-        """The live document that ``key`` goes on from, or deletes; None where it is a new one."""
+        """The live document that the draft changes or deletes; None if the draft is a new one."""
         document = self._document_of(key)
         if document is None or not document.exists:
             return None
@@ -148,7 +148,7 @@ class Drafts:
             size_bytes = size_bytes // _PATH_SHARE + shifts
         alone = not self._work.patched_bytes
         self._work.patched_bytes += size_bytes
-        if not alone:  # one that does too much for itself is refused by its own limits
+        if not alone:  # the first patch has limits of its own
             self._require_room()
 
     def _require_room(self) -> None:
@@ -186,7 +186,7 @@ class Drafts:
 
 
 class _Work:
-    """What patches took: against the request's later ones, and in all, against the batch."""
+    """The work of patches, in bytes: bounded for the request's patches, and in all for a batch."""
 
     __slots__ = ("patched_bytes", "total_bytes")
 
@@ -200,7 +200,7 @@ class _Work:
 
 
 def _shifts(patch: Patch, size_bytes: int) -> int:
-    """What its operations on items cost in an array of all of ``size_bytes``, as bytes."""
+    """The bytes of work that operations on items cost if one array has all ``size_bytes``."""
     if size_bytes <= _UNCOUNTED_BYTES_MAX:
         return 0
     operations = patch.to_json()

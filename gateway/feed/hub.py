@@ -1,13 +1,13 @@
-"""One hub per process reads the logs of watched catalogs, once for all who watch them.
+"""The hub of a process reads the log of each watched catalog once for all its watchers.
 
-Worked example. Ten watchers of catalog c stand at revision 7, its channel too. Commits 8 and 9 are
-written out; the signals tell "c: 8", then "c: 9". Both are only hints: the hub reads c's log from 7
-on, finds 8 and 9, has each encoded once, puts them into the channel's ring and wakes the ten. Each
-takes what is above its own position from the ring. Had both signals been lost, the next look at the
-heads would have shown 9 within a second; had the writer died before it wrote 9 out, the same look
-would have had it written out. So nothing is told twice, and nothing is lost, whatever signals do.
+Worked example. Ten watchers of catalog c are at revision 7, and so is its channel. Commits 8 and 9
+are written out, and the signals say "c: 8", then "c: 9". Signals are only hints: the hub reads c's
+log above 7, finds 8 and 9, encodes each once, puts them into the channel's ring and wakes the ten.
+Each takes the commits above its own position from the ring. If both signals are lost, the next look
+at the heads shows 9 within a second; if the writer died before it wrote 9 out, the hub does so
+then. So each watcher gets each commit exactly once, whatever happens to the signals.
 
-``SignalListener`` listens to the store's signals for as long as anybody watches.
+``SignalListener`` listens to the store's signals while there are watchers.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from gateway.store.contract import CommitSignals, Store, Unreachable
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
-# A head whose batch isn't written out: its writer is at it, or has died.
+# The next look at a head whose batch isn't written out: its writer is busy with that, or has died.
 _LOOK_AGAIN_S = 0.15
 _RETRY_S = 0.5
-# Waking a watcher and sending to it costs a fraction of this. A busy catalog is read this much less
-# often for each watcher, so that they leave the process to the writers; a quiet one at once.
+# A channel that woke watchers rests so long for each, several times what the waking cost, and so
+# leaves the process to the writers. A channel that has been quiet is read at once.
 _SHARE_S = 0.002
 _SHARE_MAX_S = 0.25
-# How far back a channel begins, so that watchers who come back together share one read.
+# A new channel begins so many commits back at most: watchers that reconnect together share a read.
 _BEGIN_BEHIND_MAX = 1000
 
 
 class Hub:
-    """Thread-safe. Two background threads run while there are watchers, and a little longer."""
+    """Thread-safe. Its two background threads run while there are watchers, and a little longer."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Hub:
         self._channels: dict[str, Channel] = {}
         self._pending: set[str] = set()
         self._watchers = Shares(limits.watchers_max)
-        self._runs = 0  # counts the times it was started; a thread of an earlier one ends
+        self._runs = 0  # counts its starts: the threads of an earlier start end
         self._is_running = False
         self._is_stopping = False
         self._look_due = 0.0
@@ -74,7 +74,7 @@ class Hub:
     # For watchers
 
     def admit(self, holder: str | None) -> None:
-        """Count a watcher in, to the share of ``holder`` if any. Raises TooManyWatchers."""
+        """Count a watcher in, against the share of ``holder`` if any. Raises TooManyWatchers."""
         with self.lock:
             if self._watchers.held >= self._watchers.maximum:
                 raise TooManyWatchers(self._watchers.maximum)
@@ -83,7 +83,7 @@ class Hub:
             self._watchers.take(holder)
 
     def dismiss(self, holder: str | None, channel: Channel | None) -> None:
-        """Count a watcher out that was admitted."""
+        """Count an admitted watcher out; ``channel`` is the one it had joined, if any."""
         with self.lock:
             self._watchers.give_back(holder)
             if channel is not None:
@@ -92,18 +92,18 @@ class Hub:
                     channel.left_at = self.runtime.monotonic()
 
     def settle(self, catalog: str) -> Standing:
-        """Where the catalog stands now; everything up to there is written out."""
+        """The catalog's present revision and floor; all commits up to it are written out."""
         return self._settler.settle(catalog)
 
     def join(self, standing: Standing, catalog: str, after: int) -> Channel:
-        """The channel of the catalog, which is being read from now on."""
+        """The catalog's channel, which the hub reads from now on for one watcher more."""
         with self.lock:
             channel = self._channels.get(catalog)
             if channel is None:
                 begin = max(after, standing.revision - _BEGIN_BEHIND_MAX, standing.floor)
                 channel = Channel(catalog, begin, standing.revision)
                 self._channels[catalog] = channel
-                # What was committed since the head was read has had its signal already.
+                # The signal of a commit since the head was read has come and gone.
                 self._pending.add(catalog)
             channel.watchers += 1
             channel.left_at = None
@@ -119,7 +119,7 @@ class Hub:
             raise WatchEnded("shutting_down", "the gateway stops; connect again")
 
     def stop(self) -> None:
-        """Every watch ends, at once where it waits; new ones end as they begin."""
+        """End every watch, waiting ones at once; new ones end as they begin."""
         with self.lock:
             self._is_stopping = True
             released = [
@@ -147,7 +147,7 @@ class Hub:
         return self._is_running and self._runs == run and not self._is_stopping
 
     def hear(self, told: Mapping[str, int]) -> None:
-        """Of new commits, by catalog the newest; {}: there may be some of any."""
+        """Take note of new commits: by catalog the newest; {}: any catalog may have some."""
         with self.lock:
             if not told:
                 self._look_due = self.runtime.monotonic()
@@ -173,7 +173,7 @@ class Hub:
         return max(0.0, due - self.runtime.monotonic())
 
     def step(self) -> None:
-        """Look at the heads, and read what is due; what fails is tried again a little later."""
+        """Look at the heads and read the channels that are due; retry a failure a little later."""
         now = self.runtime.monotonic()
         if now < self._retry_due:
             return
@@ -190,7 +190,7 @@ class Hub:
             self._retry_due = now + _LOOK_EVERY_S
 
     def look_at_heads(self, now: float) -> None:
-        """At the heads of all channels; those that nobody watches any more are given up."""
+        """Find the channels that are behind their heads, and give up those without watchers."""
         with self.lock:
             self._give_up(now)
             names = tuple(self._channels)
@@ -221,9 +221,9 @@ class Hub:
             channel.clear()
 
     def _read(self, now: float) -> None:
-        """Onward, of those who wait for it and whose turn it is; one read for all of them.
+        """Read the logs of the pending channels that are due, all in one read.
 
-        One catalog's trouble is no other's: it waits for its next try by itself.
+        A catalog that can't be read is put off alone.
         """
         with self.lock:
             due = [c for c in self._pending if self._channels[c].due <= now]
@@ -242,7 +242,7 @@ class Hub:
             try:
                 head = found[catalog].head
                 if len(found) > 1:
-                    # Of several logs, heavy ones may have left no room for the others.
+                    # In a read of several logs, heavy ones may have left no room for this one.
                     onward = self.log.onward({catalog: positions[catalog]})[catalog]
                     if self._advance(catalog, positions[catalog], onward, now):
                         continue
@@ -263,9 +263,9 @@ class Hub:
                 channel.due = now + _LOOK_EVERY_S
 
     def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
-        """Move the channel on by what was found above ``after``; whether it is another place.
+        """Move the channel on by the commits found above ``after``; returns whether it moved.
 
-        Where it stands elsewhere by now, two runs have read the same, and the other was first.
+        A channel that isn't at ``after`` any more was moved by another run, which read the same.
         """
         with self.lock:
             channel = self._channels.get(catalog)
@@ -287,14 +287,14 @@ class Hub:
         return has_moved
 
     def _finish(self, catalog: str, head: Head, now: float) -> None:
-        """Nothing new could be read: a batch may be left unfinished by a writer that died."""
+        """After a read without news: write out the batch that a dead writer may have left."""
         with self.lock:
             channel = self._channels.get(catalog)
             is_behind = channel is not None and head.revision > channel.position
         if is_behind:
             commits = head.revision - head.base_revision
             if self._settler.take_over(catalog, head.revision, commits):
-                return  # it is still pending, and can be read now
+                return  # the channel is still pending, and the log can be read now
         with self.lock:
             self._pending.discard(catalog)
             if channel is not None and channel.known_head > channel.position:
@@ -306,16 +306,16 @@ def _wake(released: Collection[Waiting]) -> None:
         watcher.wake()
 
 
-# How long one call may take, and so how late it may be noticed that nobody watches any more.
+# The longest call, after which the listener notices that there are no watchers any more.
 _LISTEN_S = 1.0
 _PAUSE_MIN_S = 0.1
 _PAUSE_MAX_S = 5.0
 
 
 class SignalListener:
-    """``hear`` is called with what the signals tell; with {} where they may have missed some.
+    """Calls ``hear`` with each catalog's newest revision, or with {} when signals may be missing.
 
-    That is so whenever they were opened. They are only hints, so that a loss costs time alone.
+    The latter is so each time the signals are opened. A lost signal costs time only.
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class SignalListener:
         self._is_wanted = is_wanted
 
     def run(self) -> None:
-        """Until they aren't wanted any more."""
+        """Listen until ``is_wanted`` is false."""
         pause_s = _PAUSE_MIN_S
         while self._is_wanted():
             try:

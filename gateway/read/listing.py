@@ -178,7 +178,7 @@ class Listing:
                 _refuse_heavy(each for each in found.values() if each is not None)
         if sight is not None:
             for key, document in found.items():
-                if document is not None and not sight.sees_then(document, stored[catalog, key]):
+                if document is not None and not sight.sees_past(document, stored[catalog, key]):
                     sight.refuse(key)
         self.require_above_floor(catalog, at)
         return found
@@ -259,7 +259,7 @@ class Listing:
             )
             for record in records:
                 document = self.as_of(catalog, record.key, record, revision)
-                if document is not None and (sight is None or sight.sees_then(document, record)):
+                if document is not None and (sight is None or sight.sees_past(document, record)):
                     live.append(document)
             if not records:
                 break

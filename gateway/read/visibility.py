@@ -1,20 +1,20 @@
-"""By which acl it is decided who may read what was, and what a principal may see by that.
+"""Visibility: which documents and changes, present and past, an acl lets a principal see.
 
-**The acl as it is now decides**, also about older states and about the changes that led to them. So
-somebody who is taken off a document's acl doesn't go on reading it in the history, and somebody who
-is put on it can follow what became of it. Of a document that is gone, the acl it had last decides.
+**A document's present acl decides**, also about its older states and the changes that led to them.
+A principal that is taken off the acl no longer reads the document in history, and one that is put
+on it can follow all that happened. A deleted document keeps its last acl.
 
-A key can have several documents, one after the other: each is a *life*, named by its key and the
-revision that created it. Whoever deletes a document and makes another one under its key doesn't by
-that decide who may read the one before: its own last acl does.
+A key can have several documents, one after the other. Each is a *life*, named by the key and the
+revision that created it, and has an acl of its own: a document that is made under the key of a
+deleted one doesn't open the old one's history.
 
-Worked example. Key k is created by 3 with an acl, deleted by 7, and created again by 9 without one.
-Revision 5 of k is asked for: the life is (k, 3), but the document that is there now began at 9.
-What k was before that is read: at 8 it was a tombstone, left by 7, of the life that began at 3.
-So its last state is that of 6, and the acl of that is asked. Once that is written out, what it
-says can't change any more, and is remembered.
+Worked example. Revision 3 creates key k with an acl, 7 deletes it, 9 creates it again without one.
+A principal asks for k at revision 5, which belongs to the life (k, 3). The present document began
+at 9, so k is read as of 8: a tombstone that 7 left, of the life that began at 3. The last state of
+that life is the one at 6, and its acl decides. The acl of an ended life can't change any more, so
+it is remembered.
 
-Where a life's end can't be told any more, because it was compacted away, only an admin sees it.
+A life whose end was compacted away is visible to an admin only.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from gateway.store.contract import Store
 Record = Document | BareDocument
 
 _LOOK_KEYS_MAX = 1_000
-# What is remembered of lives that have ended: that can't change, and has no content.
+# Remembered states of ended lives, without content.
 _PAST_MAX = 1_000
-# A key with more lives than these behind the one that is asked for is an admin's alone.
+# A life that more than these have followed under its key is visible to an admin only.
 _LIVES_MAX = 200
-# An acl that nobody but an admin passes.
+# An acl that only an admin passes.
 _CLOSED: Attributes = {ACL: {"read": []}}
 
 
@@ -58,7 +58,7 @@ def life_of(document: Document) -> Life:
 
 
 def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
-    """Those that ``commits`` have changed; a catalog's settings aren't among them."""
+    """The lives that ``commits`` have changed, without the catalog's settings."""
     return frozenset(
         Life(change.key, change.create_revision)
         for commit in commits
@@ -78,13 +78,13 @@ class Acls:
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
     def sight(self, principal: Principal, catalog: str) -> Sight | None:
-        """What ``principal`` sees of a catalog that it may read; None: everything."""
+        """The sight of a principal that may read the catalog; None: it sees everything."""
         return None if principal.may(Role.ADMIN, catalog) else Sight(self, principal, catalog)
 
-    def now(self, catalog: str, keys: Collection[str]) -> dict[str, BareDocument]:
-        """By key, what is there at a moment within this call, tombstones included.
+    def present(self, catalog: str, keys: Collection[str]) -> dict[str, BareDocument]:
+        """By key, the documents and tombstones at a moment within this call.
 
-        Changes that were acknowledged before are in it, and so is any commit that was read.
+        Every commit that was acknowledged, or read by anyone, before the call is included.
         """
         names = iter({(catalog, key) for key in keys})
         found: dict[str, BareDocument] = {}
@@ -93,8 +93,10 @@ class Acls:
                 found |= {key: document for (_, key), document in self._looks.look(page).items()}
         return found
 
-    def deciding(self, catalog: str, life: Life, now: Record | None) -> Attributes | None:
-        """The attributes whose acl decides about ``life``; ``now`` is what its key has now."""
+    def deciding_attributes(
+        self, catalog: str, life: Life, now: Record | None
+    ) -> Attributes | None:
+        """The attributes whose acl decides about ``life``; ``now`` is the key's present record."""
         if now is None:
             return _CLOSED
         if now.exists and now.create_revision == life.create_revision:
@@ -103,7 +105,7 @@ class Acls:
             return self._last(catalog, life, now)
 
     def _last(self, catalog: str, life: Life, state: Record | None) -> Attributes | None:
-        """Those that ``life`` had last, looked for back from ``state``, a later one."""
+        """The last attributes of ``life``, searched backwards from ``state``, a later record."""
         for _ in range(_LIVES_MAX):
             if state is None or state.create_revision < life.create_revision:
                 break
@@ -115,9 +117,9 @@ class Acls:
         return _CLOSED
 
     def _as_of(self, catalog: str, key: str, revision: int) -> BareDocument | None:
-        """What the key had at a revision that some head has reached; None where that can't be told.
+        """The key's record at a revision that some head has reached; None: history has it no more.
 
-        It is written out before it is read: a document can be told of whose commits aren't yet.
+        The batch of that revision is written out first, if its writer hasn't done so yet.
         """
         name = (catalog, key, revision)
         with self._lock:
@@ -138,7 +140,7 @@ class Acls:
 
 
 class Sight:
-    """What a principal without role admin sees of a catalog, as acls have it."""
+    """What acls let a principal without role admin see of a catalog."""
 
     def __init__(self, acls: Acls, principal: Principal, catalog: str) -> None:
         self._acls = acls
@@ -146,28 +148,27 @@ class Sight:
         self.principal = principal
 
     def sees(self, document: Document) -> bool:
-        """Of a document as it is now."""
+        """Whether the document, in its present state, is visible."""
         return may_read(self.principal, self._catalog, document.attributes)
 
-    def sees_then(self, document: Document, now: Record | None) -> bool:
-        """Of a document as it was; ``now`` is what its key has now."""
+    def sees_past(self, document: Document, now: Record | None) -> bool:
+        """Whether the document, in a past state, is visible; ``now``: the key's present record."""
         return self._sees_life(life_of(document), now)
 
     def require(self, document: Document) -> None:
-        """Raise DocumentForbidden where the document, as it is now, can't be seen."""
+        """Raise DocumentForbidden unless the document, in its present state, is visible."""
         if not self.sees(document):
             self.refuse(document.key)
 
-    def require_then(self, document: Document) -> None:
-        """As ``require``, of a document as it was."""
-        now = self._acls.now(self._catalog, [document.key])
-        if not self.sees_then(document, now.get(document.key)):
+    def require_past(self, document: Document) -> None:
+        """Raise DocumentForbidden unless the document, in a past state, is visible."""
+        now = self._acls.present(self._catalog, [document.key])
+        if not self.sees_past(document, now.get(document.key)):
             self.refuse(document.key)
 
     def require_named(self, keys: Collection[str]) -> None:
-        """Raise DocumentForbidden where one of the keys has, or had last, a document that can't be
-        seen."""
-        now = self._acls.now(self._catalog, keys)
+        """Raise DocumentForbidden if the present or last document of a key isn't visible."""
+        now = self._acls.present(self._catalog, keys)
         for key in keys:
             document = now.get(key)
             if document is not None:
@@ -179,17 +180,17 @@ class Sight:
         raise DocumentForbidden(self.principal.name, "read", key)
 
     def hidden(self, lives: Collection[Life]) -> frozenset[Life]:
-        """Those among ``lives`` that can't be seen."""
+        """The ``lives`` that aren't visible."""
         if not lives:
             return frozenset()
-        now = self._acls.now(self._catalog, {life.key for life in lives})
+        now = self._acls.present(self._catalog, {life.key for life in lives})
         return frozenset(life for life in lives if not self._sees_life(life, now.get(life.key)))
 
     def commits(self, commits: Sequence[Commit]) -> Sequence[Commit]:
-        """The same commits without the changes that can't be seen.
+        """The same commits without the changes that aren't visible.
 
-        One of which something is left out is told without its message and its idempotency key, for
-        they may speak of that; to its own author they are told.
+        A commit that loses a change also loses its message and idempotency key, which may reveal
+        that change; its own author keeps them.
         """
         hidden = self.hidden(lives_of(commits))
         return [self._without(hidden, commit) for commit in commits] if hidden else commits
@@ -207,5 +208,5 @@ class Sight:
         return replace(commit, changes=changes, message=None, idempotency=None)
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
-        attributes = self._acls.deciding(self._catalog, life, now)
+        attributes = self._acls.deciding_attributes(self._catalog, life, now)
         return may_read(self.principal, self._catalog, attributes)

@@ -1,8 +1,8 @@
-"""A local copy of a catalog, kept in step by its feed.
+"""The follower of a catalog: a local copy that the catalog's feed keeps up to date.
 
-The catalog is loaded from its export at revision R; its changes above R are asked for, by long
-poll, and applied one commit after the other; who listens is told each of them. A copy at revision v
-holds exactly the export at v.
+The follower loads the copy from an export at revision R, gets the commits above R by long poll,
+applies them one by one and passes each to its listeners. A copy at revision v equals the export
+at v.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from patching.client._versions import History, Snapshot, Versions
 
 _log = logging.getLogger(__name__)
 
-# An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
+# An empty answer sooner than this didn't wait, and asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 _TRIES: Final = 5
 _NO_CATALOG: Final = "catalog_not_found"
 
 
 class Diverged(Exception):
-    """What the feed told doesn't follow on what is here."""
+    """The feed's next commit doesn't follow the copy's revision."""
 
 
 def _utc_now() -> datetime:
@@ -43,15 +43,15 @@ def _utc_now() -> datetime:
 class Follower:
     """Follows ``catalog`` of the gateway at ``url`` from ``start`` to ``stop``. Thread-safe.
 
-    It survives restarts of the gateway: while that is away, it tries again with ``backoff``, and
-    goes on from where it is; ``last_error`` says what is wrong. Where the gateway has compacted
-    away what comes next, or what it tells doesn't follow on what is here, the copy is loaded anew:
-    its past is forgotten then, and so are revisions, should the database have been set back.
+    The follower survives restarts of the gateway: it retries with ``backoff`` and continues from
+    its position; ``last_error`` is the reason meanwhile. It loads the copy anew, and forgets its
+    past, where the gateway has compacted the next commits away, or tells commits that don't follow
+    the copy. If the database was set back, so is the copy's revision then.
 
-    ``prefix``: only documents whose keys begin so are copied. A copy with a prefix learns of
-    commits that concern others late, after ``poll_s`` at most. A listener gets whole commits.
-    ``history`` says how much of the past can be looked up. ``token``: see ``Transport``.
-    ``now`` is the clock that ages history and bounds ``at_time``. ``connect`` makes its
+    ``prefix``: only documents whose keys begin with it are copied. The position of such a copy
+    passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
+    ``history`` bounds the past that the copy keeps. ``token``: see ``Transport``.
+    ``now`` is the clock for the age of history and for ``at_time``. ``connect`` makes the
     connections, in place of ``url`` and ``token``.
     """
 
@@ -78,7 +78,7 @@ class Follower:
         self._poll_s = poll_s
         self._backoff = backoff or Backoff()
         self._listener_queue_max = listener_queue_max
-        # `stop` breaks off what reads; a write under way is left to end by itself.
+        # `stop` breaks off reads; a write under way is left to end by itself.
         connect = connect or partial(Transport, url, token=token)
         self._reading = connect()
         self._routes = CatalogRoutes(self._reading, catalog)
@@ -91,18 +91,18 @@ class Follower:
     # From start to stop
 
     def start(self) -> Self:
-        """Load the copy and follow. A catalog that doesn't exist yet is empty, at revision 0.
+        """Load the copy and follow. The copy of an absent catalog is empty, at revision 0.
 
-        Raises RequestError where it can't be loaded; it may be called again then.
+        Raises RequestError where the catalog can't be loaded; ``start`` may then be called again.
         """
         self._copy.load(load(self._routes, self.prefix))
         self._thread.start()
         return self
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Follow no more. What is under way is broken off, listeners get nothing any more.
+        """End following: break off the poll and stop the listeners. The copy stays readable.
 
-        Waits for its threads, ``timeout_s`` for each at most. The copy stays readable.
+        Waits for each thread, at most ``timeout_s``.
         """
         self._stopping.set()
         listening = self._copy.end()
@@ -119,52 +119,54 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # Looking. Everything raises FollowerStopped before the first start.
+    # The copy. All of these raise FollowerStopped before the first start.
 
     @property
     def position(self) -> int:
-        """The revision that the copy is at."""
+        """The copy's revision."""
         return self._copy.revision
 
     @property
     def last_error(self) -> Exception | None:
-        """Why the gateway can't be followed at the moment; None: it can."""
+        """The reason why the gateway can't be followed at the moment, if any."""
         return self._copy.last_error
 
     def current(self) -> Snapshot:
-        """The copy as it is. What was committed a moment ago may be missing: see ``wait_for``."""
+        """The copy as it is. The latest commits may still be missing: see ``wait_for``."""
         return self._copy.current()
 
     def at_revision(self, revision: int) -> Snapshot:
-        """The catalog as ``revision`` had it. RevisionTooOld, RevisionUnknown."""
+        """The catalog at ``revision``. Raises RevisionTooOld, RevisionUnknown."""
         return self._copy.at_revision(revision)
 
     def at_time(self, moment: datetime) -> Snapshot:
         """The catalog after the last commit at or before ``moment``, an aware datetime.
 
-        By the gateway's commit times. RevisionTooOld before the earliest that is kept.
-        RevisionUnknown where ``moment`` lies ahead of the last commit and also of now, or of the
-        time that the gateway was lost, if it is. A commit before ``moment`` may be under way here
-        still: to be sure, ``wait_for`` a revision that is later.
+        Commit times are the gateway's. Raises RevisionTooOld before the earliest that is kept, and
+        RevisionUnknown where ``moment`` is later than both the last commit and now, or the loss of
+        the gateway, if it is lost. A commit before ``moment`` may not have arrived yet: to be sure,
+        ``wait_for`` a later revision.
         """
         return self._copy.at_time(moment)
 
     def wait_for(self, revision: int, timeout_s: float | None = None) -> None:
-        """Return when the copy is at ``revision`` or later. WaitTimedOut; FollowerStopped where
-        that won't happen any more."""
+        """Return when the copy is at ``revision`` or later.
+
+        Raises WaitTimedOut; FollowerStopped where the copy won't move any more.
+        """
         self._copy.wait_for(revision, timeout_s)
 
     def subscribe(
         self, listener: Listener, *, after: int | None = None, on_reload: OnReload | None = None
     ) -> Subscription:
         """Call ``listener`` with every commit above ``after`` (None: the current position), in
-        order, each once, when the copy has it. In a thread of its own.
+        order, each once, when the copy has it, in a thread of the listener's own.
 
-        With a prefix: with those commits that change such a document. Those older than the copy's
-        history come from the gateway. Where some are gone there too, ``on_reload`` is called, in
-        the same thread, and commits go on from the snapshot that it gets; without ``on_reload``
-        the listener is stopped by CommitsMissed. A listener that raises, or for which more than
-        ``listener_queue_max`` commits wait, is stopped; nothing else is.
+        With a prefix, the listener gets the commits that change such a document. Commits older than
+        the copy's history come from the gateway. If some are gone there too, ``on_reload`` is
+        called in the same thread with a snapshot, and the commits after it follow; without
+        ``on_reload`` the listener is stopped by CommitsMissed. A listener that raises, or for which
+        more than ``listener_queue_max`` commits wait, is stopped alone.
         """
         position = self._copy.revision if after is None else after
         subscription = Subscription(
@@ -186,12 +188,12 @@ class Follower:
         try:
             while not self._stopping.is_set():
                 self._step()
-        except Exception as error:  # noqa: BLE001 - a defect ends it, and whoever waits hears of it
+        except Exception as error:  # noqa: BLE001 - a defect ends it, and all waiting calls raise
             _log.exception("the follower of catalog %r failed", self.catalog)
             self._copy.end(error)
 
     def _step(self) -> None:
-        """Ask once what is new, and apply it, load anew, or pause."""
+        """Poll the feed once; then apply its commits, load the copy anew, or pause."""
         try:
             try:
                 asked = time.monotonic()
@@ -212,7 +214,7 @@ class Follower:
             self._pause(error)
 
     def _apply(self, page: FeedPage) -> bool:
-        """Whether the copy has moved."""
+        """Apply the page's commits; returns whether the copy has moved."""
         before = self._copy.revision
         for commit in page.commits:
             if commit.revision <= self._copy.revision:
@@ -225,7 +227,7 @@ class Follower:
         return self._copy.revision > before
 
     def _require_next(self, revision: int) -> None:
-        """A feed without a filter tells every revision."""
+        """Raise Diverged where a feed without a prefix skips a revision."""
         position = self._copy.revision
         if not self.prefix and revision != position + 1:
             raise Diverged(f"the feed went from revision {position} to {revision}")
@@ -234,7 +236,7 @@ class Follower:
         _log.warning("catalog %r is loaded anew: %s", self.catalog, reason)
         versions = load(self._routes, self.prefix)
         self._copy.load(versions)
-        if self._failures:  # it didn't help the last time
+        if self._failures:  # loading anew didn't help the last time
             self._pause(reason)
         self._failures += 1
 
@@ -248,11 +250,11 @@ class Follower:
 
 
 def load(routes: CatalogRoutes, prefix: str) -> Versions:
-    """The documents whose keys begin with ``prefix``, the settings and the time, as the head has
-    them; an empty copy at revision 0 of a catalog that was never written. RequestError.
+    """The documents whose keys begin with ``prefix``, the settings and the time, all at the head.
 
-    The catalog is read first, for its settings and the time of its head, and then exported at that
-    very revision: so nothing in between can be missing or be there twice.
+    The copy of a catalog that was never written is empty, at revision 0. Raises RequestError. The
+    export is of the revision at which the settings and the time were read, so that no commit is
+    missed or applied twice.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -267,7 +269,7 @@ def load(routes: CatalogRoutes, prefix: str) -> Versions:
                 continue
             export = routes.export(revision=state.revision, prefix=prefix)
         except (Gone, NotFound):
-            # compacted, or the database was exchanged, between the two questions
+            # compacted, or the database was exchanged, between the two reads
             if not left:
                 raise
             continue
@@ -278,9 +280,9 @@ def load(routes: CatalogRoutes, prefix: str) -> Versions:
 
 
 def _load_absent(routes: CatalogRoutes, prefix: str) -> Versions | None:
-    """A catalog without documents; None where it has some now.
+    """The copy of a catalog without documents; None where it has some by now.
 
-    A deleted catalog still has its revision, which its export tells: changes go on from there.
+    The export of a deleted catalog still has its revision, from which changes go on.
     """
     try:
         export = routes.export(prefix=prefix)
@@ -294,9 +296,9 @@ def _load_absent(routes: CatalogRoutes, prefix: str) -> Versions | None:
 
 
 def starts_anew(error: Exception) -> bool:
-    """Whether a copy that met ``error`` while following has to be loaded anew.
+    """Whether ``error`` means that the copy has to be loaded anew.
 
-    An unknown revision: the catalog isn't as far as the copy, so its database was set back.
+    An unknown revision means that the database was set back: the catalog is behind the copy.
     """
     if isinstance(error, NotFound):
         return error.code == "revision_not_found"

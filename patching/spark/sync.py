@@ -1,4 +1,4 @@
-"""Making a catalog what a frame says, with the fewest and smallest writes.
+"""``sync``: make a catalog equal to a frame, with the fewest and smallest writes.
 
 ::
 
@@ -9,10 +9,10 @@
                                                          +── the catalog <──+ were false
                                                              as it is now     (these keys alone)
 
-Nothing is sent before everything wanted has been found to be possible. A line is guarded by the
-token of the document that it was made from, so whatever others wrote meanwhile is looked at before
-it is changed. A task that dies is run again by Spark and sends the same lines under the same
-idempotency keys, which the gateway applies once.
+Nothing is sent before every wanted row has been found valid. The token of the document that a line
+was made from guards it, so a document that others wrote meanwhile is compared again before it is
+changed. Spark repeats a task that dies; its lines and their idempotency keys are the same, so the
+gateway applies each once.
 """
 
 from __future__ import annotations
@@ -58,23 +58,21 @@ def sync(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> SyncReport:
-    """Make ``catalog`` what ``desired`` says: a frame, or the name of a table.
+    """Make ``catalog`` equal to ``desired``: a frame, or the name of a table.
 
-    Of ``desired``, the column ``key`` and the column ``document`` count (a JSON string, a struct, a
-    map or an array; without a column of that name, all others are one object). Documents that
-    aren't wanted stay, but with ``delete``; ``allow_empty`` lets it delete everything. ``prefix``:
-    the part of the catalog that this is about; other keys are neither wanted nor deleted.
+    Column ``key`` holds the keys and column ``document`` the documents: JSON strings, structs, maps
+    or arrays. Without a column of that name, all other columns form one object. Other documents of
+    the catalog stay; ``delete`` deletes them, but all of them only with ``allow_empty``.
+    ``prefix``: keys outside it are neither wanted nor deleted.
 
-    Where somebody else writes a document between the look at it and the write, it is looked at
-    again, in ``rounds`` rounds at most; in the end it is what is wanted here, made from what they
-    left. Attributes are never touched. ``options`` are those of the data source, such as
-    ``batchSize``, ``token`` or ``retryTimeout``; ``partitions`` is how many tasks read, compare and
-    send (default: as many as run at a time).
+    A document that somebody else writes between the comparison and the write is compared again, in
+    at most ``rounds`` rounds, and ends as ``desired`` has it. Attributes are never touched.
+    ``options`` are those of the data source, such as ``batchSize``, ``token`` or ``retryTimeout``;
+    ``partitions`` is the number of tasks (default: as many as run at a time).
 
-    Raises DesiredInvalid before anything is sent, for keys that are null, empty or there twice and
-    for documents that are no JSON; ValueError for columns and options. What raises later (the
-    gateway isn't reached, say) leaves the catalog with some of the writes; doing it all again
-    continues there.
+    Raises DesiredInvalid before anything is sent, for null, empty or repeated keys and for
+    documents that aren't JSON; ValueError for columns and options. A later error (the gateway is
+    out of reach, say) leaves some of the writes done; another ``sync`` does the rest.
     """
     if rounds < 1:
         raise ValueError("there must be one round at least")
@@ -98,10 +96,10 @@ def write_plan(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PlanReport:
-    """Write what ``sync`` would send into files below ``path``, and send nothing.
+    """Write the lines that ``sync`` would send into files below ``path``, and send nothing.
 
-    The files are bodies of ``POST /v1/bulk``. Their guards hold whenever they are sent, once or
-    more often: see ``replay``. Arguments and errors as of ``sync``.
+    The files are bodies of ``POST /v1/bulk``. Their guards hold whenever, and however often, they
+    are sent: see ``replay``. Arguments and errors are those of ``sync``.
     """
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
     return work.write_plan(path, delete, allow_empty, overwrite)
@@ -115,13 +113,11 @@ def replay(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> SyncReport:
-    """Send the lines in the files below ``path``, as ``write_plan`` left them: their guards say
-    what they were made from, and still hold.
+    """Send the lines that ``write_plan`` left in files below ``path``, under their guards.
 
-    Nothing is looked at again: a document that somebody changed after the plan was made stays as
-    they left it and is counted as ``lost``. What was sent before, by a replay that broke off, say,
-    is answered as it was then. ``unchanged`` counts lines alone that changed nothing, and
-    ``revision`` is 0: a plan doesn't say.
+    Nothing is compared again: a document that somebody changed after the plan was made stays as it
+    is and counts as ``lost``. A line that an earlier replay sent gets the answer of that time.
+    ``unchanged`` counts only lines that changed nothing. ``revision`` is 0, for a plan has none.
     """
     begun = time.monotonic()
     writing = Options.parse(options_for({"url": url, **(options or {})}, WRITE), WRITE)
@@ -130,7 +126,7 @@ def replay(
     catalogs = [row["catalog"] for row in named.distinct().limit(2).collect()]
     if progress is not None:
         progress(f"sending {lines.count():,} changes")
-    # As many tasks as there is room for, whatever number of files it was written to.
+    # As many tasks as can run at a time, whatever the number of files.
     spread = lines.repartition(spark.sparkContext.defaultParallelism)
     with ExitStack() as kept:
         outcomes = _kept(kept, spread.mapInArrow(Delivery(writing).batches, delivery.SCHEMA))
@@ -141,7 +137,7 @@ def replay(
 
 @dataclass
 class _Work:
-    """One run. Frames that it keeps on disk are given back by ``sync`` and ``write_plan``."""
+    """One run. ``sync`` and ``write_plan`` free the frames that they keep on disk."""
 
     spark: SparkSession
     wanted: DataFrame
@@ -238,7 +234,7 @@ class _Work:
             )
 
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
-        """The rows of a plan, made from the catalog as ``revision`` has it."""
+        """The rows of a plan, made from the catalog at ``revision``."""
         self.progress(f"comparing with revision {revision}")
         there = documents_there(self.spark, self.reading, revision)
         there = there.repartition(self.partitions, "there")
@@ -247,7 +243,7 @@ class _Work:
         return _kept(kept, joined.mapInArrow(self._planner(1).batches, plan.SCHEMA))
 
     def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
-        """The same for the keys that were lost, made from the catalog as it is now."""
+        """The rows of a plan for the lost keys, made from the catalog as it is now."""
         revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}, {number}"))
         lost = outcomes.where(F.col("outcome") == delivery.LOST).select("key")
         again = lost.join(self.wanted, "key", "left_outer").select("key", "copies", "value")
@@ -275,14 +271,14 @@ class _Work:
         return counts
 
     def _deliver(self, kept: ExitStack, planned: DataFrame, lines: int, number: int) -> DataFrame:
-        """Sends the lines; the rows of their outcomes."""
+        """Send the lines; returns the rows of their outcomes."""
         self.progress(f"sending {lines:,} changes" + (f", round {number}" if number > 1 else ""))
         sent = planned.where(F.col("line").isNotNull()).select("line")
         return _kept(kept, sent.mapInArrow(Delivery(self.writing).batches, delivery.SCHEMA))
 
 
 def options_for(given: Mapping[str, Any], use: str) -> dict[str, str]:
-    """Those of ``given`` that are for ``use``, as texts; unknown ones stay and will be refused."""
+    """The options for ``use``, as texts; unknown ones stay, to be refused later."""
     known = {option.name.lower(): option for option in OPTIONS}
     chosen = {}
     for name, value in given.items():
@@ -304,7 +300,7 @@ def _frame(desired: DataFrame | str) -> DataFrame:
 
 
 def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
-    """Computed once, whatever is asked of it: on the executors' disks until the end."""
+    """The frame, computed once and kept on the executors' disks until ``kept`` closes."""
     frame.persist(StorageLevel.DISK_ONLY)
     kept.callback(frame.unpersist)
     return frame

@@ -1,12 +1,11 @@
-"""What a worker takes on at a time; what comes on top is refused before it costs anything.
+"""Admission: a bound on the requests that a worker has under way; more are refused at once.
 
-Three kinds of requests are counted: writes, bulk requests and reads. A write counts from when its
-body is there until it is answered, so that a client who sends slowly holds up nobody; a bulk
-request for as long as it lasts. Feeds have a bound of their own, and what tells how the service is
-(``/livez``) always gets through. Of each kind a principal may have a share alone; that is looked at
-as soon as it is known who it is.
+Writes, bulk requests and reads are counted apart. A write counts from the arrival of its whole body
+until its answer, so that a slow sender takes no one's place; a bulk request counts for as long as
+it lasts. Feeds have a bound of their own, and probes such as ``/livez`` always get through. Of each
+kind a principal may have only a share, which is checked once the principal is known.
 
-What refusing costs is bounded by the server, which asks ``has_room_for`` before it reads a request.
+The server bounds the cost of refusing: it asks ``has_room_for`` before it reads a request.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _READING_STARTS: Final = tuple(method.encode() for method in _READING)
 
 
 class InFlight:
-    """The requests of one kind that are under way. Thread-safe.
+    """The requests of one kind that are under way, and their holders. Thread-safe.
 
-    Those of whom nobody knows whose they are, or where all are the same one's, are held by None.
+    The holder is a principal's name; None while it isn't known, or where access control is off.
     """
 
     def __init__(self, what: str, setting: str, count_max: int, bytes_max: int | None) -> None:
@@ -42,7 +41,7 @@ class InFlight:
         self._lock = threading.Lock()
 
     def enter(self, holder: str | None, size: int) -> None:
-        """Count one more, of ``size`` bytes. Raises Full."""
+        """Count one more request, of ``size`` bytes. Raises Full."""
         with self._lock:
             self._refuse_if_full(size)
             if holder is not None:
@@ -50,7 +49,10 @@ class InFlight:
             self._take(holder, size)
 
     def claim(self, holder: str, size: int) -> None:
-        """One of ``size`` bytes that was nobody's is ``holder``'s. Raises Full; then it isn't."""
+        """Give a request of ``size`` bytes, held by None so far, to ``holder``.
+
+        Raises Full where that exceeds the holder's share; then None still holds it.
+        """
         with self._lock:
             self._give_back(None, size)
             try:
@@ -65,13 +67,13 @@ class InFlight:
             self._give_back(holder, size)
 
     def is_full(self) -> bool:
-        """By number or, where nothing more fits beside the rest, by bytes."""
+        """Whether the number, or the bytes, of the requests have reached the maximum."""
         if self._bytes is not None and self._bytes.held >= self._bytes.maximum:
             return True
         return self._count.held >= self._count.maximum
 
     def refuse_if_full(self, size: int) -> None:
-        """Raises Full where there is no room for one more. Keeps none."""
+        """Raise Full unless there is room for one more of ``size`` bytes; reserves none."""
         with self._lock:
             self._refuse_if_full(size)
 
@@ -90,7 +92,7 @@ class InFlight:
         if count.held >= count.maximum:
             detail = f"{count.held} {self._what} are under way, no more are taken on"
             raise Full(detail, self._setting)
-        # One alone may be as large as it likes: other limits are for that.
+        # A request alone may have any size: other limits bound it.
         if held is not None and count.held and held.held + size > held.maximum:
             detail = f"{held.held} bytes of {self._what} are under way, no more are taken on"
             raise Full(detail, self._setting.replace("_max", "_bytes_max"))
@@ -141,7 +143,7 @@ class _Seat:
 
 
 class Admission:
-    """A WSGI middleware; it needs the request's id, and nothing else that costs time."""
+    """The WSGI middleware that counts requests; ``Observation`` around it gives them their ids."""
 
     def __init__(self, application: WsgiApplication, limits: AdmissionLimits) -> None:
         self._application = application
@@ -178,7 +180,7 @@ class Admission:
             seat.take(0)
 
     def _kind(self, environ: Environ) -> InFlight | None:
-        """None for what isn't counted here."""
+        """The requests among which this one counts; None if it isn't counted here."""
         path = environ["PATH_INFO"]
         if not path.startswith("/v1/"):
             return None
@@ -187,16 +189,13 @@ class Admission:
         return self._bulk if path == "/v1/bulk" else self._writes
 
     def has_room_for(self, start: bytes) -> bool:
-        """Whether a request that starts so would be taken on now, as far as that can be told."""
+        """Whether a request whose first bytes are ``start`` would probably be taken on now."""
         among = self._reads if start.startswith(_READING_STARTS) else self._writes
         return not among.is_full()
 
 
 def claim_share(context: Context) -> None:
-    """The request's principal is known: from now on the request counts among its own.
-
-    Raises TryLater where it has as many as it may.
-    """
+    """Count the request among those of its principal, now known. Raises TryLater beyond a share."""
     if context.seat is None or context.holder is None:
         return
     try:
@@ -206,12 +205,12 @@ def claim_share(context: Context) -> None:
 
 
 def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -> bytes:
-    """The request's body, which isn't empty: read, taken on, paid for, its sender looked at again.
+    """The request's body, never empty. It is counted as under way and against the rate limits.
 
-    ``parsed``: it is to be decoded, and counts as under way with what it takes then. Raises
-    RequestRefused, also where it holds too many values; TryLater where there is too much under way;
-    AccessError where its sender would not be let in any more; StoreUnavailable; and what reading
-    from the connection raises (werkzeug's BadRequest).
+    ``parsed``: the body will be decoded, and counts with the memory that this takes. Raises
+    RequestRefused, also for too many values; TryLater where too much is under way; AccessError
+    where the principal would not be let in any more; StoreUnavailable; and the connection's errors
+    (werkzeug's BadRequest).
     """
     raw = read_body(context.environ, limits)
     weight = weigh(raw, limits) if parsed else len(raw)
@@ -222,7 +221,7 @@ def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -
             raise _refusal(full) from full
     if context.spending is not None:
         spend_body_bytes(context, len(raw))
-    context.require_still_let_in()  # it may have come slowly
+    context.require_still_let_in()  # a slow body may outlive a token
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw
@@ -233,7 +232,7 @@ def _refusal(full: Full) -> TryLater:
 
 
 class _Held:
-    """An answer that holds its seat until it is over."""
+    """An answer that holds its request's seat until it has been sent."""
 
     def __init__(self, answer: Iterable[bytes], seat: _Seat) -> None:
         self._answer = answer
@@ -260,5 +259,5 @@ def _is_feed(path: str) -> bool:
 
 
 def _has_body(environ: Environ) -> bool:
-    """Whether there is one that will be read."""
+    """Whether the request has a body that will be read."""
     return environ["REQUEST_METHOD"] != "DELETE" and declared_bytes(environ) != 0

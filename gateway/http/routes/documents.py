@@ -181,7 +181,7 @@ def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Do
     if sight is None:
         return
     if as_of_then:
-        sight.require_then(document)
+        sight.require_past(document)
     else:
         sight.require(document)
 

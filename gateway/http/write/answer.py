@@ -1,7 +1,7 @@
-"""What became of a write, and the answer to it: one result and one set of headers on all routes.
+"""The result of a write, and the answer to it, with the same headers on all routes.
 
-A result is told from the commit alone where one was made, so that a replay is answered like the
-first time.
+The result of a commit is made from the commit alone, so that a replay gets the answer of the first
+time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.service import Gateway
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The document that a write is about, as it stands afterwards; ``time_s`` since the epoch."""
+    """The document of a write, as it stands afterwards; ``time_s`` since the epoch."""
 
     token: str
     revision: int
@@ -44,12 +44,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a write that was neither refused nor lost from sight.
+    """The result of a write that was neither refused nor unknown.
 
-    ``commit`` is the one that it made, now or (``replayed``) the first time it was sent; None where
-    it changes nothing, or was a dry run. ``standing`` is None where the write left no document, or
-    (a dry run) would leave another one than there is. ``created``: it is there by this
-    commit, and this was no dry run.
+    ``commit`` is the write's own, made now or (``replayed``) the first time it was sent; None after
+    a dry run or a no-op. ``standing`` is None where the write left no document, or where a dry run
+    would change it. ``created``: the commit created the document; false in a dry run.
     """
 
     outcome: Applied | Unchanged
@@ -64,7 +63,7 @@ class Result:
 
 
 def result_of(written: Written, key: str, *, dry_run: bool) -> Result:
-    """Of a write on ``key``. Raises the CommitError of what was not applied."""
+    """The result of a write on ``key``. Raises the CommitError of a refused or unknown write."""
     outcome = written.outcome
     if isinstance(outcome, Applied):
         commit = outcome.commit
@@ -119,14 +118,15 @@ def _standing(document: Document) -> Standing:
 
 
 def commit(gateway: Gateway, context: Context, ask: Ask, request: Request) -> Result:
-    """Commit the request that ``ask`` became. Raises the CommitError of what was not applied."""
+    """Commit the request that was made of ``ask``. Raises as ``carried_out``."""
     return carried_out(gateway, context, ask, lambda: gateway.commit(request))
 
 
 def carried_out(gateway: Gateway, context: Context, ask: Ask, run: Callable[[], Written]) -> Result:
-    """What becomes of ``run``, which does what is asked, for the audit log and for the answer.
+    """The result of ``run``, which does the write that ``ask`` describes.
 
-    Raises the CommitError of what was not applied; its problem tells what helps.
+    The outcome is left in ``context`` for the audit log. Raises the CommitError of a refused or
+    unknown write, and leaves in ``context`` the remedies that its problem names.
     """
     try:
         done = run()
@@ -138,7 +138,7 @@ def carried_out(gateway: Gateway, context: Context, ask: Ask, run: Callable[[], 
 
 
 def headers_of(result: Result) -> HeaderList:
-    """What the answer to every write has; the tags are its route's."""
+    """The headers of every write's answer; each route adds its tag."""
     headers = [
         ("Catalog-Revision", str(result.catalog_revision)),
         ("Attempts", str(result.attempts)),
@@ -151,7 +151,7 @@ def headers_of(result: Result) -> HeaderList:
 
 
 def preferences_applied(ask: Ask, result: Result, *, represented: bool) -> HeaderList:
-    """``represented``: the body shows what was written."""
+    """The preferences that the answer follows. ``represented``: its body shows the document."""
     applied = []
     if represented or ask.is_minimal:
         applied.append(f"return={ask.prefer.returns}")
@@ -228,13 +228,13 @@ def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> 
 def _answer(
     ask: Ask, result: Result, headers: HeaderList, content: Any, *, represented: bool = False
 ) -> Answer:
-    """In the form that was preferred, where that form can say what there is to say."""
+    """The answer in the preferred form; a dry run has a body in any case."""
     headers += preferences_applied(ask, result, represented=represented)
     status = 201 if result.created else 200
     if represented:
         return body_answer(encode(content), headers, status)
     if ask.is_minimal and status == 201:
-        # What was created is told also where no body is wanted (RFC 9110, section 9.3.4).
+        # A creation is answered with 201, body or not (RFC 9110, section 9.3.4).
         headers.append(("Content-Length", "0"))
         return empty_answer(headers, status)
     if ask.is_minimal or (ask.method == "DELETE" and not ask.dry_run):
@@ -243,8 +243,10 @@ def _answer(
 
 
 def _document_left(gateway: Gateway, ask: Ask, result: Result) -> Document | None:
-    """The document as the write left it, or would leave it; None where there is none, where it
-    can't be told any more, and where whoever wrote it may not read it."""
+    """The document as the write left it, or would leave it.
+
+    None where there is none, history has it no more, or its writer may not read it.
+    """
     if result.replayed:
         return _document_then(gateway, ask, result)
     document = result.outcome.document
@@ -264,7 +266,7 @@ def _document_then(gateway: Gateway, ask: Ask, result: Result) -> Document | Non
         document = gateway.read_at_revision(ask.catalog, ask.key, revision).document
         sight = gateway.acls.sight(ask.by, ask.catalog)
         if sight is not None and document is not None:
-            sight.require_then(document)
+            sight.require_past(document)
         return document
     except CommitError:
         return None
