@@ -11,8 +11,22 @@ from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._json import Json, encoded_bytes, shown
 from patching._keyed import UNKEYED, KeyedArrays, parse_keyed
 
-from ._members import as_json, flag, nested, pointer_of, unknown_operation, value_of
-from ._operations import PARSERS, Add, Copy, Move, Patch, Remove, Replace, Test
+from ._operations import (
+    PARSERS,
+    Add,
+    Copy,
+    Move,
+    Patch,
+    Remove,
+    Replace,
+    Test,
+    as_json,
+    flag,
+    nested,
+    pointer_of,
+    unknown_operation,
+    value_of,
+)
 from ._pointer import Tokens, join_pointer
 from ._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
 

@@ -17,8 +17,7 @@ import msgspec
 
 from patching._errors import InvalidPatch, LimitExceeded, Limits, PatchConflict
 from patching._json import ABSENT, Document, Json, described, encoded_bytes, shown
-from patching._members import as_json
-from patching._operations import Add, Operation, Remove, Replace
+from patching._operations import Add, Operation, Remove, Replace, as_json
 from patching._pointer import Tokens, find, index_of, join_pointer, split_pointer
 
 SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key

@@ -28,8 +28,7 @@ from patching._json import (
     shown,
 )
 from patching._keyed import ArrayKeys, KeyedArrays, Locator, Place
-from patching._members import name_bytes
-from patching._operations import Add, Copy, Move, Operation, Remove, Replace
+from patching._operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
 from patching._pointer import Tokens, find, join_pointer
 from patching._predicates import Predicate, is_number
 

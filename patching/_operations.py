@@ -1,18 +1,20 @@
-"""JSON Patch (RFC 6902) as data: parsing a decoded JSON value into operations."""
+"""JSON Patch (RFC 6902) as data: parsing a decoded JSON value into operations.
+
+Each member is checked as it is read, and each error names the one at fault; the parsers of extended
+patches read theirs by the same functions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
-from patching._json import Json, encoded_bytes, shown
+from patching._json import Json, depth, encoded_bytes, shown
 
-from ._members import as_json, name_bytes, nested, pointer_of, unknown_operation, value_of
-from ._pointer import Tokens
+from ._pointer import Tokens, split_pointer
 
 if TYPE_CHECKING:
     from jsonpatch import JsonPatch
@@ -220,3 +222,91 @@ PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = 
     "copy": _copy,
     "test": _test,
 }
+
+
+def pointer_of(
+    members: dict[str, Any], member: str, position: int, limits: Limits
+) -> tuple[str, Tokens]:
+    pointer = members.get(member)
+    if not isinstance(pointer, str):
+        said = f"not {shown(as_json(pointer))}" if member in members else "it is missing"
+        raise InvalidPatch(
+            f"the member '{member}' must be a string; {said}", operation=position, member=member
+        )
+    try:
+        tokens = split_pointer(pointer)
+    except InvalidPatch as error:
+        error.operation = position
+        error.member = member
+        raise
+    if len(tokens) > limits.depth_max:
+        raise LimitExceeded(
+            "depth_max", limits.depth_max, len(tokens), operation=position, pointer=pointer
+        )
+    return pointer, tokens
+
+
+def value_of(members: dict[str, Any], position: int) -> Json:
+    try:
+        value: Json = members["value"]
+    except KeyError:
+        raise InvalidPatch(
+            "the member 'value' is missing",
+            operation=position,
+            pointer=members["path"],
+            member="value",
+        ) from None
+    return value
+
+
+def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
+    """How deep `value` reaches at `tokens`, counted from the root."""
+    levels = len(tokens)
+    if isinstance(value, dict | list):
+        levels += depth(value)
+    if levels > limits.depth_max:
+        raise LimitExceeded("depth_max", limits.depth_max, levels, operation=position, pointer=path)
+    return levels
+
+
+def name_bytes(tokens: Tokens) -> int:
+    """What a new member takes beside its value: name, colon and comma."""
+    return encoded_bytes(tokens[-1]) + 2 if tokens else 0
+
+
+def flag(members: dict[str, Any], member: str, position: int) -> bool:
+    """An option that is either there and true or false, or left out and false."""
+    given = members.get(member, False)
+    if not isinstance(given, bool):
+        raise InvalidPatch(
+            f"the member '{member}' must be true or false; not {shown(as_json(given))}",
+            operation=position,
+            pointer=members.get("path"),
+            member=member,
+        )
+    return given
+
+
+def unknown_operation(members: dict[str, Any], position: int, known: Iterable[str]) -> InvalidPatch:
+    if "op" not in members:
+        return InvalidPatch("the member 'op' is missing", operation=position, member="op")
+    name = members["op"]
+    if not isinstance(name, str):
+        return InvalidPatch(
+            f"the member 'op' must be a string; not {shown(as_json(name))}",
+            operation=position,
+            member="op",
+        )
+    return InvalidPatch(
+        f"there is no operation {shown(name)}; known are {', '.join(known)}",
+        code="unknown_operation",
+        operation=position,
+        member="op",
+    )
+
+
+def as_json(value: object) -> Json:
+    """`value` if it is JSON on its face, else its type's name; for messages."""
+    if value is None or isinstance(value, dict | list | str | int | float):
+        return value
+    return type(value).__name__

@@ -19,7 +19,7 @@ import re2  # type: ignore[import-untyped]
 from patching._errors import InvalidPatch, LimitExceeded, Limits
 from patching._json import Json, shown
 
-from ._members import as_json, flag, nested, pointer_of, unknown_operation, value_of
+from ._operations import as_json, flag, nested, pointer_of, unknown_operation, value_of
 from ._pointer import Tokens
 
 TYPES: Final = ("string", "number", "boolean", "object", "array", "null", "undefined")
