@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.access import Role
 from gateway.access.principal import principal
-from gateway.http.wire import query as names
+from gateway.http.wire.headers import percent_decoded
 from gateway.store.mongodb import connect
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.http.conftest import problem
@@ -156,7 +156,7 @@ def test_what_is_checked_is_what_the_route_is_given(segment: str, caller: Caller
     answer = caller.send("PUT", f"/v1/catalogs/{encoded}/documents/fuzz", 1)
     if answer.status_code in (400, 401, 404):
         return
-    name = names.percent_decoded(encoded)
+    name = percent_decoded(encoded)
     assert answer.get_json()["catalog"] == name
     assert (answer.status_code < 300) == principal("me", GRANTS).may(Role.WRITE, name)
 

@@ -30,7 +30,7 @@ from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
 from gateway.access.principal import forbidden
 from gateway.errors import GatewayError, Unauthenticated
 from gateway.http.context import Context, Environ, Recheck, context_of, this_request
-from gateway.http.wire import query as names
+from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import RequestLimits
@@ -83,7 +83,7 @@ class Authorization:
         if need is Need.TOKEN:
             context.recheck = self._recheck(context, None, "")
             return
-        catalog = names.catalog_name((request.view_args or {})["catalog"], self._limits)
+        catalog = catalog_name((request.view_args or {})["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
             raise forbidden(principal, need, catalog, "the request")

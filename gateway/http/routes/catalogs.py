@@ -19,10 +19,10 @@ from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
 from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
+from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
@@ -72,7 +72,7 @@ class CatalogRoutes:
     def read(self, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
         environ = this_request().environ
-        catalog = names.catalog_name(catalog, self._limits)
+        catalog = catalog_name(catalog, self._limits)
         parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
@@ -126,7 +126,7 @@ class CatalogRoutes:
         return catalog_answer(ask, commit(self._gateway, context, ask, request))
 
     def _ask(self, context: Context, catalog: str) -> Ask:
-        return read_ask(context, names.catalog_name(catalog, self._limits))
+        return read_ask(context, catalog_name(catalog, self._limits))
 
 
 def _nothing_there(error: CatalogNotFound) -> CommitError:

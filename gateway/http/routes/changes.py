@@ -19,10 +19,9 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Environ, Recheck, this_request
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.headers import JSON
+from gateway.http.wire.headers import JSON, catalog_name
 from gateway.http.wire.query import PollParameters, StreamParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import Seen, bookmark_event, commit_event, end_event, event_data
@@ -57,7 +56,7 @@ class ChangesRoutes:
         environ = context.environ
         if context.method != "GET":  # Flask gives HEAD away with it
             raise MethodNotAllowed(["GET"])
-        catalog = names.catalog_name(catalog, self._limits)
+        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
         asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)

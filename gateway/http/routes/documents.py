@@ -19,7 +19,6 @@ from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
     Answer,
     body_answer,
@@ -30,6 +29,7 @@ from gateway.http.wire.answers import (
 )
 from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.conditions import read_conditions, refuse_composites
+from gateway.http.wire.headers import catalog_name, document_key
 from gateway.http.wire.query import ReadParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit, document_answer
@@ -106,7 +106,7 @@ class DocumentRoutes:
         return read_ask(context, *self._names(catalog, key), part=self._part)
 
     def _names(self, catalog: str, key: str) -> tuple[str, str]:
-        return names.catalog_name(catalog, self._limits), names.document_key(key, self._limits)
+        return catalog_name(catalog, self._limits), document_key(key, self._limits)
 
 
 _PARAMETERS = ReadParameters()

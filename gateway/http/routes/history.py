@@ -5,10 +5,9 @@ from __future__ import annotations
 from flask import Flask
 
 from gateway.http.context import this_request
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
-from gateway.http.wire.headers import is_idempotency_key
+from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
 from gateway.http.wire.query import PageParameters, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import commit_shape
@@ -37,7 +36,7 @@ class HistoryRoutes:
 
     def page(self, catalog: str) -> Answer:
         """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
-        catalog = names.catalog_name(catalog, self._limits)
+        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(this_request().environ)
         asked = parameters(this_request().environ, _PAGE_PARAMETERS)
         sight = self._sight(catalog)
@@ -83,7 +82,7 @@ class HistoryRoutes:
 
 def _idempotency_key(encoded: str) -> str:
     try:
-        key = names.percent_decoded(encoded)
+        key = percent_decoded(encoded)
     except ValueError as error:
         raise RequestRefused("invalid_name", f"the key can't be decoded: {error}") from error
     if not is_idempotency_key(key):

@@ -13,7 +13,6 @@ from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes.documents import asked_revision
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
     Answer,
     Stream,
@@ -24,7 +23,7 @@ from gateway.http.wire.answers import (
     state_headers,
 )
 from gateway.http.wire.conditions import is_not_modified
-from gateway.http.wire.headers import JSON
+from gateway.http.wire.headers import JSON, catalog_name, require_key
 from gateway.http.wire.query import DocumentsParameters, ExportParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
@@ -52,7 +51,7 @@ class ListingRoutes:
     def page(self, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
         context = this_request()
-        catalog = names.catalog_name(catalog, self._limits)
+        catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, _PAGE_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
         if keys is not None:
@@ -84,7 +83,7 @@ class ListingRoutes:
             if asked[name]:
                 _refuse("key", f"it can't be given together with '{name}'")
         for key in keys:
-            names.require_key(key, self._limits)
+            require_key(key, self._limits)
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
@@ -101,7 +100,7 @@ class ListingRoutes:
     def export(self, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
         context = this_request()
-        catalog = names.catalog_name(catalog, self._limits)
+        catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, catalog, asked)
         export = self._gateway.listing.export(

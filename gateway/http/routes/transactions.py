@@ -12,10 +12,9 @@ from gateway.http.door.admission import take_body
 from gateway.http.door.authorization import author_of
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer
 from gateway.http.wire.conditions import refuse_all_but_several
-from gateway.http.wire.headers import commit_author
+from gateway.http.wire.headers import catalog_name, commit_author
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit
 from gateway.http.write.ask import Ask, Sent, read_ask, request_of
@@ -40,7 +39,7 @@ class TransactionRoutes:
     def commit(self, catalog: str) -> Answer:
         """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
         context = this_request()
-        ask = read_ask(context, names.catalog_name(catalog, self._limits))
+        ask = read_ask(context, catalog_name(catalog, self._limits))
         refuse_all_but_several(ask.conditions)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)

@@ -14,7 +14,6 @@ from gateway.errors import PreconditionFailed
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_document, decode_value, weigh
 from gateway.http.wire.conditions import (
@@ -23,7 +22,7 @@ from gateway.http.wire.conditions import (
     catalog_alone,
     refuse_conditions,
 )
-from gateway.http.wire.headers import Preferences
+from gateway.http.wire.headers import Preferences, catalog_name, percent_decoded, require_key
 from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
 from gateway.http.wire.query import DryRunParameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
@@ -65,7 +64,7 @@ class UploadRoutes:
         raw = take_body(context, self._limits)
         asked = require_object(decode_value(raw, self._limits), _OPEN_MEMBERS)
         key = text(asked, "key")
-        names.require_key(key, self._limits)
+        require_key(key, self._limits)
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
         try:
@@ -107,9 +106,7 @@ class UploadRoutes:
         context = this_request()
         refuse_conditions(context.environ)
         _refuse_idempotency_key(context.environ)
-        said = read_ask(
-            context, names.catalog_name(catalog, self._limits), known=_COMMIT_PARAMETERS
-        )
+        said = read_ask(context, catalog_name(catalog, self._limits), known=_COMMIT_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(said.catalog, upload)
         prefer = Preferences(wait_s=said.prefer.wait_s)
@@ -181,7 +178,7 @@ def _refuse_idempotency_key(environ: Environ) -> None:
 
 def _upload_id(encoded: str) -> str:
     try:
-        return names.percent_decoded(encoded)
+        return percent_decoded(encoded)
     except ValueError as error:
         raise RequestRefused("invalid_name", f"the upload can't be decoded: {error}") from error
 

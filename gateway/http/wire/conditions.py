@@ -36,7 +36,8 @@ from gateway.decide.conditions import (
 )
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
-from gateway.http.wire.query import NoParameters, catalog_name, parameters, percent_decoded
+from gateway.http.wire.headers import catalog_name, percent_decoded
+from gateway.http.wire.query import NoParameters, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 

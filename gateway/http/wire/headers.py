@@ -1,20 +1,24 @@
-"""A request's headers, conditions aside: preferences, idempotency key, message, author, types."""
+"""A request's path and headers, conditions aside: names, preferences, idempotency key, message,
+author, types. Names, messages and authors are percent-encoded UTF-8, decoded strictly.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 from werkzeug.http import parse_options_header
 
 from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.http.context import Environ
-from gateway.http.wire.query import percent_decoded
 from gateway.http.wire.refusals import RequestRefused
+from gateway.limits import RequestLimits
 
 _IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 MESSAGE_CHARACTERS_MAX = 1000
 _WAIT_DIGITS_MAX = 9
+_has_bad_escape = re.compile("%(?![0-9A-Fa-f]{2})").search
 # A quoted string, in which commas and semicolons are nothing but text; also one without an end.
 _QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
 # A preference's name and value, and its parameters, which nothing here has a use for.
@@ -54,8 +58,7 @@ def preferences(environ: Environ) -> Preferences:
 
 def _seconds(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        detail = f"Prefer: wait is a whole number of seconds, not {text[:50]!r}"
-        raise RequestRefused("invalid_header", detail, header="Prefer")
+        raise _refusal("Prefer", f"wait is a whole number of seconds, not {text[:50]!r}")
     return int(text[:_WAIT_DIGITS_MAX]) if len(text) <= _WAIT_DIGITS_MAX else 10**_WAIT_DIGITS_MAX
 
 
@@ -63,11 +66,8 @@ def idempotency_key(environ: Environ) -> str | None:
     """The client's name for the request: 1 to 255 visible ASCII characters."""
     key: str | None = environ.get("HTTP_IDEMPOTENCY_KEY")
     if key is not None and not is_idempotency_key(key):
-        raise RequestRefused(
-            "invalid_header",
-            f"Idempotency-Key: 1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters",
-            header="Idempotency-Key",
-        )
+        rule = f"1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters"
+        raise _refusal("Idempotency-Key", rule)
     return key
 
 
@@ -81,18 +81,12 @@ def commit_message(environ: Environ) -> str | None:
     encoded: str | None = environ.get("HTTP_COMMIT_MESSAGE")
     if not encoded:
         return None
-    try:
-        message = percent_decoded(encoded)
-    except ValueError as error:
-        detail = f"Commit-Message: it is not percent-encoded UTF-8: {error}"
-        raise RequestRefused("invalid_header", detail, header="Commit-Message") from error
+    message = _header_decoded("Commit-Message", encoded)
     if len(message) > MESSAGE_CHARACTERS_MAX:
-        detail = f"Commit-Message: at most {MESSAGE_CHARACTERS_MAX} characters"
-        raise RequestRefused("invalid_header", detail, header="Commit-Message")
+        raise _refusal("Commit-Message", f"at most {MESSAGE_CHARACTERS_MAX} characters")
     return message
 
 
-_AUTHOR: Final = "Commit-Author"
 AUTHOR_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a space at its ends"
 
 
@@ -101,18 +95,25 @@ def commit_author(environ: Environ) -> str | None:
     encoded: str | None = environ.get("HTTP_COMMIT_AUTHOR")
     if encoded is None:
         return None
-    try:
-        name = percent_decoded(encoded)
-    except ValueError as error:
-        detail = f"{_AUTHOR}: it is not percent-encoded UTF-8: {error}"
-        raise RequestRefused("invalid_header", detail, header=_AUTHOR) from error
+    name = _header_decoded("Commit-Author", encoded)
     if not is_author(name):
-        raise RequestRefused("invalid_header", f"{_AUTHOR}: {AUTHOR_RULE}", header=_AUTHOR)
+        raise _refusal("Commit-Author", AUTHOR_RULE)
     return name
 
 
 def is_author(name: str) -> bool:
     return 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable() and name == name.strip()
+
+
+def _header_decoded(header: str, encoded: str) -> str:
+    try:
+        return percent_decoded(encoded)
+    except ValueError as error:
+        raise _refusal(header, f"it is not percent-encoded UTF-8: {error}") from error
+
+
+def _refusal(header: str, reason: str) -> RequestRefused:
+    return RequestRefused("invalid_header", f"{header}: {reason}", header=header)
 
 
 JSON: Final = "application/json"
@@ -172,3 +173,77 @@ def _unsupported(environ: Environ, wanted: str, header: tuple[str, str]) -> Requ
         f"Content-Type must be {wanted} in UTF-8; it is {given[:100]}",
         headers=[header],
     )
+
+
+def percent_decoded(text: str) -> str:
+    """``text`` (latin-1, as WSGI has it) decoded. ValueError: a bad escape or bad UTF-8."""
+    if "%" not in text and text.isascii():
+        return text
+    if _has_bad_escape(text):
+        raise ValueError("a '%' is not followed by two hexadecimal digits")
+    try:
+        return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8") from error
+
+
+def catalog_name(encoded: str, limits: RequestLimits) -> str:
+    """The catalog that a path names: any text but "" and what holds NUL."""
+    name = _decoded(encoded, "catalog name")
+    if "\0" in name:
+        raise RequestRefused("invalid_name", "a catalog name can't hold NUL")
+    _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
+    return name
+
+
+def document_key(encoded: str, limits: RequestLimits) -> str:
+    """The key that the rest of a path names: any text but ""."""
+    name = _decoded(encoded, "document key")
+    _refuse_long(name, "key_bytes_max", limits.key_bytes_max)
+    return name
+
+
+def require_key(key: str, limits: RequestLimits) -> None:
+    """Refuse a decoded text that can't be a document's key."""
+    if not key:
+        raise RequestRefused("invalid_name", "the document key is empty")
+    _refuse_long(key, "key_bytes_max", limits.key_bytes_max)
+
+
+def document_path(catalog: str, key: str) -> str:
+    """The document's path, percent-encoded so that no client rewrites it on the way."""
+    segments = key.split("/")
+    # Clients resolve dot segments and may merge empty ones, unless their slashes are encoded.
+    plain = not any(segment in ("", ".", "..") for segment in segments)
+    return f"/v1/catalogs/{quote(catalog, safe='')}/documents/{quote(key, safe='/' * plain)}"
+
+
+def outcome_path(catalog: str, idempotency_key: str) -> str:
+    """Where to ask what became of the request sent under ``idempotency_key``."""
+    return f"/v1/catalogs/{quote(catalog, safe='')}/outcomes/{quote(idempotency_key, safe='')}"
+
+
+def _decoded(encoded: str, what: str) -> str:
+    if "#" in encoded:
+        raise RequestRefused("invalid_name", f"a '#' in a {what} must be sent as %23")
+    try:
+        name = percent_decoded(encoded)
+    except ValueError as error:
+        raise RequestRefused("invalid_name", f"the {what} can't be decoded: {error}") from error
+    if not name:
+        raise RequestRefused("invalid_name", f"the {what} is empty")
+    return name
+
+
+def _refuse_long(name: str, limit: str, maximum: int) -> None:
+    if 4 * len(name) <= maximum:
+        return
+    actual = len(name.encode())
+    if actual > maximum:
+        raise RequestRefused(
+            "name_too_long",
+            f"the name takes {actual} bytes as UTF-8, {maximum} are allowed",
+            limit=limit,
+            maximum=maximum,
+            actual=actual,
+        )

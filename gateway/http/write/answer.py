@@ -16,7 +16,6 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.request import Applied, Request, Unchanged, Unknown, Written
 from gateway.errors import CommitError, OutcomeUnknown
 from gateway.http.context import Context, Decided, HeaderList
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import (
     Answer,
     body_answer,
@@ -25,6 +24,7 @@ from gateway.http.wire.answers import (
     etag,
     last_modified,
 )
+from gateway.http.wire.headers import document_path
 from gateway.http.write.ask import Ask
 from gateway.http.write.explain import what_helps
 from gateway.model import Commit, Document, version_token
@@ -187,7 +187,7 @@ def document_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
         if result.commit is None:
             headers.append(("Commit-Id", standing.commit_id))
     if result.created:
-        headers.append(("Location", names.document_path(ask.catalog, ask.key)))
+        headers.append(("Location", document_path(ask.catalog, ask.key)))
     document = None
     if ask.prefer.returns == "representation":
         document = _document_left(gateway, ask, result)

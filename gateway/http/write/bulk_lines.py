@@ -41,7 +41,6 @@ from gateway.decide.request import (
 from gateway.errors import CommitError
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import query as names
 from gateway.http.wire.answers import encode
 from gateway.http.wire.body import (
     decode_document,
@@ -52,7 +51,7 @@ from gateway.http.wire.body import (
     weigh,
 )
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import Preferences, is_idempotency_key
+from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.members import (
     attributes_asked,
     author_asked,
@@ -129,7 +128,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     if operation not in _OPERATIONS:
         refuse_member("/op", f"it must be one of {', '.join(_OPERATIONS)}")
     require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
-    catalog = names.catalog_name(quote(text(members, "catalog"), safe=""), terms.limits)
+    catalog = catalog_name(quote(text(members, "catalog"), safe=""), terms.limits)
     require(terms.by, Role.WRITE, catalog, "the line")
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
@@ -226,7 +225,7 @@ def _key(
             refuse_member("/key", "it is missing; the conditions are about it")
         return SETTINGS_KEY
     key = text(members, "key")
-    names.require_key(key, limits)
+    require_key(key, limits)
     return key
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.access import Principal
 from gateway.errors import CommitError, OutcomeUnknown, PreconditionFailed
-from gateway.http.wire import query as names
+from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.shapes import commit_summary
 from gateway.model import Commit, token_revision
@@ -33,7 +33,7 @@ def what_helps(
 def where_to_ask(catalog: str, error: CommitError, idempotency_key: str | None) -> dict[str, Any]:
     """The path that tells, later, what became of a write of which nobody knows now."""
     if isinstance(error, OutcomeUnknown) and idempotency_key is not None:
-        return {"outcome": names.outcome_path(catalog, idempotency_key)}
+        return {"outcome": outcome_path(catalog, idempotency_key)}
     return {}
 
 

@@ -34,6 +34,7 @@ from gateway.decide.request import (
 )
 from gateway.errors import Unstorable
 from gateway.http.wire.body import check_operations, decode_members, document_bytes
+from gateway.http.wire.headers import require_key
 from gateway.http.wire.members import (
     attributes_asked,
     author_asked,
@@ -45,7 +46,6 @@ from gateway.http.wire.members import (
     whole,
 )
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.query import require_key
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Attributes
