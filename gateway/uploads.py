@@ -23,7 +23,7 @@ from typing import Protocol, Unpack
 from gateway.access import Principal
 from gateway.access.limits import holder_of, may_hold
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
-from gateway.decide.edits import checked_attributes
+from gateway.decide.drafts import checked_attributes
 from gateway.decide.request import (
     Applied,
     Delete,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gateway.decide.acl import refuse_forbidden
+from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden

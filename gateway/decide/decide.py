@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from gateway.decide.acl import refuse_forbidden
-from gateway.decide.compares import CompareLimits, failed_compares, is_about_content
-from gateway.decide.drafts import Drafts, named_keys
-from gateway.decide.edits import Draft, EditLimits
+from gateway.decide.drafts import Draft, Drafts, named_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
+    failed_compares,
+    refuse_forbidden,
     require_precondition,
     require_revision,
 )
@@ -34,12 +33,15 @@ from gateway.decide.request import (
     DOCUMENTS_BYTES_MAX,
     Applied,
     Decision,
+    Equals,
     Get,
+    IsAbsent,
     KeyEdit,
     Outcome,
     Refused,
     Request,
     Rules,
+    Satisfies,
     Touch,
     Unchanged,
     View,
@@ -57,8 +59,6 @@ from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
-# To compare a value of two states takes as long as to work through so many bytes of a document.
-_COMPARED_BYTES = 50
 
 
 def decide(
@@ -87,14 +87,13 @@ def decide(
 
 
 class Deciding:
-    """The state as the batch has left it so far."""
+    """The state as the batch has left it so far: see ``guards.State``."""
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         self._view = view
         self._now_us = now_us
         self._rules = rules
         self._limits = rules.limits
-        self._edit_limits = EditLimits(rules.limits.patch, rules.limits.attributes_bytes_max)
         self._replies = dict(view.replies)
         self._bytes = 0
         self._work_bytes = 0
@@ -117,64 +116,50 @@ class Deciding:
             return self._guarded(request, attempt)
         except CommitError as error:
             if isinstance(error, PreconditionFailed):
-                conflict = replace(error.conflict, catalog_revision=self._revision)
+                conflict = replace(error.conflict, catalog_revision=self.revision)
                 return Refused(PreconditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
-                error.at(self._revision)
+                error.at(self.revision)
             return Refused(error)
 
     def too_heavy(self, request: Request, size_bytes: int) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
         try:
-            refuse_forbidden(request, self._document)
+            refuse_forbidden(request, self.document)
         except CommitError as error:
             return Refused(error)
         return Refused(_too_heavy(size_bytes))
 
-    def _spend(self, work_bytes: int) -> None:
-        self._work_bytes += work_bytes
+    @property
+    def revision(self) -> int:
+        return self._view.revision + len(self.commits)
 
-    def _document(self, key: str) -> Document | None:
-        """The document or tombstone as the batch has left it so far."""
+    def document(self, key: str) -> Document | None:
         return self.documents.get(key) or self._view.documents[key]
 
-    @property
-    def _revision(self) -> int:
-        return self._view.revision + len(self.commits)
+    def base(self, key: str, token: str) -> Document | None:
+        before = self._view.documents[key]
+        if before is not None and before.token == token:
+            return living(before)
+        return self._view.bases.get((key, token))
+
+    def spend(self, work_bytes: int) -> None:
+        self._work_bytes += work_bytes
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
-        refuse_forbidden(request, self._document)
-        settings = self._rules.settings_of(self._document(SETTINGS_KEY))
-        require_precondition(request, settings)
-        require_revision(request, self._revision)
-        rebased_from = checked_conditions(
-            request,
-            self._document,
-            self._revision,
-            self._base,
-            lambda values: self._spend(values * _COMPARED_BYTES),
-        )
-        if request.compare:
-            failed = failed_compares(
-                request.compare,
-                self._document,
-                self._revision,
-                CompareLimits(self._limits.patch, self._spend),
-            )
-            if failed:
-                if self.holds_already(request, [each.index for each in failed]):
-                    return self._unchanged(request.edits)
-                if request.otherwise is None:
-                    raise PreconditionFailed(compares_conflict(request, failed))
-                return self._edit(request, request.otherwise, attempt, succeeded=False)
-        return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
-
-    def _base(self, key: str, token: str) -> Document | None:
-        before = self._view.documents[key]
-        if before is not None and before.token == token:
-            return before if before.exists else None
-        return self._view.bases.get((key, token))
+        refuse_forbidden(request, self.document)
+        require_precondition(request, self._rules.settings_of(self.document(SETTINGS_KEY)))
+        require_revision(request, self.revision)
+        rebased_from = checked_conditions(request, self)
+        failed = failed_compares(request, self, self._limits.patch)
+        if not failed:
+            return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
+        if self.holds_already(request, [each.index for each in failed]):
+            return self._unchanged(request.edits)
+        if request.otherwise is None:
+            raise PreconditionFailed(compares_conflict(request, failed))
+        return self._edit(request, request.otherwise, attempt, succeeded=False)
 
     def holds_already(self, request: Request, failed: Sequence[int]) -> bool:
         """Whether the request was made before: what it asks for is so, by its own doing or another.
@@ -187,7 +172,7 @@ class Deciding:
         written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
         for index in failed:
             compare = request.compare[index]
-            if not is_about_content(compare) or compare.key not in written:  # type: ignore[union-attr]
+            if not isinstance(compare, IsAbsent | Equals | Satisfies) or compare.key not in written:
                 return False
         try:
             drafts = self._drafted(request, request.edits)
@@ -196,7 +181,7 @@ class Deciding:
         return not drafts.forced and not drafts.changed()
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
-        drafts = Drafts(request.catalog, request.by, self._document, self._edit_limits)
+        drafts = Drafts(request.catalog, request.by, self.document, self._limits)
         alone = len(edits) == 1 and not request.compare
         try:
             for step in (drafts.perform, drafts.require_gettable):
@@ -232,8 +217,8 @@ class Deciding:
         keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
-                {key: living(after.get(key) or self._document(key)) for key in keys},
-                self._revision,
+                {key: living(after.get(key) or self.document(key)) for key in keys},
+                self.revision,
                 would_change=True,
                 succeeded=succeeded,
                 changes=commit.changes,
@@ -242,7 +227,7 @@ class Deciding:
         if self.commits and self._bytes + size_bytes > self._limits.batch_bytes_max:
             return None
         self._record(request, commit, after, size_bytes)
-        return Applied(commit, {key: self._document(key) for key in keys})
+        return Applied(commit, {key: self.document(key) for key in keys})
 
     def _require_fit(self, key: str, draft: Draft) -> None:
         """Raise OverLimit, SettingsInvalid or SchemaViolation for what the key can't hold."""
@@ -252,8 +237,8 @@ class Deciding:
         if key == SETTINGS_KEY:
             parse_settings(draft.content)
         elif draft.action != "attributes":
-            settings = self._rules.settings_of(self._document(SETTINGS_KEY))
-            self._spend(settings.require_valid(key, draft.content, draft.size_bytes))
+            settings = self._rules.settings_of(self.document(SETTINGS_KEY))
+            self.spend(settings.require_valid(key, draft.content, draft.size_bytes))
 
     def _unchanged(
         self,
@@ -262,8 +247,8 @@ class Deciding:
         rebased_from: str | None = None,
     ) -> Outcome:
         return Unchanged(
-            {key: living(self._document(key)) for key in named_keys(edits)},
-            self._revision,
+            {key: living(self.document(key)) for key in named_keys(edits)},
+            self.revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
         )
@@ -279,7 +264,7 @@ class Deciding:
     ) -> tuple[Commit, dict[str, Document]]:
         """The next commit, and the documents it leaves, by key."""
         last_us = self.commits[-1].time_us if self.commits else self._view.time_us
-        stamp = Stamp(self._revision + 1, max(self._now_us, last_us + 1), request.commit_id)
+        stamp = Stamp(self.revision + 1, max(self._now_us, last_us + 1), request.commit_id)
 
         def commit_of(recorded: Mapping[str, tuple[Change, Document]]) -> Commit:
             return Commit(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
+
+import msgspec
 
 import patching
 from gateway.access import Principal
-from gateway.decide.acl import require_editable, require_readable
-from gateway.decide.compares import ITEM_BYTES
-from gateway.decide.edits import Draft, EditLimits, Subject, draft_of, edited
+from gateway.access.acl import AclMalformed, acl_of
+from gateway.decide.guards import ITEM_BYTES, require_editable, require_readable
 from gateway.decide.request import (
     ApplyPatch,
+    ContentEdit,
+    Delete,
     Edit,
     EditAttributes,
     Get,
@@ -21,9 +25,18 @@ from gateway.decide.request import (
     Put,
     Touch,
 )
-from gateway.errors import DocumentNotFound, OverLimit, TargetExists
-from gateway.model import Attributes, Document
-from patching import ABSENT, Absent, Json, Patch
+from gateway.errors import (
+    AttributesInvalid,
+    DocumentNotFound,
+    OverLimit,
+    PatchDoesNotFit,
+    TargetExists,
+)
+from gateway.limits import ServiceLimits
+from gateway.model import Action, Attributes, Document, living
+from patching import ABSENT, Absent, Json, Patch, PatchError
+
+_encode = msgspec.json.Encoder().encode
 
 # Bytes of documents that one request's patches may work through; each patch counts its document.
 _PATCHED_BYTES_MAX = 128 * 1024 * 1024
@@ -36,6 +49,24 @@ _UNCOUNTED_BYTES_MAX = 64 * 1024
 _IN_PLACE = ("replace", "test")
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A document as a request's edits so far leave it. ``action`` is what they did, None: nothing.
+
+    ``patch`` is what they did to the content since the request began, where that is an RFC 6902
+    patch (action ``patch``).
+    """
+
+    content: Json | Absent
+    attributes: Attributes | None
+    size_bytes: int
+    action: Action | None = None
+    patch: tuple[dict[str, Json], ...] = ()
+
+
+_DELETED = Draft(ABSENT, None, 0, "delete")
+
+
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
     """The keys that ``edits`` name, targets of moves included, each once."""
     if len(edits) == 1 and not isinstance(edits[0].edit, Move):
@@ -46,35 +77,36 @@ def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
 
 
 class Drafts:
-    """One request's drafts. ``document_of`` returns a document as the request finds it."""
+    """One request's drafts. ``document_of`` returns a document as the request finds it.
+
+    ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
+    ``forced``: there is to be a commit even where nothing changes.
+    """
 
     def __init__(
         self,
         catalog: str,
         by: Principal,
         document_of: Callable[[str], Document | None],
-        limits: EditLimits,
+        limits: ServiceLimits,
     ) -> None:
         self._catalog = catalog
         self._by = by
         self._document_of = document_of
-        self._work = _Work()
-        self._limits = replace(limits, spend=self._work.examined)
+        self._limits = limits
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         self._changed: dict[str, Draft] | None = None
+        self._patched_bytes = 0
+        self.work_bytes = 0
         self.forced = False
 
-    @property
-    def work_bytes(self) -> int:
-        """The work done so far, in bytes of documents."""
-        return self._work.total_bytes
-
     def perform(self, each: KeyEdit) -> None:
-        """Do the next edit. Raises DocumentNotFound, TargetExists and the errors of ``edited``.
+        """Do the next edit.
 
-        Raises OverLimit also where the request's patches together are too much work, and
-        DocumentForbidden by the acl as the earlier edits left it.
+        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; OverLimit, also
+        where the request's patches together are too much work; DocumentForbidden by the acl as the
+        earlier edits left it.
         """
         edit = each.edit
         if isinstance(edit, Get):
@@ -93,8 +125,7 @@ class Drafts:
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
                 self._require_room()
-            subject = Subject(self._catalog, each.key, self._document_of(each.key))
-            self._set(each.key, edited(before, edit, subject, self._limits))
+            self._set(each.key, self._edited(each.key, before, edit))
 
     def require_gettable(self, each: KeyEdit) -> None:
         """Raise DocumentForbidden if ``each`` is a get and all edits leave its document unreadable
@@ -112,9 +143,7 @@ class Drafts:
 
     def found(self, key: str) -> Document | None:
         """The live document that the draft changes or deletes; None if the draft is a new one."""
-        document = self._document_of(key)
-        if document is None or not document.exists:
-            return None
+        document = living(self._document_of(key))
         anew = key in self._deleted and self._draft(key).content is not ABSENT
         return None if anew else document
 
@@ -126,7 +155,7 @@ class Drafts:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
             raise TargetExists(to)
-        self._set(key, Draft(ABSENT, None, 0, "delete"))
+        self._set(key, _DELETED)
         self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
 
     def _require_editable(self, key: str, edit: Edit) -> None:
@@ -139,34 +168,14 @@ class Drafts:
         document = self._document_of(key)
         return None if document is None else document.attributes
 
-    def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
-        if isinstance(edit, Merge):
-            size_bytes *= _MERGE_TIMES
-        elif isinstance(edit.patch, Patch):
-            shifts = _shifts(edit.patch, size_bytes)
-            self._work.total_bytes += shifts
-            size_bytes = size_bytes // _PATH_SHARE + shifts
-        alone = not self._work.patched_bytes
-        self._work.patched_bytes += size_bytes
-        if not alone:  # the first patch has limits of its own
-            self._require_room()
-
-    def _require_room(self) -> None:
-        actual = self._work.patched_bytes
-        if actual > _PATCHED_BYTES_MAX:
-            raise OverLimit(
-                f"the patches would work through {actual} bytes of documents, more"
-                f" than the {_PATCHED_BYTES_MAX} that one transaction may",
-                limit="patched_bytes_max",
-                maximum=_PATCHED_BYTES_MAX,
-                actual=actual,
-            )
-
     def _draft(self, key: str) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
-            draft = draft_of(self._document_of(key))
-            self._work.total_bytes += draft.size_bytes
+            document = self._document_of(key)
+            if document is None:
+                return Draft(ABSENT, None, 0)
+            draft = Draft(document.content, document.attributes, document.size_bytes)
+            self.work_bytes += draft.size_bytes
         return draft
 
     def _set(self, key: str, draft: Draft) -> None:
@@ -184,19 +193,105 @@ class Drafts:
             return True
         return document is not None and not same_attributes(document, draft)
 
+    def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes) -> Draft:
+        if isinstance(edit, EditAttributes):
+            return self._with_attributes(key, draft, edit.edit)
+        if isinstance(edit, Put):
+            attributes = draft.attributes
+            if edit.attributes is not None:
+                attributes = self._checked(key, edit.attributes)
+            return Draft(edit.value, attributes, edit.size_bytes, "put")
+        if isinstance(edit, Delete):
+            return _DELETED
+        content, size_bytes, patch = self._patched(key, draft.content, draft.size_bytes, edit)
+        if content is ABSENT:
+            return _DELETED
+        if draft.action in ("put", "delete"):
+            # The whole value is recorded, so that the change can be told without a patch to a state
+            # that no revision had.
+            return Draft(content, draft.attributes, size_bytes, "put")
+        return Draft(content, draft.attributes, size_bytes, "patch", (*draft.patch, *patch))
 
-class _Work:
-    """The work of patches, in bytes: bounded for the request's patches, and in all for a batch."""
+    def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
+        """Of an absent document nothing can be kept; to delete its attributes is to do nothing."""
+        if draft.content is ABSENT:
+            if isinstance(edit, Delete):
+                return draft
+            raise DocumentNotFound(self._catalog, key)
+        before: Json = cast(Json, draft.attributes or {})
+        after: Json | Absent
+        if isinstance(edit, Put):
+            after = edit.value
+        elif isinstance(edit, Delete):
+            after = {}
+        else:
+            after, _, _ = self._patched(key, before, len(_encode(before)), edit)
+            after = {} if after is ABSENT else after
+        attributes = self._checked(key, after)
+        return replace(draft, attributes=attributes, action=draft.action or "attributes")
 
-    __slots__ = ("patched_bytes", "total_bytes")
+    def _checked(self, key: str, attributes: Json | Absent) -> Attributes | None:
+        return checked_attributes(attributes, key, self._limits.attributes_bytes_max) or None
 
-    def __init__(self) -> None:
-        self.patched_bytes = 0
-        self.total_bytes = 0
+    def _patched(
+        self, key: str, before: Json | Absent, size_bytes: int, edit: ApplyPatch | Merge
+    ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
+        """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
+        limits = self._limits.patch
+        try:
+            if isinstance(edit, Merge):
+                if before is ABSENT:
+                    raise DocumentNotFound(self._catalog, key)
+                return _merged(before, size_bytes, edit, limits)
+            if isinstance(edit.patch, patching.ExtendedPatch):
+                after = patching.apply_extended(
+                    before, edit.patch, limits=limits, document_bytes=size_bytes
+                )
+                self._count_items(after.examined)
+                return after.content, after.size_bytes, after.effective
+            content, size_bytes = patching.apply_within(
+                before, edit.patch, limits=limits, document_bytes=size_bytes
+            )
+            return content, size_bytes, edit.patch.without_tests().to_json()
+        except patching.DocumentAbsent:
+            raise DocumentNotFound(self._catalog, key) from None
+        except patching.LimitExceeded as error:
+            self._count_items(error.examined)
+            raise OverLimit(
+                error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+            ) from error
+        except PatchError as error:
+            self._count_items(error.examined)
+            document = living(self._document_of(key))
+            current = (document.token, document.revision) if document else None
+            raise PatchDoesNotFit(error, key, current) from error
 
-    def examined(self, items: int) -> None:
-        self.patched_bytes += items * ITEM_BYTES
-        self.total_bytes += items * ITEM_BYTES
+    def _count_items(self, examined: int) -> None:
+        self._patched_bytes += examined * ITEM_BYTES
+        self.work_bytes += examined * ITEM_BYTES
+
+    def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
+        if isinstance(edit, Merge):
+            size_bytes *= _MERGE_TIMES
+        elif isinstance(edit.patch, Patch):
+            shifts = _shifts(edit.patch, size_bytes)
+            self.work_bytes += shifts
+            size_bytes = size_bytes // _PATH_SHARE + shifts
+        alone = not self._patched_bytes
+        self._patched_bytes += size_bytes
+        if not alone:  # the first patch has limits of its own
+            self._require_room()
+
+    def _require_room(self) -> None:
+        actual = self._patched_bytes
+        if actual > _PATCHED_BYTES_MAX:
+            raise OverLimit(
+                f"the patches would work through {actual} bytes of documents, more"
+                f" than the {_PATCHED_BYTES_MAX} that one transaction may",
+                limit="patched_bytes_max",
+                maximum=_PATCHED_BYTES_MAX,
+                actual=actual,
+            )
 
 
 def _shifts(patch: Patch, size_bytes: int) -> int:
@@ -208,6 +303,35 @@ def _shifts(patch: Patch, size_bytes: int) -> int:
     places += [str(each["from"]) for each in operations if each["op"] == "move"]
     shifting = sum(place.rpartition("/")[2].isdigit() for place in places)
     return size_bytes * shifting // _SHIFT_SHARE
+
+
+def _merged(
+    before: Json, size_bytes: int, edit: Merge, limits: patching.Limits
+) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
+    content = patching.merge(before, edit.value, limits=limits)
+    size_bytes += edit.size_bytes
+    if size_bytes > limits.result_bytes_max:
+        size_bytes = len(_encode(content))
+    return content, size_bytes, patching.diff(before, content)
+
+
+def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
+    """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
+    if not isinstance(value, dict):
+        raise AttributesInvalid(key)
+    try:
+        acl_of(value)
+    except AclMalformed as error:
+        raise AttributesInvalid(key, error.pointer, error.detail) from error
+    size_bytes = len(_encode(value))
+    if size_bytes > bytes_max:
+        raise OverLimit(
+            f"the attributes take {size_bytes} bytes as JSON, {bytes_max} are allowed",
+            limit="attributes_bytes_max",
+            maximum=bytes_max,
+            actual=size_bytes,
+        )
+    return value
 
 
 def same_attributes(document: Document, draft: Draft) -> bool:

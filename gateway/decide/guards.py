@@ -1,18 +1,135 @@
-"""What a request requires of the state it meets, before any of its edits are looked at."""
+"""The guards of a request: all that must hold of the state it meets before its edits are done.
+
+They are documents' acls, the catalog's settings, the request's conditions, and its compares. As
+part of a decision they hold of the very state that is written: where an acl was changed a moment
+before, the move of the head is lost, and the request is decided again.
+
+To replace a document or its attributes, or to delete them, takes the right to write it. What
+depends on what is there, a patch, a merge or a move, takes the right to read it as well: whether it
+fits, and what it comes to, would tell. So does everything that a request only looks at: compares,
+the other documents of a composite condition, and gets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
+import patching
+from gateway.access import Principal
+from gateway.access.acl import ACL, may_read, may_write
 from gateway.conflict import Conflict, FailedCompare, Required
-from gateway.decide.compares import RevisionIs, TokenIs
 from gateway.decide.conditions import NO_CONDITIONS, Look
 from gateway.decide.rebase import require_rebased
-from gateway.decide.request import ApplyPatch, EditAttributes, Get, KeyEdit, Request, Touch
+from gateway.decide.request import (
+    ApplyPatch,
+    Delete,
+    Edit,
+    EditAttributes,
+    Equals,
+    Get,
+    IsAbsent,
+    KeyEdit,
+    Put,
+    Request,
+    RevisionIs,
+    Satisfies,
+    TokenIs,
+    Touch,
+    compared_keys,
+)
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import PreconditionFailed, PreconditionRequired
-from gateway.model import SETTINGS_KEY, Document, token_revision
-from patching import is_conditional
+from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed, PreconditionRequired
+from gateway.model import SETTINGS_KEY, Document, living, token_revision
+from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, Limits, PatchError, is_conditional
+
+# Bytes of documents that the tests of one request may read. Each compare counts its document.
+_TESTED_BYTES_MAX = 128 * 1024 * 1024
+# One array item takes as long to examine as so many bytes of a document take to read, and a value
+# of two states as long to compare.
+ITEM_BYTES = 20
+_COMPARED_BYTES = 50
+
+
+class State(Protocol):
+    """A catalog at ``revision``, as the earlier requests of a batch leave it."""
+
+    @property
+    def revision(self) -> int: ...
+
+    def document(self, key: str) -> Document | None:
+        """The document or tombstone, None where there never was one."""
+
+    def base(self, key: str, token: str) -> Document | None:
+        """The live document of an older ``token``, None where that can't be told."""
+
+    def spend(self, work_bytes: int) -> None:
+        """Count work against the batch, in bytes of documents."""
+
+
+def refuse_forbidden(request: Request, look: Look) -> None:
+    """Raise DocumentForbidden for what can be told before anything else is.
+
+    That is all that the request looks at, and what it edits unless that depends on its compares;
+    what edits leave to later ones is checked as they are performed.
+    """
+    for key in _looked_at(request):
+        document = look(key)
+        if document is not None and document.attributes is not None:
+            require_readable(request.by, request.catalog, key, document.attributes)
+    if request.compare:
+        return
+    for index, each in enumerate(request.edits):
+        document = look(each.key)
+        if document is None or document.attributes is None or _is_shown(each.edit):
+            continue
+        try:
+            require_editable(request.by, request.catalog, each.key, document.attributes, each.edit)
+        except DocumentForbidden as error:
+            error.action = index if len(request.edits) > 1 else None
+            raise
+
+
+def _looked_at(request: Request) -> Iterator[str]:
+    """The keys of the documents that its guards are about and that it doesn't edit."""
+    yield from compared_keys(request.compare)
+    if request.conditions is NO_CONDITIONS:
+        return
+    edited = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
+    edited |= {each.key for each in request.edits if each.edit == Get(to_write=True)}
+    yield from request.conditions.keys - edited
+    if request.key not in edited and not request.compare:
+        yield request.key
+
+
+def _is_shown(edit: Edit) -> bool:
+    """Whether it is about the document as the whole request leaves it."""
+    return isinstance(edit, Get) and not edit.to_write
+
+
+def require_readable(
+    by: Principal, catalog: str, key: str, attributes: Mapping[str, Json] | None
+) -> None:
+    """Raise DocumentForbidden where ``by`` may not read a document with these ``attributes``."""
+    if not may_read(by, catalog, attributes):
+        raise DocumentForbidden(by.name, "read", key)
+
+
+def require_editable(
+    by: Principal, catalog: str, key: str, attributes: Mapping[str, Json] | None, edit: Edit
+) -> None:
+    """Raise DocumentForbidden where ``by`` may not do ``edit`` to a document that has them.
+
+    A touch edits nothing, whatever its key.
+    """
+    if attributes is None or ACL not in attributes or isinstance(edit, Touch):
+        return
+    if not may_write(by, catalog, attributes):
+        raise DocumentForbidden(by.name, "write", key)
+    part = edit.edit if isinstance(edit, EditAttributes) else edit
+    replaces = isinstance(part, Put | Delete) or (isinstance(part, Get) and part.to_write)
+    if not replaces:
+        require_readable(by, catalog, key, attributes)
 
 
 def require_precondition(request: Request, settings: CatalogSettings) -> None:
@@ -49,24 +166,17 @@ def require_revision(request: Request, revision: int) -> None:
         )
 
 
-def checked_conditions(
-    request: Request,
-    look: Look,
-    revision: int,
-    base_of: Callable[[str, str], Document | None],
-    spend: Callable[[int], None] = lambda _: None,
-) -> str | None:
+def checked_conditions(request: Request, state: State) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
-    ``base_of`` gives a document by key and token; ``spend`` is told how many values are compared to
-    find out. Raises PreconditionFailed.
+    Raises PreconditionFailed.
     """
-    conditions = request.conditions
+    key, conditions = request.key, request.conditions
     if conditions is NO_CONDITIONS:
         return None
     rebased_from = None
     try:
-        conditions.check_unchanged(request.key, look, revision)
+        conditions.check_unchanged(key, state.document, state.revision)
     except PreconditionFailed as failed:
         if not request.rebase or conditions.if_match is None:
             raise
@@ -74,12 +184,85 @@ def checked_conditions(
             failed.conflict,
             request.edits[0].edit,
             conditions.if_match,
-            look(request.key),
-            lambda token: base_of(request.key, token),
-            spend,
+            state.document(key),
+            lambda token: state.base(key, token),
+            lambda values: state.spend(values * _COMPARED_BYTES),
         )
-    conditions.check_none_match(request.key, look, revision)
+    conditions.check_none_match(key, state.document, state.revision)
     return rebased_from
+
+
+def failed_compares(request: Request, state: State, limits: Limits) -> list[FailedCompare]:
+    """The false compares, in order. Raises OverLimit where the tests are too much work."""
+    failed = []
+    tested_bytes = 0
+
+    def examined(items: int) -> None:
+        nonlocal tested_bytes
+        tested_bytes += items * ITEM_BYTES
+        state.spend(items * ITEM_BYTES)
+
+    for index, compare in enumerate(request.compare):
+        if isinstance(compare, RevisionIs):
+            if compare.revision != state.revision:
+                reason = f"the catalog is at revision {state.revision}, not {compare.revision}"
+                failed.append(FailedCompare(index, None, reason, None))
+            continue
+        live = living(state.document(compare.key))
+        if isinstance(compare, Satisfies) and live is not None:
+            tested_bytes += live.size_bytes
+            if tested_bytes > _TESTED_BYTES_MAX:
+                raise OverLimit(
+                    f"the tests would look through {tested_bytes} bytes of documents, more than the"
+                    f" {_TESTED_BYTES_MAX} that one transaction may",
+                    limit="tested_bytes_max",
+                    maximum=_TESTED_BYTES_MAX,
+                    actual=tested_bytes,
+                )
+        reason = _why_false(compare, live, limits, examined)
+        if reason:
+            failed.append(FailedCompare(index, compare.key, reason, live))
+    return failed
+
+
+def _why_false(
+    compare: TokenIs | IsAbsent | Equals | Satisfies,
+    live: Document | None,
+    limits: Limits,
+    examined: Callable[[int], None],
+) -> str:
+    """The reason, as text; empty where the compare is true."""
+    match compare:
+        case IsAbsent():
+            return "there is such a document" if live else ""
+        case Satisfies():
+            return _why_unsatisfied(compare.tests, live, limits, examined)
+        case _ if live is None:
+            return "there is no such document"
+        case TokenIs():
+            return "" if live.token == compare.token else f"its token is {live.token}"
+        case Equals():
+            assert live.content is not ABSENT
+            return "" if patching.equal(live.content, compare.value) else "it holds another value"
+
+
+def _why_unsatisfied(
+    tests: ExtendedPatch, live: Document | None, limits: Limits, examined: Callable[[int], None]
+) -> str:
+    content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
+    try:
+        done = patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
+        examined(done.examined)
+    except LimitExceeded as error:
+        examined(error.examined)
+        # A test that was broken off is neither true nor false.
+        raise OverLimit(
+            error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+        ) from error
+    except PatchError as error:
+        examined(error.examined)
+        return str(error)
+    return ""
 
 
 def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conflict:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.decide.drafts import Drafts, same_attributes
-from gateway.decide.edits import Draft
+from gateway.decide.drafts import Draft, Drafts, same_attributes
 from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.model import Change, Commit, Document

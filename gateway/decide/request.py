@@ -6,13 +6,12 @@ write of one document is a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, TypedDict
 
 from gateway.access import NOBODY, Principal
-from gateway.decide.compares import Compare, IsAbsent, RevisionIs, TokenIs, compared_keys
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError
@@ -93,6 +92,49 @@ Edit = ContentEdit | EditAttributes | Move | Get | Touch
 class KeyEdit:
     key: str
     edit: Edit
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIs:
+    """The document's version token is ``token``."""
+
+    key: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsAbsent:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The document's content equals ``value``, as JSON: member order is irrelevant."""
+
+    key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfies:
+    """The document passes ``tests``: RFC 6902 tests and predicates, nothing else."""
+
+    key: str
+    tests: ExtendedPatch
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIs:
+    """The catalog is at ``revision``."""
+
+    revision: int
+
+
+Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
+
+
+def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
+    return frozenset(each.key for each in compares if not isinstance(each, RevisionIs))
 
 
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import ANY_TAG, Conditions
 from gateway.decide.request import (
     Applied,
@@ -16,6 +15,7 @@ from gateway.decide.request import (
     Edit,
     EditAttributes,
     Get,
+    IsAbsent,
     KeyEdit,
     Merge,
     Move,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from gateway import catalogs
 from gateway.commit import loop
-from gateway.decide import compares, drafts
+from gateway.decide import drafts, guards
 from gateway.decide.request import Request, Touch
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -23,13 +24,14 @@ from gateway.state.replay import advance_all
 from gateway.store.contract import Store, Swept
 from gateway.store.memory_retention import MemoryRetention
 
-_failed_compares = compares.failed_compares
+_failed_compares = guards.failed_compares
 
 
-def compare_before_the_batch(
-    wanted: Sequence[Any], look: Any, revision: int, limits: Any
-) -> list[Any]:
-    return _failed_compares(wanted, look.__self__._view.documents.get, revision, limits)
+def compare_before_the_batch(request: Request, state: Any, limits: Any) -> list[Any]:
+    before: Any = SimpleNamespace(
+        document=state._view.documents.get, revision=state.revision, spend=state.spend
+    )
+    return _failed_compares(request, before, limits)
 
 
 def never_done(self: object, request: object, failed: object) -> bool:  # noqa: ARG001

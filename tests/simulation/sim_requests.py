@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 import patching
-from gateway.decide import compares
+from gateway.decide import request as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.conditions import Tag as GatewayTag
 from gateway.decide.request import (
@@ -68,19 +68,19 @@ def _tag(tag: Tag) -> GatewayTag:
     return Composite(tag) if isinstance(tag, tuple) else tag
 
 
-def _compare(compare: Compare) -> compares.Compare:
+def _compare(compare: Compare) -> values.Compare:
     key, value = compare.key, compare.value
     match compare.what:
         case "token":
-            return compares.TokenIs(key, value)
+            return values.TokenIs(key, value)
         case "absent":
-            return compares.IsAbsent(key)
+            return values.IsAbsent(key)
         case "equals":
-            return compares.Equals(key, value)
+            return values.Equals(key, value)
         case "tests":
-            return compares.Satisfies(key, patching.parse_tests(value))
+            return values.Satisfies(key, patching.parse_tests(value))
         case "revision":
-            return compares.RevisionIs(value)
+            return values.RevisionIs(value)
 
 
 def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:

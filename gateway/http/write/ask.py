@@ -20,10 +20,9 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.access import Principal
-from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
-from gateway.decide.request import KeyEdit, Request
+from gateway.decide.request import Compare, KeyEdit, Request
 from gateway.http.context import Context
 from gateway.http.door.authorization import author_of
 from gateway.http.wire.conditions import write_conditions

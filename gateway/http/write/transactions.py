@@ -19,17 +19,22 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import patching
-from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.request import (
     ApplyPatch,
+    Compare,
     Delete,
     Edit,
     EditAttributes,
+    Equals,
     Get,
+    IsAbsent,
     KeyEdit,
     Merge,
     Move,
     Put,
+    RevisionIs,
+    Satisfies,
+    TokenIs,
     Touch,
 )
 from gateway.errors import Unstorable
