@@ -12,7 +12,7 @@ from flask import Flask
 from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, everybody
 from gateway.access.limits import PrincipalLimits, Rate
 from gateway.access.tokens import Tokens
-from gateway.commit.turns import Turns
+from gateway.commit.queue import Turns
 from gateway.http import create_app
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.limits import limits_of

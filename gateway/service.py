@@ -8,9 +8,8 @@ from typing import TypeVar, Unpack
 
 from gateway.catalogs import Catalogs
 from gateway.commit.loop import CommitLoop
-from gateway.commit.queue import Queue
+from gateway.commit.queue import Queue, Turns
 from gateway.commit.round import RoundParts
-from gateway.commit.turns import Turns
 from gateway.decide.request import Edit, KeyEdit, Request, Rules, Terms, Written
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode

@@ -2,6 +2,14 @@
 
 A leader takes every lane that is ready (group commit by combining: no timer, no delay when idle).
 Requests that arrive while their catalog's batch is under way form its next batch.
+
+Workers that write one catalog make room for each other, to save lost races. Nothing relies on it:
+the conditional write decides in any case. Workers of one machine take turns, for they can tell each
+other cheaply who is writing (``Turns``); a worker that waits too long goes ahead without one.
+Workers of different machines pace themselves like senders on a shared line (``Pacing``): a lost
+race lengthens the pause before the catalog's next batch by a little, a won one shortens it, within
+a few milliseconds. While a worker pauses, more requests join its batch, so pausing costs little and
+losing less. A catalog that only this process writes never pauses.
 """
 
 from __future__ import annotations
@@ -9,8 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from gateway.commit.turns import NoTurns, Pacing, Turns
 from gateway.decide.request import Outcome, Refused, Request
 from gateway.errors import DeadlineExceeded, QueueFull, StoreUnavailable
 from gateway.limits import ServiceLimits
@@ -18,7 +26,7 @@ from gateway.meters import RoundTimes
 from gateway.runtime import Event, Runtime
 from gateway.store.contract import Moved
 
-# A turn is a worker's right to write a catalog (see turns.py). While another worker has it, the
+# A turn is a worker's right to write a catalog. While another worker has it, the
 # queue looks again once it has probably ended, going by recent waits, and then often. After its own
 # turn the queue yields for a while: longer after a long turn, since workers look for those rarely.
 _TURN_FIRST_LOOK = 0.6
@@ -39,6 +47,61 @@ _TURN_PATIENCE_LONGEST_S = 2.0
 _TURNS_LOST_MAX = 10_000  # only hints
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
+# Of pacing: a pause grows by a step with each lost race, and shrinks with each that is won.
+_PAUSE_STEP_S = 0.001
+_PAUSE_LONGEST_S = 0.008
+_PAUSE_SHRINK = 0.7
+_PAUSE_SHORTEST_S = 0.0003
+_PACED_MAX = 10_000
+# For how long after another worker was seen on a catalog it is taken to be still there.
+_CONTENDED_S = 0.5
+
+
+class Turns(Protocol):
+    """Of the workers that see each other, one at a time has a catalog's turn. Nothing here waits."""
+
+    def take(self, catalog: str) -> bool:
+        """Whether it is this worker's turn now; where it isn't, it is remembered as waiting."""
+
+    def give_up(self, catalog: str) -> None:
+        """No longer wait for the turn."""
+
+    def end(self, catalog: str) -> bool:
+        """End a turn that was taken; whether another worker is waiting for it."""
+
+
+class Pacing:
+    """Pauses in seconds by catalog; guarded by the queue's lock."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, float] = {}
+        self._contended_until: dict[str, float] = {}
+
+    def met(self, catalog: str, now: float) -> None:
+        """Another worker was seen to write the catalog, or to wait for its turn to."""
+        if len(self._contended_until) >= _PACED_MAX:
+            self._contended_until.clear()
+        self._contended_until[catalog] = now + _CONTENDED_S
+
+    def ended(self, catalog: str, race: Moved, now: float) -> None:
+        """A batch of the catalog has won or lost the race for the head."""
+        if race is Moved.LOST:
+            self.met(catalog, now)
+        pause_s = self._pauses.pop(catalog, 0.0)
+        if race is Moved.LOST:
+            pause_s = min(pause_s + _PAUSE_STEP_S, _PAUSE_LONGEST_S)
+        else:
+            pause_s *= _PAUSE_SHRINK
+        if pause_s >= _PAUSE_SHORTEST_S:
+            if len(self._pauses) >= _PACED_MAX:
+                self._pauses.clear()  # only hints
+            self._pauses[catalog] = pause_s
+
+    def pause_s(self, catalog: str) -> float:
+        return self._pauses.get(catalog, 0.0)
+
+    def is_contended(self, catalog: str, now: float) -> bool:
+        return self._contended_until.get(catalog, 0.0) > now
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +154,7 @@ class Queue:
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits, turns: Turns | None = None) -> None:
         self._runtime = runtime
-        self._turns = turns or NoTurns()
+        self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_wait_s = 0.0  # a moving average over recent waits
         self._limits = limits
@@ -145,7 +208,8 @@ class Queue:
             pending.unreachable = pending.unreachable or lane.unreachable
             if not lane.waiting:
                 lane.waits_since = None
-                self._turns.give_up(pending.request.catalog)
+                if self._turns is not None:
+                    self._turns.give_up(pending.request.catalog)
             self._drop_if_empty(pending.request.catalog, lane)
             return True
 
@@ -218,7 +282,7 @@ class Queue:
             pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
             if lane.has_turn:
                 lane.has_turn = False
-                if self._turns.end(catalog):
+                if self._turns is not None and self._turns.end(catalog):
                     self._pacing.met(catalog, now)
                     yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
                     pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
@@ -255,7 +319,7 @@ class Queue:
 
     def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
-        if self._turns.take(catalog):
+        if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.waits_since is not None:
                 self._pacing.met(catalog, now)

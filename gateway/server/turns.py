@@ -23,7 +23,7 @@ _USED: Final = 1 << 40  # beyond every catalog's bytes
 
 
 class MachineTurns:
-    """See ``gateway.commit.turns.Turns``. Catalogs with the same hash share their turns."""
+    """See ``gateway.commit.queue.Turns``. Catalogs with the same hash share their turns."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where the file can't be opened for writing."""

@@ -1,4 +1,4 @@
-"""``gateway.commit.turns.Turns`` between simulated workers of one machine."""
+"""``gateway.commit.queue.Turns`` between simulated workers of one machine."""
 
 from __future__ import annotations
 
