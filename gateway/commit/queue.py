@@ -58,7 +58,7 @@ _CONTENDED_S = 0.5
 
 
 class Turns(Protocol):
-    """Of the workers that see each other, one at a time has a catalog's turn. Nothing here waits."""
+    """A catalog's turn goes round the workers that see each other. No method waits."""
 
     def take(self, catalog: str) -> bool:
         """Whether it is this worker's turn now; where it isn't, it is remembered as waiting."""
