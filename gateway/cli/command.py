@@ -1,5 +1,5 @@
-"""What every command over HTTP has in common: where the gateway is and who asks (`--url`, `--token`
-and their variables), its other options, and how it ends."""
+"""The frame of every command over HTTP: connection options (`--url`, `--token` and their
+variables), other common options, and exit codes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ TokenSource = str | Callable[[], str] | None
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a command gets: the gateway to ask, and where to write.
-
-    ``url`` has no credentials in it. ``json_asked``:
+    """A command's gateway and output. ``url`` has no credentials in it. ``json_asked``:
     `--output json` was given.
     """
 
@@ -59,18 +57,18 @@ def _options() -> list[click.Parameter]:
             type=click.FloatRange(0.001, 86_400),
             default=60.0,
             metavar="SECONDS",
-            help="How long one request may take, sent again included. Default: 60.",
+            help="Seconds for one request, retries included. Default: 60.",
         ),
         click.Option(
             ["--output"],
             type=click.Choice(["json", "pretty"]),
-            help="json: compact, and errors are problems as JSON; pretty: for people. Default:"
-            " pretty on a terminal, else compact JSON with errors for people.",
+            help="json: compact, with errors as JSON problems; pretty: for people. Default: pretty"
+            " on a terminal, else compact with errors for people.",
         ),
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
-            help="No messages but errors, no progress, no answers of writes.",
+            help="Print errors only: no other messages, progress, or answers of writes.",
         ),
     ]
 
@@ -123,7 +121,7 @@ class ReadCommand(ClientCommand):
 
 
 class Missing(click.ClickException):
-    """What a command looked for isn't there, though the gateway didn't say so."""
+    """A command's own finding that its object doesn't exist."""
 
     exit_code = exit_codes.NOT_FOUND
 
@@ -151,21 +149,21 @@ def connection_options() -> list[click.Parameter]:
             ["--token"],
             envvar="GATEWAY_TOKEN",
             metavar="TOKEN",
-            help="Bearer token. Better by GATEWAY_TOKEN, or GATEWAY_TOKEN_FILE: others on this"
+            help="Bearer token. Prefer GATEWAY_TOKEN or GATEWAY_TOKEN_FILE: other users of this"
             " machine can read command lines.",
         ),
         click.Option(
             ["--token-file"],
             envvar="GATEWAY_TOKEN_FILE",
             metavar="FILE",
-            help="A file that holds the token, read for each request; or GATEWAY_TOKEN_FILE.",
+            help="File with the token, read for each request; or GATEWAY_TOKEN_FILE.",
         ),
         click.Option(
             ["--ca-file"],
             envvar="GATEWAY_CA_FILE",
             type=click.Path(exists=True, dir_okay=False),
             metavar="FILE",
-            help="Certificates to trust, where the gateway has TLS; or GATEWAY_CA_FILE.",
+            help="Certificates to trust, for a gateway with TLS; or GATEWAY_CA_FILE.",
         ),
     ]
 

@@ -14,8 +14,8 @@ _INSTRUCTION = "_GATEWAY_COMPLETE"  # the variable that click itself looks at
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell's completion script.
 
-    It completes commands, options, and names of catalogs and documents, asked of the gateway.
-    For bash: eval "$(gateway completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc. For
+    The script completes commands, options, and the names of the gateway's catalogs and documents.
+    For bash: eval "$(gateway completion bash)" in ~/.bashrc. For zsh: the same in ~/.zshrc. For
     fish: gateway completion fish > ~/.config/fish/completions/gateway.fish
     """
     kind = get_completion_class(shell)

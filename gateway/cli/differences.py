@@ -26,8 +26,8 @@ class Side:
 @click.argument("key", type=KEY)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)
 @click.argument("second", metavar="[REV2]", required=False)
-@click.option("--patch", "as_patch", is_flag=True, help="As a JSON Patch, RFC 6902.")
-@click.option("--attributes", is_flag=True, help="Of its attributes, not of the document.")
+@click.option("--patch", "as_patch", is_flag=True, help="Print a JSON Patch, RFC 6902.")
+@click.option("--attributes", is_flag=True, help="Compare the document's attributes instead.")
 @click.pass_obj
 def diff(
     session: Session,
@@ -38,11 +38,11 @@ def diff(
     as_patch: bool,
     attributes: bool,
 ) -> None:
-    """Show what differs between two revisions.
+    """Show the differences between two revisions.
 
-    Of a document: between REV1 and REV2, or REV1 and now, or what the last change changed; or with
-    @FILE (or -) between the document and that file, which is what one would have to change. Nothing
-    is written where both are equal, [] with --patch. A document that isn't there is empty.
+    Compares a document at REV1 with REV2, or with now; without either, shows its last change. With
+    @FILE (or -), shows the change that would make the document equal to that file. Prints nothing
+    if both sides are equal, or [] with --patch. An absent document counts as empty.
     """
 
     of = Subject(session, catalog, key, attributes)

@@ -16,19 +16,19 @@ from gateway.cli.output import printable
 
 @click.command("doctor", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG, required=False)
-@click.option("--mongodb-uri", metavar="URI", help="Look at this MongoDB, too. A setting.")
-@click.option("--database", metavar="NAME", help="Its database. A setting.")
+@click.option("--mongodb-uri", metavar="URI", help="Check this MongoDB, too. A setting.")
+@click.option("--database", metavar="NAME", help="Database of that MongoDB. A setting.")
 @click.option(
-    "--embedded/--no-embedded", default=None, help="Look at the data directory. A setting."
+    "--embedded/--no-embedded", default=None, help="Check the data directory's disk. A setting."
 )
-@click.option("--data-dir", metavar="DIR", help="The embedded MongoDB's data. A setting.")
+@click.option("--data-dir", metavar="DIR", help="Data of the embedded MongoDB. A setting.")
 @click.pass_obj
 def doctor(session: Session, /, catalog: str | None, **flags: Any) -> int:
-    """Check that everything is as it should be.
+    """Check the setup, and say what to do.
 
-    Here: versions, settings, MongoDB, disk. There: the service, its database, the clock, the token
-    and what it may do, on CATALOG if that is given. One line for each: ok, warn or FAIL with what
-    to do. The exit code is 1 where anything failed. Nothing is changed.
+    Checks versions, settings, MongoDB and disk here; then the service, its database and clock, the
+    token and its grants (on CATALOG, if given). Each check is a line, ok, warn or FAIL, with
+    advice. The exit code is 1 if a check failed. Nothing is changed.
     """
     failed = False
     for finding in chain(check_host(flags), check_service(session, catalog)):

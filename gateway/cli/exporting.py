@@ -26,15 +26,15 @@ Write = Callable[[bytes], object]
     "-o",
     "--output-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Into this file, which is whole or not there. Default: the standard output.",
+    help="Write this file, whole or not at all. Default: standard output.",
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(["export", "ndjson"]),
     default="export",
-    help="export: one object, contents alone, the default. ndjson: one document in a line, with its"
-    " attributes.",
+    help="export (the default): one object, without attributes. ndjson: one document per line, with"
+    " its attributes.",
 )
 @time_options
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
@@ -50,8 +50,9 @@ def export(
 ) -> None:
     """Write a catalog out at one revision.
 
-    As {"resource_version": N, "metadata": {KEY: DOCUMENT, …}}, or one {"key": …, "value": …,
-    "attributes": …} in a line. Memory doesn't grow with the catalog. `gateway import` takes both.
+    The output is {"resource_version": N, "metadata": {KEY: DOCUMENT, …}}, or one {"key": …,
+    "value": …, "attributes": …} per line; `gateway import` takes both. Memory doesn't grow with the
+    catalog.
     """
     require_one_time(revision, at)
     of = session.gateway.catalog(catalog)

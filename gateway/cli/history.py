@@ -23,9 +23,9 @@ _CHANGES_SHOWN: Final = 3
 @click.option(
     "--after", type=REVISION, metavar="N", help="Commits above this revision. Default: all kept."
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first so many of them.")
-@click.option("--last", type=click.IntRange(1), metavar="N", help="The last so many of them.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with those to come, as `watch` does.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as `watch` does.")
 @click.pass_obj
 def log(
     session: Session,
@@ -38,7 +38,7 @@ def log(
 ) -> None:
     """List the commits of a catalog or a document.
 
-    The oldest come first. One JSON object in a line, or a line for people on a terminal.
+    The oldest come first. Each is a line: a JSON object, or text for people on a terminal.
     """
     if last is not None and (limit is not None or follow):
         raise click.UsageError("--last goes with neither --limit nor --follow")
@@ -55,12 +55,14 @@ def log(
 
 @click.command("watch", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
-@click.option("--key", "keys", type=KEY, multiple=True, help="Of this document. Repeatable.")
-@click.option("--prefix", default="", help="Of documents whose keys begin with this.")
+@click.option(
+    "--key", "keys", type=KEY, multiple=True, help="Only commits on this document. Repeatable."
+)
+@click.option("--prefix", default="", help="Only commits on documents whose keys begin with this.")
 @click.option(
     "--after", type=REVISION, metavar="N", help="Commits above this revision. Default: new ones."
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many commits.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N commits.")
 @click.pass_obj
 def watch(
     session: Session,
@@ -70,11 +72,11 @@ def watch(
     after: int | None,
     limit: int | None,
 ) -> None:
-    """Tell commits as they are made.
+    """Print commits as they are made.
 
-    Each once and in order: one JSON object in a line, or a line for people on a terminal. It goes
-    on where it was when the gateway was away, and ends when it is interrupted, when nobody reads
-    its output, or where the commits to come next were compacted away.
+    Each commit comes once and in order, as a line: a JSON object, or text for people on a terminal.
+    After an outage of the gateway, `watch` continues from its place. It ends when interrupted, when
+    its output is closed, or when its next commits were compacted away.
     """
     of = session.gateway.catalog(catalog)
     position = _head(of) if after is None else after

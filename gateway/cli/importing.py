@@ -46,16 +46,16 @@ _WINDOW_BYTES: Final = 8 * 1024 * 1024
     "--format",
     "format_",
     type=click.Choice(["export", "ndjson"]),
-    help="Default: ndjson where the file is called .ndjson or .jsonl, else export.",
+    help="Default: ndjson if FILE ends in .ndjson or .jsonl, else export.",
 )
-@click.option("--if-absent", is_flag=True, help="Leave documents alone that are there.")
-@click.option("--replace", is_flag=True, help="Replace documents that are there.")
+@click.option("--if-absent", is_flag=True, help="Leave existing documents alone.")
+@click.option("--replace", is_flag=True, help="Replace existing documents.")
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
 @click.option(
     "--delete-others", is_flag=True, help="Delete documents that aren't in FILE (see --prefix)."
 )
-@click.option("--allow-empty", is_flag=True, help="--delete-others also where that deletes all.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--allow-empty", is_flag=True, help="Let --delete-others delete all documents.")
+@click.option("--dry-run", is_flag=True, help="Count the changes without making them.")
 @click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
 @click.pass_obj
 def import_(
@@ -71,12 +71,12 @@ def import_(
     dry_run: bool,
     message: str | None,
 ) -> int:
-    """Make documents of an export.
+    """Write the documents of an export.
 
-    FILE is what `gateway export` wrote, or - for the standard input. Documents that are there with
-    other contents are conflicts, unless --replace or --if-absent says what to do with them: they
-    are left alone and named, and the exit code is 4. The same import again changes nothing, so one
-    that broke off is simply done again. A file is read once before anything is written.
+    FILE is an output of `gateway export`, or - for standard input. An existing document with
+    another content is a conflict: it is left alone and named, and the exit code is 4, unless
+    --replace or --if-absent is given. Repeating an import changes nothing, so repeat one that broke
+    off. FILE is read once before anything is written.
     """
     if if_absent and replace:
         raise click.UsageError("--if-absent and --replace contradict each other")

@@ -1,8 +1,8 @@
 """The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures.
 
-The commands over HTTP are imported when they are run: `gateway --help` and the commands of the
-service then cost no HTTP client, and the commands over HTTP none of the service's packages. A test
-holds the lines of help equal to the commands' own.
+A command over HTTP is imported when it runs, so that `gateway --help` and the commands of the
+service need no HTTP client, and the commands over HTTP need none of the service's packages. A test
+holds the table's lines of help equal to the commands' own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from patching.command_group import OneLineGroup, together
 
 
 class Entry(NamedTuple):
-    """Where a command is, and the line that lists it."""
+    """The place of a command, and its line of help."""
 
     module: str
     attribute: str
@@ -33,22 +33,22 @@ COMMANDS: Final[dict[str, Entry]] = {
     "put": Entry(f"{_HERE}.writing", "put", "Create or replace a document."),
     "patch": Entry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
     "delete": Entry(f"{_HERE}.writing", "delete", "Delete a document."),
-    "diff": Entry(f"{_HERE}.differences", "diff", "Show what differs between two revisions."),
+    "diff": Entry(f"{_HERE}.differences", "diff", "Show the differences between two revisions."),
     "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
-    "watch": Entry(f"{_HERE}.history", "watch", "Tell commits as they are made."),
+    "watch": Entry(f"{_HERE}.history", "watch", "Print commits as they are made."),
     "transaction": Entry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
     ),
     "export": Entry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
-    "import": Entry(f"{_HERE}.importing", "import_", "Make documents of an export."),
+    "import": Entry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
     "compact": Entry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
-    "doctor": Entry(f"{_HERE}.doctor", "doctor", "Check that everything is as it should be."),
+    "doctor": Entry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
     "completion": Entry(f"{_HERE}.completion", "completion", "Print a shell's completion script."),
 }
 
 
 class LazyGroup(OneLineGroup):
-    """What is registered with the group itself goes before the table."""
+    """A group that imports the commands of the table when they run; its own ones come first."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *COMMANDS})
@@ -83,7 +83,7 @@ class LazyGroup(OneLineGroup):
 
 
 def _flag(row: Setting) -> Callable[..., Any]:
-    """The text is parsed by the table, not by click."""
+    """The setting's flag; the table, not click, parses its text."""
     text = f"{row.help}. Default: {row.default_shown.strip('`')}."
     if isinstance(row.make_default(), bool):
         names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
@@ -121,7 +121,7 @@ def main() -> None:
 @main.command()
 @_settings_flags
 def serve(**flags: Any) -> int:
-    """Serve HTTP until SIGTERM or SIGINT; running requests are finished first."""
+    """Serve HTTP until SIGTERM or SIGINT; then finish running requests."""
     settings = _resolve(flags).settings
     _require_mongodb(settings)
     from gateway.server import ServerError, run
@@ -135,7 +135,7 @@ def serve(**flags: Any) -> int:
 @main.command()
 @_settings_flags
 def demo(**flags: Any) -> int:
-    """Show concurrent writers keeping each other's changes, in a minute."""
+    """Show, in a minute, concurrent writers that keep each other's changes."""
     settings = _resolve(flags).settings
     # By name: the demonstration imports an HTTP client and more that nothing else here needs.
     return int(import_module("gateway.demo").run_demo(settings) or 0)
@@ -144,14 +144,14 @@ def demo(**flags: Any) -> int:
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
-@click.option("--independent", is_flag=True, help="Apply each patch by the package jsonpatch too.")
+@click.option("--independent", is_flag=True, help="Also apply each patch with package jsonpatch.")
 @_settings_flags
 def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
-    """Replay the log of CATALOG and compare it with its documents; nothing of them is changed.
+    """Replay the log of CATALOG and compare it with its documents; change nothing.
 
-    Prints a line for each finding. The exit code is 0 where nothing was found, 1 where anything
-    was or the database can't be reached, 2 where the command can't be understood. The service may
-    run meanwhile; an embedded MongoDB that it runs is reached by its --mongodb-uri.
+    Prints a line for each finding. The exit code is 0 without findings, 1 with findings or if the
+    database is out of reach, 2 for wrong usage. The service may run meanwhile; if it runs an
+    embedded MongoDB, give that as --mongodb-uri.
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
@@ -164,10 +164,10 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
 
 
 @main.command("settings")
-@click.option("--markdown", is_flag=True, help="The table of all settings, as in docs/settings.md.")
+@click.option("--markdown", is_flag=True, help="Print docs/settings.md, the table of all settings.")
 @_settings_flags
 def show_settings(markdown: bool, **flags: Any) -> None:
-    """Print every setting with its effective value and where that came from."""
+    """Print every setting with its effective value and that value's source."""
     click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
 
 
@@ -193,12 +193,12 @@ def settings_markdown() -> str:
     lines = [
         "# Settings",
         "",
-        "A setting is given by its flag, else by its environment variable, else by its default;",
-        "`gateway settings` prints the effective values and where each came from. A variable with",
-        "`_FILE` appended names a file that holds the value, for secrets. A value that is not",
-        "allowed ends the command with exit code 2. Sizes are in bytes, plain or with a unit:",
-        "`4194304`, `4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a",
-        "variable for the other.",
+        "A setting's value comes from its flag, else its environment variable, else its default;",
+        "`gateway settings` prints the effective values and their sources. A variable with `_FILE`",
+        "appended names a file that holds the value, for secrets. A value that isn't allowed ends",
+        "the command with exit code 2. Sizes are in bytes, plain or with a unit: `4194304`,",
+        "`4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a variable for the",
+        "other.",
         "",
         "Printed by `gateway settings --markdown` from the table in `gateway/settings/table.py`.",
         "",

@@ -158,8 +158,8 @@ KEY: Final = NameType("key", complete_keys)
 
 # Of which one can be given: see `require_one_time`.
 time_options = together(
-    click.option("--revision", type=REVISION, metavar="N", help="As this revision had it."),
-    click.option("--at", metavar="TIME", help="As it was at this time, RFC 3339."),
+    click.option("--revision", type=REVISION, metavar="N", help="Read the state at revision N."),
+    click.option("--at", metavar="TIME", help="Read the state at this time, RFC 3339."),
 )
 
 

@@ -15,12 +15,12 @@ from patching.client import Document
 @click.argument("catalog", type=CATALOG, required=False)
 @click.argument("key", type=KEY, required=False)
 @time_options
-@click.option("--attributes", is_flag=True, help="The document's attributes, not the document.")
+@click.option("--attributes", is_flag=True, help="Read the document's attributes instead.")
 @click.option(
-    "--with-token", is_flag=True, help="An object: the document, its token, the revision."
+    "--with-token", is_flag=True, help="Print an object with the document, its token and revision."
 )
-@click.option("--prefix", help="Of a list: only names that begin with this.")
-@click.option("--values", is_flag=True, help="Of a list: with the documents and their attributes.")
+@click.option("--prefix", help="List only names that begin with this.")
+@click.option("--values", is_flag=True, help="List documents and attributes along with the keys.")
 @click.pass_obj
 def get(
     session: Session,
@@ -35,8 +35,9 @@ def get(
 ) -> None:
     """Read a document, or list keys, or catalogs.
 
-    With CATALOG and KEY the document is written. With CATALOG alone its keys are listed, at one
-    revision, without it the catalogs: one JSON object in a line, or names alone on a terminal.
+    With CATALOG and KEY, prints the document. With CATALOG alone, lists its keys, all at one
+    revision; without it, lists the catalogs. A list is one JSON object per line, or names alone on
+    a terminal.
     """
     require_one_time(revision, at)
     if key is None and (attributes or with_token):

@@ -35,13 +35,13 @@ _DAYS_MAX: Final = 36_500
 
 def _flag(row: Setting) -> Callable[..., Any]:
     if row.name == "embedded":
-        text = "The MongoDB that `gateway serve --embedded` starts; the service must not run."
+        text = "Use the MongoDB of `gateway serve --embedded`; the service must not run."
         return click.option("--embedded/--no-embedded", row.name, default=None, help=text)
     text = f"{row.help}. Default: {row.default_shown.strip('`')}."
     return click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
 
 
-# Those of the settings that say where the tokens are.
+# The settings that name the database of the tokens.
 _database_flags = together(*(_flag(row) for row in SETTINGS if row.name in _SETTINGS))
 
 
@@ -74,22 +74,25 @@ def token() -> None:
 
 
 @token.command()
-@click.option("--name", required=True, help="Whom it is for: the author of what is written by it.")
+@click.option("--name", required=True, help="Principal of the token: the author of its commits.")
 @click.option(
     "--grant",
     "grants",
     type=_GrantType(),
     multiple=True,
     required=True,
-    help="read, write or admin, and a pattern of catalog names in which * stands for any text:"
-    " write:shop/*. More than one can be given.",
+    help="A role (read, write or admin) and a pattern of catalog names, in which * stands for any"
+    " text: write:shop/*. Repeatable.",
 )
 @click.option(
-    "--expires-in", "lifetime_s", type=_LifetimeType(), help="As 90d, 12h or 30m. Default: never."
+    "--expires-in",
+    "lifetime_s",
+    type=_LifetimeType(),
+    help="Lifetime, such as 90d, 12h or 30m. Default: unlimited.",
 )
 @_database_flags
 def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags: Any) -> None:
-    """Issue a token and print it on stdout, once: it can't be had again."""
+    """Issue a token and print it on stdout, once: it can't be shown again."""
     try:
         checked_name(name)
     except ValueError as error:
@@ -105,7 +108,7 @@ def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags
 @token.command("list")
 @_database_flags
 def show(**flags: Any) -> None:
-    """List the tokens, those that expired or were revoked among them; never their secrets."""
+    """List the tokens, including expired and revoked ones, but never their secrets."""
     with _tokens(flags) as tokens:
         stored = tokens.all()
     now_us = time.time_ns() // 1000
@@ -131,7 +134,7 @@ def show(**flags: Any) -> None:
 @click.argument("token_id", metavar="ID")
 @_database_flags
 def revoke(token_id: str, **flags: Any) -> None:
-    """Revoke the token with this ID, which `list` shows: within five seconds it counts no more."""
+    """Revoke the token with this ID, which `list` shows; it stops working within five seconds."""
     with _tokens(flags) as tokens:
         revoked = tokens.revoke(token_id)
     if revoked is None:

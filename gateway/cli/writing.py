@@ -22,7 +22,7 @@ write_options = together(
     click.option(
         "--idempotency-key",
         metavar="KEY",
-        help="Name of this write: given again, it isn't done again. Default: a new one.",
+        help="Name of this write: the gateway applies it once. Default: a new one.",
     ),
 )
 
@@ -53,9 +53,13 @@ def writing(given: WriteTerms) -> Iterator[None]:
 
 
 _if_match = click.option(
-    "--if-match", metavar="TOKEN", help="Only if the document still has this token; * for any."
+    "--if-match",
+    metavar="TOKEN",
+    help="Write only if the document still has this token; * for any.",
 )
-_attributes = click.option("--attributes", is_flag=True, help="Its attributes, not the document.")
+_attributes = click.option(
+    "--attributes", is_flag=True, help="Write the document's attributes instead."
+)
 
 
 @click.command("put", cls=ClientCommand)
@@ -63,7 +67,7 @@ _attributes = click.option("--attributes", is_flag=True, help="Its attributes, n
 @click.argument("key", type=KEY)
 @click.argument("value", type=JSON)
 @_if_match
-@click.option("--if-absent", is_flag=True, help="Only if there is no such document.")
+@click.option("--if-absent", is_flag=True, help="Write only if there is no such document.")
 @_attributes
 @write_options
 @click.pass_obj
@@ -80,8 +84,8 @@ def put(
 ) -> None:
     """Create or replace a document.
 
-    VALUE is JSON, @FILE, or - for the standard input. The answer has the new token. Without a
-    condition the last writer wins; a document that equals VALUE already stays as it is.
+    VALUE is JSON, @FILE, or - for standard input. The answer has the new token. Without a
+    condition the last writer wins. A document that already equals VALUE stays as it is.
     """
     if if_match is not None and if_absent:
         raise click.UsageError("--if-match and --if-absent contradict each other")
@@ -101,14 +105,14 @@ def put(
 @click.option("--merge", is_flag=True, help="OPERATIONS is a merge patch, RFC 7396.")
 @_if_match
 @click.option(
-    "--rebase", is_flag=True, help="With --if-match: also if nothing that it touches has changed."
+    "--rebase", is_flag=True, help="With --if-match: also if only what it doesn't touch changed."
 )
 @click.option(
     "--test",
     "tests",
     type=TEST,
     multiple=True,
-    help="Only if the value at POINTER is this, such as /name='\"orders\"'. Repeatable.",
+    help="Write only if the value at POINTER is JSON, as in /name='\"orders\"'. Repeatable.",
 )
 @_attributes
 @write_options
@@ -129,8 +133,8 @@ def patch(
     """Change a document by a patch.
 
     OPERATIONS is an array of operations (RFC 6902, and the gateway's own), an extended patch
-    ({"patch": […], "array_primary_keys": {…}}) or, with --merge, a merge patch: JSON, @FILE, or -
-    for the standard input. It is applied to the document as it is then, or not at all.
+    ({"patch": […], "array_primary_keys": {…}}) or, with --merge, a merge patch: as JSON, @FILE, or
+    - for standard input. The gateway applies all of it to the current document, or nothing.
     """
     if rebase and if_match is None:
         raise click.UsageError("--rebase needs --if-match: the state that the patch was made for")
@@ -163,7 +167,7 @@ def patch(
 def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **given: Any) -> None:
     """Delete a document.
 
-    Its history stays. Where there is none, that is a success, too, unless --if-match wants one.
+    The history stays. An absent document is a success, too, unless --if-match is given.
     """
     write = terms(**given)
     with writing(write):
@@ -195,7 +199,9 @@ def _answer(session: Session, catalog: str, written: Written) -> None:
 @click.command("transaction", cls=ClientCommand)
 @click.argument("catalog", type=CATALOG)
 @click.argument("transaction", type=JSON)
-@click.option("--if-match", metavar="TOKEN", help="Only if all documents of a composite are so.")
+@click.option(
+    "--if-match", metavar="TOKEN", help="Write only if all documents are as this composite says."
+)
 @write_options
 @click.pass_obj
 def transaction(
@@ -203,8 +209,8 @@ def transaction(
 ) -> None:
     """Change several documents at once, or none.
 
-    TRANSACTION is JSON, @FILE, or - for the standard input: {"compare": […], "then": […],
-    "else": […]}. The answer says which of both was done, and what became of each document.
+    TRANSACTION is JSON, @FILE, or - for standard input: {"compare": […], "then": […],
+    "else": […]}. The answer says which branch was taken, and has a result for each action.
     """
     if not isinstance(transaction, dict):
         raise click.UsageError("a transaction is an object with compare, then and else")
@@ -232,8 +238,8 @@ def _told(result: ActionResult) -> dict[str, Any]:
 def compact(session: Session, catalog: str, revision: int) -> None:
     """Drop the history below a revision.
 
-    The state at REVISION and everything above stay readable; documents stay as they are. Refused
-    where a pin holds what is below, and where it is done that far already.
+    The state at REVISION and all above stay readable; documents stay as they are. The gateway
+    refuses if a pin holds history below REVISION, or if history is compacted that far already.
     """
     done = session.gateway.catalog(catalog).compact(revision)
     session.output.answer({"catalog": catalog, **asdict(done)})

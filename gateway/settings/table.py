@@ -1,7 +1,7 @@
-"""The settings: one table, which is the fields of `Settings` in the order written here.
+"""The table of settings: the fields of `Settings`, in this order.
 
 To add a setting, add a field: its flag, its environment variable, `gateway settings` and
-docs/settings.md follow from it. `source` tells which of the sources wins.
+docs/settings.md follow from it. `source` decides which source of a value wins.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ class Settings:
     bind: Address = _setting(
         kinds.address(),
         Address("127.0.0.1", 8080),
-        "where to listen; this machine alone by default",
+        "address to listen on; by default only this machine can connect",
     )
     workers: int = _setting(
         kinds.integer(1, 256),
         2,
-        "worker processes. Two carry one hot document better than one (measured); more of them race"
-        " each other on it, but serve more catalogs: one for each core that MongoDB leaves free",
+        "worker processes. Two serve one hot document faster than one (measured); more would race"
+        " each other on it, but serve more catalogs: take one per core that MongoDB leaves free",
     )
     worker_class: str = _setting(
         kinds.choice("gevent", "gthread"),
         "gevent",
-        "how a worker runs requests side by side: one greenlet each, or a pool of threads"
-        " (a sixth slower on a trivial request, and every feed holds a thread)",
+        "how a worker runs requests concurrently: a greenlet for each, or a pool of threads"
+        " (a sixth slower on a trivial request, and every feed takes a thread)",
     )
     threads: int = _setting(
-        kinds.integer(1, 4096), 64, "requests at a time in a worker; only for worker class gthread"
+        kinds.integer(1, 4096), 64, "concurrent requests in a worker; only for worker class gthread"
     )
     connections_max: int = _setting(
         kinds.integer(1, 65536), 4096, "open connections in a worker, idle ones and feeds included"
@@ -91,23 +91,23 @@ class Settings:
     worker_timeout_s: int = _setting(
         kinds.integer(2, 3600),
         120,
-        "seconds after which a worker that shows no sign of life is killed and replaced",
+        "seconds without a sign of life after which a worker is killed and replaced",
     )
     graceful_timeout_s: int = _setting(
-        kinds.integer(1, 3600), 30, "seconds that running requests have to finish when it stops"
+        kinds.integer(1, 3600), 30, "seconds that running requests may take to finish at a stop"
     )
 
     # Access
     access: bool = _setting(
         kinds.switch(),
         True,
-        "let in who has a token (docs/access.md); off, everybody may do everything, which only an"
-        " address of this machine alone allows (`bind`)",
+        "require a token (docs/access.md). When off, every client may do everything; `bind` must"
+        " then be an address that only this machine can reach",
     )
     tls_certificate: Path | None = _setting(
         kinds.file(),
         None,
-        "certificate for HTTPS, PEM, with the chain that leads to its authority; with `tls_key`",
+        "certificate for HTTPS, PEM, with the chain to its authority; requires `tls_key`",
     )
     tls_key: Path | None = _setting(
         kinds.file(), None, "private key of `tls_certificate`, PEM, not encrypted"
@@ -115,98 +115,99 @@ class Settings:
     tls_client_ca: Path | None = _setting(
         kinds.file(),
         None,
-        "certificates, PEM, of the authorities one of which a client's certificate has to be of;"
-        " without this, clients need none. A token is needed beside it",
+        "certificates, PEM, of the authorities that may issue client certificates; without this,"
+        " clients need none. A certificate doesn't replace a token",
     )
     jwt_jwks_url: str | None = _setting(
         kinds.web_url(),
         None,
-        "where the public keys are that JWTs are verified with; without this, none are taken",
+        "address of the public keys that verify JWTs; without this, no JWT is accepted",
     )
     jwt_issuer: str | None = _setting(
         kinds.text("the text that `iss` of a JWT must be"),
         None,
-        "issuer of the JWTs that are taken",
+        "issuer of the JWTs that are accepted",
     )
     jwt_audience: str | None = _setting(
         kinds.text("the text that `aud` of a JWT must be or hold"),
         None,
-        "what a JWT must be made out to",
+        "audience that a JWT must be issued for",
     )
     jwt_subject_prefix: str | None = _setting(
         kinds.text("a text of at most 100 characters", 100),
         None,
-        "what comes before `sub` of a JWT in its principal's name, so that it is no other's; `-`:"
-        " nothing, then a subject and a token of the same name are one principal",
+        "text before a JWT's `sub` in its principal's name, to keep it apart from other principals;"
+        " `-`: none, and a subject and a token of the same name are one principal",
         choose="`jwt_issuer` and `#`",
     )
     jwt_algorithms: tuple[str, ...] = _setting(
         kinds.choices(*JWT_ALGORITHMS),
         ("RS256", "ES256", "EdDSA"),
-        "algorithms by which a JWT may be signed",
+        "algorithms that may sign a JWT",
     )
     jwt_grants_claim: str = _setting(
         kinds.text("the name of a claim"),
         "grants",
-        "claim of a JWT that lists what its subject may do, each as `role:pattern`",
+        "claim of a JWT that lists its subject's grants, each as `role:pattern`",
     )
 
     # Logs, on stderr
     log_format: str = _setting(
         kinds.choice("json", "console"),
         _default_log_format,
-        "a JSON object a line, or lines for people",
+        "one JSON object per line, or lines for people",
         choose="`console` on a terminal, else `json`",
     )
     log_level: str = _setting(
         kinds.choice("debug", "info", "warning", "error"),
         "info",
-        "the least that is logged; access and audit lines are logged at any level",
+        "lowest level that is logged; access and audit lines are logged at any level",
     )
     access_log: bool = _setting(
         kinds.switch(),
         False,
-        "log a line for each request (a few percent of a small request's time)",
+        "log a line for each request (costs a few percent of a small request's time)",
     )
 
     audit_log: bool = _setting(
         kinds.switch(),
         True,
-        "log a line for each request that can change something, and for each that access control"
-        " refused; where that is off, none is logged",
+        "log a line for each request that can change something and for each that access control"
+        " refuses; none while access control is off",
     )
 
     # MongoDB
     mongodb_uri: str | None = _setting(
         kinds.mongodb_uri(),
         None,
-        "connection string of the MongoDB replica set or sharded cluster; or else use `embedded`",
+        "connection string of the MongoDB replica set or sharded cluster; the alternative is"
+        " `embedded`",
         secret=True,
     )
-    database: str = _setting(kinds.database_name(), "metadata", "database that holds everything")
+    database: str = _setting(kinds.database_name(), "metadata", "database for all data")
     embedded: bool = _setting(
-        kinds.switch(), False, "start a MongoDB of its own, for trying out, tests and demos"
+        kinds.switch(), False, "start a private MongoDB, for trials, tests and demos"
     )
     data_dir: Path = _setting(
         kinds.directory(),
         _default_data_dir,
-        "where the embedded MongoDB keeps its data",
+        "folder for the data of the embedded MongoDB",
         choose="`$XDG_DATA_HOME/metadata-gateway/mongodb`",
     )
     store_timeout_ms: int = _setting(
-        kinds.integer(100, 600_000), 5000, "milliseconds to wait for one answer of MongoDB"
+        kinds.integer(100, 600_000), 5000, "milliseconds to wait for one answer from MongoDB"
     )
 
     # The commit loop
     deadline_ms: int = _setting(
         kinds.integer(1, 600_000),
         10_000,
-        "milliseconds in which a write is decided, lost races included; a client may shorten it",
+        "milliseconds that a write may take, lost races included; a client may shorten them",
     )
     leaders: int = _setting(
         kinds.integer(1, 64),
         2,
-        "batches that a worker has under way at a time, of different catalogs",
+        "batches, of different catalogs, that a worker may have under way",
     )
     batch_operations_max: int = _setting(
         kinds.integer(1, 10_000), 512, "requests in one batch of one catalog"
@@ -214,54 +215,54 @@ class Settings:
     batch_bytes_max: int = _setting(
         kinds.size(1024, 12 * MIB),
         8 * MIB,
-        "size of one batch of one catalog; its head holds the batch and must stay below 16 MB",
+        "size of one batch of one catalog; the catalog's head holds it and must stay below 16 MB",
     )
     queue_requests_max: int = _setting(
-        kinds.integer(1, 1_000_000), 4096, "writes that wait in a worker; more are refused with 429"
+        kinds.integer(1, 1_000_000), 4096, "writes waiting in a worker; more are refused with 429"
     )
     queue_bytes_max: int = _setting(
-        kinds.size(1024, 16 * 1024 * MIB), 64 * MIB, "size of the writes that wait in a worker"
+        kinds.size(1024, 16 * 1024 * MIB), 64 * MIB, "size of the writes waiting in a worker"
     )
     cache_bytes_max: int = _setting(
         kinds.size(0, 256 * 1024 * MIB),
         128 * MIB,
-        "size of the documents that a worker keeps cached",
+        "size of a worker's cache of documents",
     )
     full_value_every: int = _setting(
         kinds.integer(1, 10_000),
         64,
-        "changes of a document after which history stores it whole, not as a patch",
+        "number of changes of a document after which history stores it whole, not as a patch",
     )
 
     # History
     retention_age_s: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
-        "seconds that commits are kept; without this and `retention_commits`, for ever. A catalog's"
+        "seconds that commits are kept; forever without this and `retention_commits`. A catalog's"
         " own settings overrule both",
     )
     retention_commits: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
-        "commits of a catalog that are kept; with `retention_age_s`, those that are older are kept"
-        " if they are among these",
+        "number of latest commits of a catalog that are kept; with `retention_age_s`, a commit is"
+        " kept while either keeps it",
     )
     idempotency_retention_s: int = _setting(
         kinds.integer(1, 1_000_000_000),
         86_400,
-        "seconds that a reply can be asked for under its idempotency key, history kept or not",
+        "seconds that a reply is remembered under its idempotency key, even without its history",
     )
     tombstone_grace_s: int = _setting(
         kinds.integer(600, 1_000_000_000),
         86_400,
-        "seconds that a deletion is remembered whose history was compacted: longer than any worker"
-        " sleeps, and than the clocks of two machines differ",
+        "seconds that a deletion is remembered after its history was compacted; must exceed any"
+        " suspension of a worker and any difference between the machines' clocks",
     )
     pin_seconds_max: int = _setting(
-        kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin can hold without being renewed"
+        kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin may hold before its renewal"
     )
     pins_max: int = _setting(
-        kinds.integer(1, 1000), 400, "pins of a catalog, those of running exports among them"
+        kinds.integer(1, 1000), 400, "pins of a catalog, including those of running exports"
     )
     pins_per_principal_max: int = _setting(
         kinds.integer(1, 1000), 100, "pins of a catalog that one principal may have"
@@ -269,11 +270,11 @@ class Settings:
     compaction_interval_s: int = _setting(
         kinds.integer(0, 1_000_000_000),
         300,
-        "seconds between two rounds of the compactor, which one worker of all runs; 0: this process"
-        " never does",
+        "seconds between two rounds of the compactor, which runs in one of all workers; 0: never"
+        " in this process",
     )
     compaction_pause_ms: int = _setting(
-        kinds.integer(0, 60_000), 10, "milliseconds that compaction rests after each piece of work"
+        kinds.integer(0, 60_000), 10, "milliseconds that compaction pauses after each step"
     )
 
     # Feeds
@@ -285,21 +286,21 @@ class Settings:
     watch_lag_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         10_000,
-        "commits that a feed may fall back by, further than it was when it was nearest to the head;"
-        " then it is ended",
+        "commits by which a feed may fall back from its closest distance to the head before it is"
+        " ended",
     )
     watch_bookmark_s: int = _setting(
         kinds.integer(1, 3600),
         10,
-        "seconds without a commit after which an event stream tells how far it has come",
+        "seconds without a commit after which an event stream sends a bookmark",
     )
 
     # Work of a worker at a time
     writes_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
         256,
-        "writes that a worker has under way, bulk requests aside; more are refused with 429, before"
-        " their bodies are read and after some seconds at most",
+        "writes that a worker has under way, without bulk requests; more are refused with 429"
+        " within seconds, before their bodies are read",
     )
     writes_in_flight_bytes_max: int = _setting(
         kinds.size(1024, 16 * 1024 * MIB),
@@ -309,56 +310,56 @@ class Settings:
     reads_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
         1024,
-        "reads that a worker has under way, feeds aside; more are refused with 429",
+        "reads that a worker has under way, without feeds; more are refused with 429",
     )
     bulk_requests_max: int = _setting(
         kinds.integer(1, 65536),
         64,
-        "bulk requests that a worker has under way, each of which takes up to 16 MiB of memory;"
-        " more are refused with 429",
+        "bulk requests that a worker has under way, each with up to 16 MiB of memory; more are"
+        " refused with 429",
     )
 
     # Limits per principal (docs/limits.md)
     principal_requests_per_s: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
-        "requests a second of one principal; more are refused with 429. Each worker counts for"
-        " itself and allows its share: this, divided by `workers`",
+        "requests per second of one principal; more are refused with 429. Each worker counts alone"
+        " and allows its share: this value divided by `workers`",
     )
     principal_body_bytes_per_s: int | None = _setting(
         kinds.size(1024, 1024 * 1024 * MIB),
         None,
-        "bytes of request bodies a second of one principal, counted likewise",
+        "bytes of request bodies per second of one principal, counted likewise",
     )
     principal_operations_per_s: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
-        "operations a second of one principal, counted likewise: writes, actions of transactions,"
-        " lines of bulk requests, and of patches each operation",
+        "operations per second of one principal, counted likewise: writes, actions of transactions,"
+        " lines of bulk requests, and each operation of a patch",
     )
     principal_window_s: int = _setting(
         kinds.integer(1, 3600),
         10,
-        "seconds' worth of these rates that a principal may ask for at once",
+        "seconds' worth of these rates that a principal may use at once",
     )
 
     # Connections
     head_timeout_s: int = _setting(
         kinds.integer(1, 3600),
         10,
-        "seconds that a TLS handshake may take, and the head of a request once it has begun; then"
-        " the connection is closed",
+        "seconds that a TLS handshake, or the head of a request that has begun, may take before the"
+        " connection is closed",
     )
     send_stall_s: int = _setting(
         kinds.integer(1, 3600),
         30,
-        "seconds in which a client must take 64 KiB of an answer, or what is left of it; else its"
+        "seconds in which a client must take 64 KiB of an answer, or the rest of it, before its"
         " connection is closed",
     )
     unsent_bytes_max: int = _setting(
         kinds.size(1024, 16 * 1024 * MIB),
         256 * MIB,
-        "size of the answers in a worker that clients have not taken; beyond it, whose client has"
+        "size of a worker's answers that clients have not taken; beyond it, the client that has"
         " taken nothing for longest is cut off",
     )
 
@@ -366,22 +367,23 @@ class Settings:
     body_timeout_s: int = _setting(
         kinds.integer(1, 3600),
         30,
-        "seconds to wait for the next bytes of a request body; then the request is refused with"
+        "seconds to wait for the next bytes of a request body before the request is refused with"
         " 408",
     )
     body_whole_timeout_s: int = _setting(
         kinds.integer(1, 86_400),
         300,
-        "seconds in which a request body has to be there as a whole, bulk requests aside; then the"
-        " request is refused with 408",
+        "seconds that a whole request body may take, except in bulk requests, before the request is"
+        " refused with 408",
     )
     bodies_bytes_max: int = _setting(
         kinds.size(MIB, 16 * 1024 * MIB),
         256 * MIB,
-        "size of the request bodies that a worker is receiving; more are refused with 429",
+        "size of the request bodies that a worker is receiving; beyond it, more are refused with"
+        " 429",
     )
     body_bytes_max: int = _setting(
-        kinds.size(1024, 1024 * MIB), 8 * MIB, "size of a request body that is not a stream"
+        kinds.size(1024, 1024 * MIB), 8 * MIB, "size of a request body, except in bulk requests"
     )
     document_bytes_max: int = _setting(
         kinds.size(1024, 12 * MIB), 4 * MIB, "size of a document, as JSON"
@@ -392,7 +394,7 @@ class Settings:
     catalog_deletion_keys_max: int = _setting(
         kinds.integer(1, 100_000),
         20_000,
-        "documents of a catalog that is deleted as a whole, in one commit",
+        "documents of a catalog that one commit may delete as a whole",
     )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
     transaction_actions_max: int = _setting(
@@ -401,7 +403,7 @@ class Settings:
     items_examined_max: int = _setting(
         kinds.integer(1000, 100_000_000),
         2_000_000,
-        "array items that the predicates, set operations and keyed arrays of one patch may look at;"
+        "array items that the predicates, set operations and keyed arrays of one patch may examine;"
         " large values and long texts count as several",
     )
     copy_growth_bytes_max: int = _setting(
@@ -413,17 +415,17 @@ class Settings:
     bulk_answers_bytes_max: int = _setting(
         kinds.size(MIB, 1024 * 1024 * MIB),
         256 * MIB,
-        "size of the answers of bulk requests that wait in a worker, on disk where they are many,"
-        " until clients take them; where it is reached, of each request no more is read until then",
+        "size of the bulk answers that wait in a worker, many of them on disk, for clients to take"
+        " them; beyond it, no more lines are read until they do",
     )
     bulk_refused_lines_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         1000,
-        "lines of a bulk request that may be refused in a row, for what they are or for lack of"
-        " rights; then no more of it is read",
+        "lines in a row of a bulk request that may be refused, as malformed or for lack of rights,"
+        " before the rest is left unread",
     )
     upload_bytes_max: int = _setting(
-        kinds.size(1024, 1024 * MIB), 16 * MIB, "size of an upload's parts together"
+        kinds.size(1024, 1024 * MIB), 16 * MIB, "total size of an upload's parts"
     )
     upload_expiry_s: int = _setting(
         kinds.integer(1, 7 * 24 * 3600), 3600, "seconds after which an upload is dropped"
@@ -431,12 +433,12 @@ class Settings:
     uploads_max: int = _setting(
         kinds.integer(1, 1_000_000),
         1000,
-        "uploads that are open in the database, of all gateways; more are refused with 429",
+        "open uploads in the database, of all gateways; more are refused with 429",
     )
     uploads_bytes_max: int = _setting(
         kinds.size(MIB, 1024 * 1024 * MIB),
         1024 * MIB,
-        "size of the parts of all open uploads in the database together",
+        "total size of the parts of all open uploads in the database",
     )
     # MongoDB documents 100 levels as its limit for a stored document.
     depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
@@ -445,8 +447,8 @@ class Settings:
     body_values_max: int = _setting(
         kinds.integer(1000, 16_000_000),
         2**19,
-        "values in one body, upload or line of a bulk request, members of objects and items of"
-        " arrays all counted",
+        "values in one body, upload or line of a bulk request, counting every member of an object"
+        " and every item of an array",
     )
     key_bytes_max: int = _setting(kinds.integer(1, 1024), 1024, "bytes of a document key, as UTF-8")
     catalog_name_bytes_max: int = _setting(

@@ -39,22 +39,22 @@ _session_flags = together(
         help="An option of the data source, such as tokenFile=PATH. Repeatable.",
     ),
     click.option("--master", help="Spark's master. Default: as submitted, or local[*]."),
-    click.option("--driver-memory", help="Of the driver, such as 2g."),
+    click.option("--driver-memory", help="Memory of the driver, such as 2g."),
 )
 _desired_flags = together(
     click.option(
         "--format",
         "format_",
         type=click.Choice(("jsonl", "parquet", "csv", "table")),
-        help="What SOURCE is. Default: by its suffix.",
+        help="Kind of SOURCE. Default: by its suffix.",
     ),
     click.option("--key", default="key", help="Column of the keys. Default: key."),
     click.option(
         "--document",
-        help="Column of the documents. Default: document, or else all other columns.",
+        help="Column of the documents. Default: document, else all other columns.",
     ),
     click.option("--delete", is_flag=True, help="Delete documents that aren't in SOURCE."),
-    click.option("--allow-empty", is_flag=True, help="Also where that deletes all."),
+    click.option("--allow-empty", is_flag=True, help="Let --delete delete all documents."),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
 )
@@ -65,16 +65,18 @@ _desired_flags = together(
 )
 @click.version_option(package_name="metadata-gateway", prog_name="patching-spark")
 def main() -> None:
-    """Catalogs of a metadata gateway, by Spark. Also: spark-submit …/patching/spark/__main__.py"""
+    """Catalogs of a metadata gateway, in Spark. Also: spark-submit …/patching/spark/__main__.py"""
 
 
 @main.command("sync")
 @click.argument("source")
 @click.argument("catalog")
 @_desired_flags
-@click.option("--rounds", type=click.IntRange(1), default=5, help="Looks at a key. Default: 5.")
-@click.option("--plan", "plan_path", help="Write what would be sent into this folder instead.")
-@click.option("--overwrite", is_flag=True, help="Of a plan that is there already.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=5, help="Comparisons of a key. Default: 5."
+)
+@click.option("--plan", "plan_path", help="Write the changes into this folder; send none.")
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing plan.")
 @_session_flags
 def sync_command(
     source: str,
@@ -89,7 +91,7 @@ def sync_command(
     driver_memory: str | None,
     **wanted: Any,
 ) -> int:
-    """Make CATALOG what SOURCE says, by as few and small writes as that takes.
+    """Make CATALOG equal to SOURCE, with the fewest and smallest writes.
 
     SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
     """
@@ -113,7 +115,7 @@ def sync_command(
 def replay_command(
     path: str, url: str, pairs: Sequence[str], master: str | None, driver_memory: str | None
 ) -> int:
-    """Send the plan in PATH. What somebody changed since it was made is left alone."""
+    """Send the plan in PATH, except to documents that changed since it was made."""
     options = _options(pairs)
     with _spark(master, driver_memory) as spark, _progress(spark) as progress:
         from .sync import replay
@@ -125,13 +127,13 @@ def replay_command(
 @main.command("export")
 @click.argument("catalog")
 @click.argument("path")
-@click.option("--history", is_flag=True, help="What every commit changed, as Parquet by date.")
+@click.option("--history", is_flag=True, help="Write every commit's changes, as Parquet by date.")
 @click.option("--format", "format_", type=click.Choice(("jsonl", "parquet")), default="jsonl")
-@click.option("--revision", type=click.IntRange(0), help="As this revision left it.")
-@click.option("--at", help="As it was at this time, RFC 3339.")
-@click.option("--after", type=click.IntRange(0), help="History: add what came after.")
+@click.option("--revision", type=click.IntRange(0), help="Write the state at this revision.")
+@click.option("--at", help="Write the state at this time, RFC 3339.")
+@click.option("--after", type=click.IntRange(0), help="With --history: add later commits only.")
 @click.option("--prefix", help="Only keys that begin with this.")
-@click.option("--overwrite", is_flag=True, help="What is there already.")
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing export.")
 @_session_flags
 def export_command(
     catalog: str,

@@ -1,4 +1,4 @@
-"""The options of the data source, in one table: what each is for, and what is taken for it."""
+"""The options of the data source, in one table: for each its use, default, help and parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITE: Final = "write"
 READ: Final = "read"
 READ_STREAM: Final = "readStream"
 _READS: Final = (READ, READ_STREAM)
-# What a DataFrame is loaded with, before Spark tells whether it streams.
+# The use of a DataFrame that is being loaded, before Spark tells whether it streams.
 LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
@@ -24,7 +24,7 @@ _UNAUTHENTICATED: Final = 401
 
 
 class OptionRefused(ValueError):
-    """An option that is unknown, missing, out of place, or has a value that it can't have."""
+    """An option that is unknown, missing, out of place, or has an invalid value."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"option {name!r}: {detail}")
@@ -34,9 +34,9 @@ class OptionRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default`` is the text that stands for the value where none is given; None: there is none.
+    """``default`` is the text of the value where none is given; None: there is none.
 
-    ``parse`` raises ValueError, saying what it takes.
+    ``parse`` raises ValueError with the allowed values.
     """
 
     name: str
@@ -100,47 +100,47 @@ OPTIONS: Final = (
     Option(
         "catalog",
         None,
-        "catalog; required, but for writing rows that have a column `catalog`",
+        "name of the catalog; required, except to write rows that have a column `catalog`",
         _text,
     ),
     Option("token", None, "bearer token sent with each request", _text),
     Option(
         "tokenFile",
         None,
-        "file that holds the bearer token, on every executor; read again for each request",
+        "file with the bearer token, on every executor; read again for each request",
         _text,
     ),
     Option(
         "timeout",
         "60",
-        "seconds to wait for each piece of an answer, before asking again",
+        "seconds to wait for each piece of an answer before the request is sent again",
         _seconds,
     ),
     Option(
         "retryTimeout",
         "120",
-        "seconds for which what is refused for now, or isn't answered, is tried again",
+        "seconds for which a request that is refused for now, or not answered, is sent again",
         _seconds,
     ),
     Option(
         "maxRetries",
         None,
-        "how often the same is tried again at most; without it, `retryTimeout` alone decides",
+        "maximum number of retries of a request; without it, `retryTimeout` alone decides",
         _number(0),
     ),
-    Option("batchSize", "1000", "lines in a bulk request, at most", _number(1), (WRITE,)),
+    Option("batchSize", "1000", "maximum lines of a bulk request", _number(1), (WRITE,)),
     Option(
         "idempotency",
         "job",
-        "`job`: keys made from the job or micro-batch, so that what is sent twice is applied once; "
-        "`column`: every row brings its own; `none`: at least once",
+        "`job`: keys made from the job or micro-batch, so that a row that is sent twice is applied "
+        "once; `column`: each row has its own; `none`: rows are applied at least once",
         _one_of("job", "column", "none"),
         (WRITE,),
     ),
     Option(
         "onError",
         "fail",
-        "what becomes of a row that is bad or refused: `fail` the task, `skip` and count it, "
+        "what to do with a malformed or refused row: `fail` the task, `skip` and count the row, or "
         "`deadletter`: write it to `deadLetterPath`",
         _one_of("fail", "skip", "deadletter"),
         (WRITE,),
@@ -148,52 +148,59 @@ OPTIONS: Final = (
     Option(
         "deadLetterPath",
         None,
-        "folder for the rows that could not be written, as the executors' file systems know it",
+        "folder, on the executors' file systems, for the rows that could not be written",
         _text,
         (WRITE,),
     ),
-    Option("message", None, "message of every commit; a column `message` wins", _message, (WRITE,)),
+    Option(
+        "message",
+        None,
+        "message of every commit; a column `message` overrules it",
+        _message,
+        (WRITE,),
+    ),
     Option(
         "type",
         "documents",
-        "what a row is: `documents`, `commits` or `changes`",
+        "content of the rows: `documents`, `commits` or `changes`",
         _one_of("documents", "commits", "changes"),
         _READS,
     ),
     Option("prefix", None, "only keys that begin with this", _text, _READS),
     Option("key", None, "only this key", _text, _READS),
-    Option("revision", None, "the state that this revision left", _number(0), (READ,)),
+    Option("revision", None, "the state at this revision", _number(0), (READ,)),
     Option("timestamp", None, "the state at this time, RFC 3339", _text, (READ,)),
-    Option("partitions", None, "how many tasks share a read", _number(1), _READS),
+    Option("partitions", None, "number of tasks that share a read", _number(1), _READS),
     Option(
         "pinSeconds",
         "3600",
-        "seconds for which what is read is kept from being compacted, renewed while it is read; "
-        "0: it isn't",
+        "seconds for which a pin keeps compaction away, renewed during the read; 0: no pin",
         _number(0),
         (READ,),
     ),
-    Option("maxRowsPerTrigger", None, "commits in a micro-batch", _number(1), (READ_STREAM,)),
+    Option(
+        "maxRowsPerTrigger", None, "maximum commits of a micro-batch", _number(1), (READ_STREAM,)
+    ),
     Option(
         "startingRevision",
         None,
-        "the first commit that is told: its revision, `earliest` or, the default of a stream, "
-        "`latest`: what comes from now on",
+        "the first commit: its revision, `earliest`, or `latest` (a stream's default) for those "
+        "from now on",
         _text,
         _READS,
     ),
-    Option("endingRevision", None, "the last commit that is told", _number(0), (READ,)),
+    Option("endingRevision", None, "the last commit: its revision", _number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
-# What Spark itself takes from the options, and passes on with them.
+# Options for Spark itself, which passes them on.
 _FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
-# What Spark puts among the options by itself.
+# Options that Spark adds by itself.
 _OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it as `catalog`"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Checked; a field is called like its option, with the unit last. None: it wasn't given."""
+    """Checked options; a field has the name of its option. None: it wasn't given."""
 
     url: str
     catalog: str | None = None
@@ -220,9 +227,8 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: str) -> Options:
-        """Of what Spark was given, in whatever case, for ``use``: WRITE, READ, READ_STREAM or LOAD.
-
-        Raises OptionRefused.
+        """The options as Spark was given them, names in any case, for ``use``: WRITE, READ,
+        READ_STREAM or LOAD. Raises OptionRefused.
         """
         values = {_field(option): _default(option) for option in OPTIONS}
         for name, value in given.items():
@@ -244,7 +250,7 @@ class Options:
 
     @property
     def retry(self) -> Retry:
-        """To be given ``retry_timeout``."""
+        """The retry policy; its callers pass ``retry_timeout``."""
         return Retry(sends_max=sys.maxsize if self.max_retries is None else self.max_retries + 1)
 
     def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
