@@ -9,11 +9,10 @@ import time
 
 from flask import Flask
 
-from gateway.access.authenticate import Authenticate, BearerTokens, Verifier, everybody
 from gateway.access.limits import PrincipalLimits, Rate
-from gateway.access.tokens import Tokens
 from gateway.commit.queue import Turns
 from gateway.http import create_app
+from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.limits import limits_of
 from gateway.metrics.meters import measured
@@ -24,6 +23,7 @@ from gateway.service import Gateway
 from gateway.settings import Settings
 from gateway.store.contract import TokenStore
 from gateway.store.mongodb import connect
+from gateway.tokens.issued import Tokens
 
 _log = logging.getLogger(__name__)
 
@@ -58,14 +58,17 @@ def create_application(settings: Settings) -> Flask:
     return app
 
 
-def authenticate(settings: Settings, store: TokenStore) -> Authenticate:
-    """How requests are told apart: by the tokens that were issued, and those of the JWT issuer."""
+def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:
+    """How requests are told apart: by the tokens that were issued, and those of the JWT issuer.
+
+    None where access control is off.
+    """
     if not settings.access:
-        return everybody
+        return None
     verifiers: list[Verifier] = [Tokens(store)]
     if settings.jwt_jwks_url is not None:
         # Here, for it takes a tenth of a worker's start, and most have no issuer to ask.
-        from gateway.access.web_tokens import KeySet, Trust, WebTokens, fetch_from
+        from gateway.tokens.web import KeySet, Trust, WebTokens, fetch_from
 
         trust = Trust(
             issuer=settings.jwt_issuer or "",

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "conflict": "model",
     "errors": "conflict model patching",
     "store": "model patching",
-    "access": "errors model patching store",
+    "access": "errors model patching",
     "decide": "access conflict errors limits model patching",
     "meters": "decide errors",
     "state": "errors limits meters model patching runtime store",
@@ -34,13 +34,14 @@ MAY_IMPORT = {
     "catalogs": "decide errors limits model read runtime state",
     "service": "catalogs commit decide feed limits meters model read retention runtime state"
     " store uploads",
+    "tokens": "access errors store",
     "client": "patching",
     "spark": "client patching",
     "logs": "",
     "metrics": "meters store",
     "context": "access decide",
     "wire": "access conflict context decide errors feed limits model patching read",
-    "door": "access context decide errors limits logs state wire",
+    "door": "access context decide errors limits logs wire",
     "write": "access context decide door errors limits model patching read service wire",
     "routes": "access conflict context decide door errors feed limits logs model read service"
     " uploads wire write",
@@ -49,8 +50,9 @@ MAY_IMPORT = {
     "operation": "door meters metrics runtime service store tracing wire",
     "server": "access limits logs metrics settings store",
     "application": "access app commit door limits metrics operation runtime server service"
-    " settings store",
-    "cli": "access client errors limits patching retention runtime server settings state store",
+    " settings store tokens",
+    "cli": "access client errors limits patching retention runtime server settings state store"
+    " tokens",
     "demo": "client settings store",
 }
 # What is below HTTP.
@@ -63,7 +65,16 @@ FORBIDDEN = {
     "gateway/http": ["gateway.store", "pymongo", "bson"],
     **{
         f"gateway/{package}": ["gateway.store.mongodb", "flask", "pymongo", "bson"]
-        for package in ("decide", "state", "commit", "read", "feed", "retention", "access")
+        for package in (
+            "decide",
+            "state",
+            "commit",
+            "read",
+            "feed",
+            "retention",
+            "access",
+            "tokens",
+        )
     },
 }
 # Time, randomness, ids and waiting come through gateway.runtime.

@@ -21,8 +21,8 @@ from gateway.settings.table import Setting
 from patching.command_group import together
 
 if TYPE_CHECKING:
-    from gateway.access.tokens import Tokens
     from gateway.store.contract import StoredToken
+    from gateway.tokens.issued import Tokens
 
     _Kind = click.ParamType[Any]
 else:
@@ -147,10 +147,10 @@ def revoke(token_id: str, **flags: Any) -> None:
 def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """Those in the database of the settings. click's errors say what can't be done."""
     # What reaches the database takes long to be imported.
-    from gateway.access.tokens import Tokens
     from gateway.cli.verify import mongodb_of
     from gateway.store.contract import Unreachable
     from gateway.store.mongodb import connect
+    from gateway.tokens.issued import Tokens
 
     settings = _settings(flags)
     with mongodb_of(settings) as uri:

@@ -9,12 +9,11 @@ import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
 
-from gateway.access.authenticate import Authenticate, everybody
 from gateway.access.limits import PrincipalLimits
 from gateway.http.context import context_of, this_request
 from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.audit import Audit
-from gateway.http.door.authorization import Authorization
+from gateway.http.door.authorization import Authenticate, Authorization
 from gateway.http.door.observation import Observation, Observer, note_route
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes.bulk import BulkRoutes
@@ -79,7 +78,7 @@ class _Application(Flask):
 def create_app(
     gateway: Gateway,
     limits: RequestLimits = DEFAULT_LIMITS,
-    authenticate: Authenticate = everybody,
+    authenticate: Authenticate | None = None,
     observers: Sequence[Observer] = (),
     exposition: Callable[[], bytes] = nothing_measured,
     admission: AdmissionLimits = DEFAULT_ADMISSION,
@@ -87,7 +86,7 @@ def create_app(
 ) -> Flask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
-    ``authenticate`` tells whom a request is from; without one, access control is off.
+    ``authenticate`` tells whom a request is from; None: access control is off.
     ``observers`` are told of each request; ``exposition`` is what ``/metrics`` answers.
     ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
     for, None: as much as it likes.

@@ -9,16 +9,16 @@ from urllib.parse import quote
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.access.authenticate import BearerTokens
 from gateway.access.principal import parse_grant
-from gateway.access.tokens import Tokens
 from gateway.http import create_app
+from gateway.http.door.authorization import BearerTokens
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, TokenStore
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryTokens
+from gateway.tokens.issued import Tokens
 
 
 class Service:

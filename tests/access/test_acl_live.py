@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.access import Grant, Role
-from gateway.access.tokens import Tokens
 from gateway.store.mongodb import connect
+from gateway.tokens.issued import Tokens
 from tests.http.event_stream import EventStream
 from tests.http.served import Answered, Server
 from tests.patience import WAIT_MS, WAIT_S

@@ -17,13 +17,13 @@ from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
 from gateway.access.limits import Shares
-from gateway.access.tokens import Tokens
 from gateway.http import create_app
 from gateway.limits import AdmissionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
+from gateway.tokens.issued import Tokens
 from tests.http.conftest import held_up, problem
 from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
 from tests.service import RunningGateway

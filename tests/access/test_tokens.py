@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.access import Grant, Principal, Role, tokens
-from gateway.access.authenticate import BearerTokens
-from gateway.access.tokens import REMEMBERED_S, IssuedToken, Tokens
-from gateway.errors import Unauthenticated
+from gateway.access import Grant, Principal, Role
+from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.http.door import authorization
+from gateway.http.door.authorization import BearerTokens
 from gateway.store.contract import StoredToken, Unreachable
 from gateway.store.memory_uploads import MemoryTokens
+from gateway.tokens import issued as tokens
+from gateway.tokens.issued import REMEMBERED_S, IssuedToken, Tokens
 from tests.patience import WAIT_S
 
 GRANTS = (Grant(Role.WRITE, "shop/*"),)
@@ -191,7 +192,7 @@ def test_a_database_that_is_away_for_a_moment_is_not_noticed(world: World) -> No
     for _ in range(3):
         assert world.tokens.principal(issued.text).name == "ann"
     world.now_s += 0.1
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnavailable):
         world.tokens.principal(issued.text)
     world.store.reachable = True
     assert world.tokens.principal(issued.text).name == "ann"
@@ -288,7 +289,7 @@ def test_made_up_ids_displace_no_token(world: World, monkeypatch: pytest.MonkeyP
 def test_what_keeps_a_query_from_being_answered_is_told_to_all_who_asked(world: World) -> None:
     issued = world.issue()
     world.store.reachable = False
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnavailable):
         world.tokens.principal(issued.text)
     world.store.reachable = True
     assert world.tokens.principal(issued.text).name == "ann"

@@ -18,8 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.tokens import Tokens
-from gateway.access.web_tokens import (
+from gateway.application import authenticate
+from gateway.errors import KeysUnavailable, Unauthenticated
+from gateway.settings.source import resolve
+from gateway.store.memory_uploads import MemoryTokens
+from gateway.tokens.issued import Tokens
+from gateway.tokens.web import (
     FRESH_S,
     PAUSE_S,
     USABLE_S,
@@ -28,10 +32,6 @@ from gateway.access.web_tokens import (
     WebTokens,
     fetch_from,
 )
-from gateway.application import authenticate
-from gateway.errors import KeysUnavailable, Unauthenticated
-from gateway.settings.source import resolve
-from gateway.store.memory_uploads import MemoryTokens
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
 from tests.patience import WAIT_S
 

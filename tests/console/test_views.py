@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver import Keys
 
 from gateway.access.principal import parse_grant
-from gateway.access.tokens import Tokens
+from gateway.tokens.issued import Tokens
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
 from tests.console.writer import Writer

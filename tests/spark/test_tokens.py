@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.access.principal import parse_grant
-from gateway.access.tokens import Tokens
 from gateway.store.mongodb import connect
+from gateway.tokens.issued import Tokens
 from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 

@@ -17,15 +17,15 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, Protocol
 
 import flask
 
-from gateway.access import Principal, Role
-from gateway.access.authenticate import Authenticate, everybody
+from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
 from gateway.access.principal import forbidden
 from gateway.errors import GatewayError, Unauthenticated
@@ -34,7 +34,6 @@ from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import RequestLimits
-from gateway.state.heads import as_unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +41,12 @@ _log = logging.getLogger(__name__)
 # revocation holds.
 RECHECK_S: Final = 1.5
 
+# From the value of the header Authorization (None: no header) to the principal. Raises AccessError
+# and StoreUnavailable.
+Authenticate = Callable[[str | None], Principal]
+
+# RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
+_bearer = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII).fullmatch
 # A name or an address, in brackets where it is one of IPv6, and a port.
 _host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
 # ``none``: the user typed the address, or opened a bookmark.
@@ -50,19 +55,52 @@ _OWN_SITES: Final = (None, "same-origin", "none")
 _READING: Final = ("GET", "HEAD")
 
 
-class Authorization:
-    """Raises AccessError, StoreUnavailable, and RequestRefused for a request that isn't let in."""
+class Verifier(Protocol):
+    """Verifies one kind of tokens."""
 
-    def __init__(self, authenticate: Authenticate, limits: RequestLimits) -> None:
+    def is_one(self, token: str) -> bool:
+        """Whether the token has the form of this kind."""
+
+    def principal(self, token: str) -> Principal:
+        """The principal that the token was issued to. Raises as ``Authenticate`` does."""
+
+
+class BearerTokens:
+    """An ``Authenticate``: the first verifier that knows the form of a token decides about it."""
+
+    def __init__(self, *verifiers: Verifier) -> None:
+        self._verifiers = verifiers
+
+    def __call__(self, authorization: str | None) -> Principal:
+        if authorization is None:
+            raise Unauthenticated(
+                "the request has no token (Authorization: Bearer)", presented=False
+            )
+        found = _bearer(authorization)
+        if found is None:
+            raise Unauthenticated("Authorization: it isn't 'Bearer' and a token", presented=False)
+        token = found[1]
+        for verifier in self._verifiers:
+            if verifier.is_one(token):
+                return verifier.principal(token)
+        raise Unauthenticated("the token is of no kind that is taken here", presented=True)
+
+
+class Authorization:
+    """Raises AccessError, StoreUnavailable, and RequestRefused for a request that isn't let in.
+
+    Without ``authenticate`` access control is off.
+    """
+
+    def __init__(self, authenticate: Authenticate | None, limits: RequestLimits) -> None:
         self._authenticate = authenticate
         self._limits = limits
-        self._is_off = authenticate is everybody
         self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
     def identify(self, request: flask.Request) -> None:
         """Set the request's principal, but where everybody may do what it asks for."""
         context = context_of(request.environ)
-        if self._is_off:
+        if self._authenticate is None:
             _refuse_foreign_pages(context.environ)
         # No such route, or not this method: that is told to those who show who they are.
         route = request.url_rule
@@ -112,8 +150,9 @@ class Authorization:
         return answer
 
     def _principal(self, environ: Environ) -> Principal:
-        with as_unavailable():
-            return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
+        if self._authenticate is None:
+            return ANONYMOUS
+        return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
 
     def _recheck(self, context: Context, role: Role | None, catalog: str) -> Recheck:
         checked_at = time.monotonic()

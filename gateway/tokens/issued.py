@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.principal import Grant, Principal, grant_text, principal
-from gateway.errors import Unauthenticated
+from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.store.contract import StoredToken, TokenStore, Unreachable
 
 PREFIX: Final = "gwt_"
@@ -65,7 +65,7 @@ class _Seen:
 
 
 class Tokens:
-    """Thread-safe. Any call raises the store's Unreachable."""
+    """Thread-safe. Any call but ``principal`` raises the store's Unreachable."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Tokens:
         return token.startswith(PREFIX)
 
     def principal(self, token: str) -> Principal:
-        """The principal that the token was issued to. Raises Unauthenticated."""
+        """The principal that the token was issued to. Raises Unauthenticated, StoreUnavailable."""
         found = _parsed(token)
         if found is None:
             raise _invalid("the token is none that was issued here")
@@ -146,10 +146,10 @@ class Tokens:
                 stored = self._unknown.token(token_id)
             else:
                 stored = self._store.token(token_id)
-        except Unreachable:
+        except Unreachable as error:
             if seen is not None and age_s < REMEMBERED_S:
                 return seen
-            raise
+            raise StoreUnavailable("the database can't be reached") from error
         # A malformed grant, written into the database by others, gives no rights.
         whose = None if stored is None else _principal_of(stored)
         seen = _Seen(stored if whose is not None else None, whose, now_s)
