@@ -314,7 +314,7 @@ def test_what_has_no_acl_is_read_without_looking_for_one(
     def looked(*_: Any) -> Any:
         raise AssertionError("an acl was looked up")
 
-    monkeypatch.setattr(people.gateway.acls, "now", looked)
+    monkeypatch.setattr(people.gateway.acls, "present", looked)
     bob, root = people("bob"), people("root")
     for path in ("/documents/open", "/documents", "/export", "/documents?key=open"):
         assert bob.get(path).status_code == 200, path
