@@ -16,13 +16,20 @@ made once, however often it is asked for, and asking again gives the first resul
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
 from gateway.access.limits import holder_of, may_hold
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import (
+    NO_CONDITIONS,
+    CatalogTag,
+    Composite,
+    Conditions,
+    Tag,
+    Tags,
+)
 from gateway.decide.drafts import checked_attributes
 from gateway.decide.request import (
     Applied,
@@ -36,7 +43,6 @@ from gateway.decide.request import (
     Unknown,
     Written,
 )
-from gateway.decide.upload_terms import from_terms, pinned, terms_of
 from gateway.errors import (
     CommitError,
     OutcomeUnknown,
@@ -121,14 +127,14 @@ class Uploads:
         if attributes is not None:
             checked_attributes(attributes, key, self._limits.attributes_bytes_max)
         document = self._checked(catalog, key, by, conditions)
-        conditions = pinned(conditions, key, document)
+        conditions = conditions.pinned(key, document)
         now_us = self._runtime.now_us()
         upload = Upload(
             id=self._runtime.new_id(),
             catalog=catalog,
             key=key,
             principal=by.name,
-            terms=terms_of(conditions, attributes),
+            terms=_terms_of(conditions, attributes),
             created_us=now_us,
             expires_us=now_us + self._limits.upload_expiry_s * 1_000_000,
         )
@@ -153,7 +159,7 @@ class Uploads:
             ):
                 raise UploadNotFound(upload_id)
             parts = tuple(self._store.parts(upload))
-        conditions, attributes = from_terms(upload.terms)
+        conditions, attributes = _from_terms(upload.terms)
         committed = upload.terms.get(_COMMITTED)
         return OpenUpload(upload, parts, conditions, attributes, committed, by)
 
@@ -325,3 +331,43 @@ def _require_room(
 def _idempotency(upload: Upload) -> Idempotency:
     # With a space, which no Idempotency-Key has.
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
+
+
+def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
+    """As plain JSON, to be kept."""
+    return {
+        "if_match": _tags_to_json(conditions.if_match),
+        "if_none_match": _tags_to_json(conditions.if_none_match),
+        "attributes": attributes,
+    }
+
+
+def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
+    """What ``_terms_of`` was made of."""
+    match, none_match = terms["if_match"], terms["if_none_match"]
+    if match is none_match is None:
+        return NO_CONDITIONS, terms["attributes"]
+    conditions = Conditions(
+        if_match=_tags_from_json(match), if_none_match=_tags_from_json(none_match)
+    )
+    return conditions, terms["attributes"]
+
+
+def _tags_to_json(tags: Tags | None) -> list[Any] | None:
+    return None if tags is None else [_tag_to_json(tag) for tag in tags]
+
+
+def _tag_to_json(tag: Tag) -> Any:
+    if isinstance(tag, Composite):
+        return [list(pair) for pair in tag.tokens]
+    return tag.revision if isinstance(tag, CatalogTag) else tag
+
+
+def _tags_from_json(tags: list[Any] | None) -> Tags | None:
+    return None if tags is None else frozenset(map(_tag_from_json, tags))
+
+
+def _tag_from_json(tag: Any) -> Tag:
+    if isinstance(tag, list):
+        return Composite(tuple((key, token) for key, token in tag))
+    return CatalogTag(tag) if isinstance(tag, int) else str(tag)

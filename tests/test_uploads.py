@@ -10,7 +10,6 @@ from gateway.access import Principal
 from gateway.access.principal import ANONYMOUS
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.request import Applied, Delete, EditAttributes, Put, Unchanged
-from gateway.decide.upload_terms import pinned
 from gateway.errors import (
     OverLimit,
     PreconditionFailed,
@@ -182,13 +181,13 @@ def test_pinned_conditions_hold_of_that_document_alone() -> None:
     then = document({}, revision=5)
     other = Composite((("other", "3-a"),))
     tags = frozenset({"0-x", then.token, other, CatalogTag(7)})
-    assert pinned(Conditions(if_match=tags), "k", then).if_match == {
+    assert Conditions(if_match=tags).pinned("k", then).if_match == {
         then.token,
         Composite((("other", "3-a"), ("k", then.token))),
         CatalogTag(7),
     }
     none_match = frozenset({other})
-    kept = pinned(Conditions(if_none_match=none_match), "k", None)
+    kept = Conditions(if_none_match=none_match).pinned("k", None)
     assert kept == Conditions(if_none_match=none_match | ANY_TAG)
 
 

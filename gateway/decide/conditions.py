@@ -96,6 +96,23 @@ class Conditions:
         if tags is not None and _matches(tags, living(look(key)), look, revision):
             raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
+    def pinned(self, key: str, document: Document | None) -> Conditions:
+        """Those that hold of ``key`` only while they hold and ``document`` is what is live there.
+
+        They are true of it now. Where there are none, there are none then either.
+        """
+        if self is NO_CONDITIONS:
+            return self
+        token = None if document is None else document.token
+        match, none_match = self.if_match, self.if_none_match
+        if match is None and token is None:
+            return Conditions(if_none_match=ANY_TAG | (none_match or frozenset()))
+        if match is None or ANY in match:
+            match = frozenset({token}) if token is not None else None
+        else:
+            match = frozenset(_pinned_tags(match, key, token))
+        return Conditions(if_match=match, if_none_match=none_match)
+
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
         if self.if_none_match is not None:
@@ -165,6 +182,16 @@ def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bo
         else isinstance(tag, Composite) and _unchanged(tag, look)
         for tag in tags
     )
+
+
+def _pinned_tags(tags: Tags, key: str, token: str | None) -> Iterator[Tag]:
+    """Those that can be true of ``key`` while it has ``token``; None: no document."""
+    for tag in tags:
+        if isinstance(tag, Composite):
+            yield Composite((*tag.tokens, (key, token)))
+        elif isinstance(tag, CatalogTag) or tag == token:
+            # A catalog that is at its revision still has not changed a document.
+            yield tag
 
 
 def _unchanged(composite: Composite, look: Look) -> bool:
