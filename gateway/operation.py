@@ -16,7 +16,7 @@ from gateway.metrics.shared import place
 from gateway.runtime import Runtime
 from gateway.service import Gateway
 from gateway.store.contract import UploadStore
-from gateway.tracing.setup import Tracing, tracing
+from gateway.tracing import Tracing, tracing
 
 _PACKAGE = "metadata-gateway"
 
@@ -44,7 +44,7 @@ def operation(*, access_log: bool) -> Operation:
     meters: Meters = prometheus
     if traces is not None:
         # First to begin, so that the others know the trace.
-        observers.insert(0, traces.observer)
+        observers.insert(0, traces)
         meters = traces.metered(prometheus)
     samplers: list[Sampler] = []
 

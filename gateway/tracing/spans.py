@@ -26,7 +26,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.http.context import NO_ROUTE, Context
 from gateway.meters import Meters, WriteEnded
-from gateway.tracing.setup import Tracing
 
 _SERVICE = "metadata-gateway"
 _propagator = TraceContextTextMapPropagator()
@@ -58,16 +57,14 @@ def exporting_provider(version: str) -> TracerProvider:
     return provider
 
 
-def tracing_to(provider: TracerProvider) -> Tracing:
-    tracer = provider.get_tracer("gateway")
-    return Tracing(RequestSpans(tracer), lambda meters: traced_writes(meters, tracer))
+class Spans:
+    """The spans of requests and writes: see ``gateway.tracing.Tracing``."""
 
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer("gateway")
 
-class RequestSpans:
-    """Observes requests: see ``gateway.http.door.observation.Observer``."""
-
-    def __init__(self, tracer: trace.Tracer) -> None:
-        self._tracer = tracer
+    def metered(self, meters: Meters) -> Meters:
+        return cast(Meters, _TracedWrites(meters, self._tracer))
 
     def began(self, request: Context) -> None:
         environ = request.environ
@@ -105,12 +102,9 @@ def _describe(span: Span, request: Context) -> None:
         span.set_status(StatusCode.ERROR)
 
 
-def traced_writes(meters: Meters, tracer: trace.Tracer) -> Meters:
-    """``meters``, with the spans of each write."""
-    return cast(Meters, _TracedWrites(meters, tracer))
-
-
 class _TracedWrites:
+    """``meters``, with the spans of each write."""
+
     def __init__(self, meters: Meters, tracer: trace.Tracer) -> None:
         self._meters = meters
         self._tracer = tracer

@@ -18,8 +18,8 @@ from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from gateway.tracing.setup import is_wanted, tracing
-from gateway.tracing.spans import exporting_provider, tracing_to
+from gateway.tracing import is_wanted, tracing
+from gateway.tracing.spans import Spans, exporting_provider
 from tests.patience import WAIT_S
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -37,11 +37,11 @@ def exporter() -> InMemorySpanExporter:
 def client(exporter: InMemorySpanExporter) -> FlaskClient:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces = tracing_to(provider)
+    traces = Spans(provider)
     gateway = Gateway(
         MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=traces.metered(NO_METERS)
     )
-    return create_app(gateway, observers=[traces.observer]).test_client()
+    return create_app(gateway, observers=[traces]).test_client()
 
 
 def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
