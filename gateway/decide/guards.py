@@ -1,8 +1,8 @@
 """The guards of a request: all that must hold of the state it meets before its edits are done.
 
-They are documents' acls, the catalog's settings, the request's conditions, and its compares. As
-part of a decision they hold of the very state that is written: where an acl was changed a moment
-before, the move of the head is lost, and the request is decided again.
+They are the acls of documents, the precondition that a catalog may require, and the request's own
+conditions and compares. As part of a decision they hold of the very state that is written: where an
+acl was changed a moment before, the move of the head is lost, and the request is decided again.
 
 To replace a document or its attributes, or to delete them, takes the right to write it. What
 depends on what is there, a patch, a merge or a move, takes the right to read it as well: whether it
