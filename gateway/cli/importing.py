@@ -54,7 +54,9 @@ _WINDOW_BYTES: Final = 8 * 1024 * 1024
 @click.option(
     "--delete-others", is_flag=True, help="Delete documents that aren't in FILE (see --prefix)."
 )
-@click.option("--allow-empty", is_flag=True, help="Let --delete-others delete all documents.")
+@click.option(
+    "--allow-empty", is_flag=True, help="Let --delete-others delete all if FILE is empty."
+)
 @click.option("--dry-run", is_flag=True, help="Count the changes without making them.")
 @click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
 @click.pass_obj

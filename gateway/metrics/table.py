@@ -30,7 +30,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names that queries use for it."""
+        """The metric's names in queries."""
         if self.kind != "histogram":
             return (self.name,)
         return tuple(f"{self.name}_{suffix}" for suffix in ("bucket", "sum", "count"))
@@ -41,23 +41,23 @@ METRICS: Final = (
     Metric(
         "gateway_request_seconds",
         "histogram",
-        "HTTP requests and how long they took until the answer was made, or for streams until they"
-        " ended. `route` is the path's template, `(none)` where none fits or the request was"
-        " refused before one was looked for; `status` is the class, such as `2xx`",
+        "HTTP requests, and the time until the answer was made or, for streams, until they ended."
+        " `route` is the path's template, `(none)` where no template matches or the request was"
+        " refused earlier; `status` is the class, such as `2xx`",
         ("route", "method", "status"),
         _REQUEST_S,
     ),
     Metric(
         "gateway_problems_total",
         "counter",
-        "requests answered with a problem, by its code (those in lines of a bulk answer aside)",
+        "requests answered with a problem, by its code, without problems in lines of bulk answers",
         ("code",),
     ),
     # Writes
     Metric(
         "gateway_writes_total",
         "counter",
-        "writes that went through the commit loop, those of bulk requests included, by outcome:"
+        "writes that went through the commit loop, including those of bulk requests, by outcome:"
         " `applied`, `replayed`, `unchanged`, `dry_run`, or the code of the problem",
         ("outcome",),
     ),
@@ -70,7 +70,7 @@ METRICS: Final = (
     Metric(
         "gateway_queue_wait_seconds",
         "histogram",
-        "time from a write's arrival in the queue until a leader took it up",
+        "time from a write's arrival in the queue until a leader took it",
         buckets=_SHORT_S,
     ),
     Metric("gateway_queue_writes", "gauge", "writes that wait or are under way"),
@@ -78,43 +78,43 @@ METRICS: Final = (
     Metric(
         "gateway_batch_commits",
         "histogram",
-        "commits by which one move of a catalog's head took it on",
+        "commits in one move of a catalog's head",
         buckets=_MANY,
     ),
     Metric(
         "gateway_commit_seconds",
         "histogram",
-        "time from a batch being taken out of the queue until its heads had moved, for all"
-        " catalogs of the batch together",
+        "time from when a batch was taken from the queue until the heads of all its catalogs had"
+        " moved",
         buckets=_SHORT_S,
     ),
     Metric(
         "gateway_write_out_seconds",
         "histogram",
-        "time from the heads of a batch having moved until it was written out",
+        "time from when the heads of a batch had moved until it was written out",
         buckets=_SHORT_S,
     ),
     Metric(
         "gateway_races_lost_total",
         "counter",
-        "batches of a catalog whose head somebody else had moved meanwhile",
+        "batches of a catalog whose head another worker had moved meanwhile",
     ),
     # The cache
-    Metric("gateway_cache_hits_total", "counter", "documents that were looked for and cached"),
-    Metric("gateway_cache_misses_total", "counter", "documents that were looked for in vain"),
-    Metric("gateway_cache_bytes", "gauge", "memory that cached documents are estimated to take"),
+    Metric("gateway_cache_hits_total", "counter", "look-ups of documents that were cached"),
+    Metric("gateway_cache_misses_total", "counter", "look-ups of documents that weren't cached"),
+    Metric("gateway_cache_bytes", "gauge", "estimated memory of the cached documents"),
     # Feeds
-    Metric("gateway_watchers", "gauge", "feeds and long polls that are open"),
+    Metric("gateway_watchers", "gauge", "open feeds and long polls"),
     Metric(
         "gateway_feed_lag_commits",
         "gauge",
-        "commits by which the watcher that is furthest behind its catalog's head is behind",
+        "commits between the slowest watcher and its catalog's head",
         merge="livemax",
     ),
     Metric(
         "gateway_feed_delay_seconds",
         "histogram",
-        "time from a commit until a watcher took it; the oldest of what is taken at a time",
+        "time from a commit until a watcher took it; of commits taken together, the oldest",
         buckets=_REQUEST_S,
     ),
     # Compaction and uploads
@@ -127,7 +127,7 @@ METRICS: Final = (
     Metric(
         "gateway_compaction_commits_total",
         "counter",
-        "commits that compaction removed, or reduced to what is still needed of them",
+        "commits that compaction removed, or reduced to the parts that are still needed",
     ),
     Metric(
         "gateway_compaction_failures_total",
@@ -137,43 +137,43 @@ METRICS: Final = (
     Metric(
         "gateway_uploads_open",
         "gauge",
-        "uploads that were opened and have neither been dropped nor expired (a committed one stays"
-        " until it expires), counted in MongoDB every 15 seconds: of all gateways, so not to be"
-        " added up over them",
+        "uploads that were neither dropped nor expired (a committed one stays until it expires),"
+        " counted in MongoDB every 15 seconds: the count of all gateways, so don't add it up over"
+        " them",
         merge="livemostrecent",
     ),
     # MongoDB
     Metric(
         "gateway_store_seconds",
         "histogram",
-        "calls to MongoDB and how long they took, failed ones included, by operation",
+        "calls to MongoDB, including failed ones, and their time, by operation",
         ("operation",),
         _SHORT_S,
     ),
     Metric(
         "gateway_store_unreachable_total",
         "counter",
-        "calls to MongoDB that had no answer in time, or that it refused, by operation",
+        "calls that MongoDB didn't answer in time, or refused, by operation",
         ("operation",),
     ),
     # Processes
     Metric(
         "gateway_worker_starts_total",
         "counter",
-        "workers that were started; more than `workers` where some were replaced",
+        "started workers; more than `workers` if some were replaced",
     ),
-    Metric("gateway_workers", "gauge", "workers that run"),
+    Metric("gateway_workers", "gauge", "running workers"),
     Metric(
         "gateway_worker_resident_bytes",
         "gauge",
-        "memory of a worker process, by the place among the workers that it has",
+        "memory of a worker process, by its place among the workers",
         ("worker",),
     ),
     Metric("gateway_worker_open_files", "gauge", "open files and connections", ("worker",)),
     Metric(
         "gateway_worker_cpu_seconds_total",
         "counter",
-        "processor time of the workers, by place, ended workers included",
+        "processor time of the workers, by place, including ended workers",
         ("worker",),
     ),
     Metric(
@@ -193,19 +193,19 @@ def markdown() -> str:
     lines = [
         "# Metrics",
         "",
-        "`GET /metrics` answers in the Prometheus text format, for all workers of a gateway:",
-        "whichever worker answers reads what all have counted. Counters go on where a worker is",
-        "replaced, and begin anew where the gateway is. Gauges are at most a second old.",
+        "`GET /metrics` returns the metrics of all workers of a gateway, in the Prometheus text",
+        "format. Counters survive the replacement of a worker, and begin anew with the gateway.",
+        "Gauges are at most a second old.",
         "",
-        "With access control on, any valid token may read it (`authorization:` in the scrape",
-        "configuration). Labels never hold anything that a client chose.",
-        "[operations.md](operations.md) says what to watch and what to do about it;",
+        "With access control on, any valid token may read them (`authorization:` in the scrape",
+        "configuration). No label has a value that a client chose. [operations.md](operations.md)",
+        "says what to watch, and what to do;",
         "[operations/grafana-dashboard.json](operations/grafana-dashboard.json) and",
         "[operations/alerts.yaml](operations/alerts.yaml) use these names.",
         "",
         "Printed by `python -m gateway.metrics` from the table in `gateway/metrics/table.py`.",
         "",
-        "| name | type | labels | what it says |",
+        "| name | type | labels | meaning |",
         "|---|---|---|---|",
     ]
     for metric in METRICS:
