@@ -14,6 +14,7 @@ from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from psutil import pid_exists, virtual_memory
 
@@ -32,6 +33,12 @@ EXTERNAL_URI = os.environ.get("GATEWAY_TEST_MONGODB_URI")
 # tests would compile all of them, and each gateway that they start all of the product.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# However long a machine takes to draw an example: no test depends on speed.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (
