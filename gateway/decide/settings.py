@@ -1,105 +1,58 @@
 """A catalog's own settings: JSON Schemas by key pattern, required preconditions, retention.
 
-They are a document of the catalog (``SETTINGS_KEY``), so a change of them is a commit. What is
-here turns that document into rules, and holds documents to them. No I/O: schemas never reach out
-for what they refer to.
+They are a document of the catalog (``SETTINGS_KEY``), so a change of them is a commit.
 """
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
-import jsonschema_rs
-
-from gateway.decide.schemas import Load, SchemaTooHeavy, Weighing, Work
-from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
+from gateway.decide.schema_work import Weighing
+from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
+from gateway.errors import SettingsInvalid
 from gateway.model import Document
 from patching import Json, equal, join_pointer
 
 _SCHEMAS_MAX = 100
-_PATTERN_CHARACTERS_MAX = 1_000
-_ERRORS_MAX = 20
-_MESSAGE_CHARACTERS_MAX = 300
 _BYTES_MAX = 16 * 1024 * 1024
 _ENTRY_BYTES = 2_000
 _NUMBER_MAX = 2**53
-# Steps of validating, 50 ns each at most: what one document may take, and what isn't counted.
-_UNITS_MAX = 10_000_000
-_UNITS_UNCOUNTED = 20_000
-# Working through a byte of a document takes half as long.
-_UNIT_BYTES = 2
-# Values that the errors of one document may hold together, some hundred bytes each.
-_TOLD_MAX = 200_000
-
 _MEMBERS: Final = ("schemas", "require_precondition", "retention")
 _RETENTION_MEMBERS: Final = ("age_seconds", "commits")
 
 
 @dataclass(frozen=True, slots=True)
-class _Schema:
-    pattern: str
-    matches: Callable[[str], object]
-    validator: Any
-    load: Load
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    """``retention_*`` None: as the gateway's own settings say."""
+    """``retention_*`` None: the gateway's own settings decide."""
 
-    schemas: tuple[_Schema, ...] = ()
+    schemas: tuple[KeySchema, ...] = ()
     require_precondition: bool = False
     retention_age_s: int | None = None
     retention_commits: int | None = None
 
     def require_valid(self, key: str, content: Json, size_bytes: int) -> int:
-        """Raise SchemaViolation unless ``content`` satisfies every schema whose pattern fits.
+        """Raise SchemaViolation unless ``content`` satisfies every schema for ``key``.
 
-        Returns what that took, as bytes of documents; ``size_bytes`` are those of its JSON. Raises
-        OverLimit, before it begins, where a schema would take too long.
+        Returns the work of the checks, as bytes of documents; ``size_bytes`` is the size of the
+        content as JSON. Raises OverLimit instead of a check that would be too much work.
         """
         units = 0
         for schema in self.schemas:
             if schema.matches(key):
-                units += _require_valid(schema, key, content, size_bytes)
-        return units * _UNIT_BYTES
-
-
-def _require_valid(schema: _Schema, key: str, content: Json, size_bytes: int) -> int:
-    """Most documents show by their size that they take little, and needn't be looked through."""
-    work = None
-    units = size_bytes * schema.load.per_byte
-    if units > _UNITS_UNCOUNTED:
-        work = schema.load.work_on(content, _UNITS_MAX)
-        units = work.units
-        if units > _UNITS_MAX:
-            raise OverLimit(
-                f"to hold the document {key!r} to the schema for {schema.pattern!r} would take"
-                f" {units} steps or more, {_UNITS_MAX} are allowed: it is too large for so many"
-                " alternatives, patterns or references",
-                limit="schema_steps_max",
-                maximum=_UNITS_MAX,
-                actual=units,
-            )
-    if not schema.validator.is_valid(content):
-        work = work or schema.load.work_on(content, _UNITS_MAX)
-        raise SchemaViolation(key, schema.pattern, _violations(schema, content, work))
-    return units
+                units += schema.require_valid(key, content, size_bytes)
+        return units * UNIT_BYTES
 
 
 NO_SETTINGS: Final = CatalogSettings()
 
 
 class CompiledSettings:
-    """Settings by the id of the commit that made them, the oldest dropped as they get many.
+    """A cache of compiled settings by the id of their commit; it drops the oldest. Thread-safe.
 
-    Thread-safe. Bounded by the bytes of their text: compiled, they take some times as much.
+    ``bytes_max`` bounds the size of their JSON; compiled, they take several times as much.
     """
 
     def __init__(self, lock: AbstractContextManager[object], bytes_max: int = _BYTES_MAX) -> None:
@@ -109,10 +62,10 @@ class CompiledSettings:
         self._known: OrderedDict[str, tuple[Document, CatalogSettings]] = OrderedDict()
 
     def of(self, document: Document | None) -> CatalogSettings:
-        """The settings in the settings document; compiled once for each commit that set them.
+        """The settings in the settings document, compiled once for each commit.
 
-        The commit's id alone doesn't tell the content: a commit that loses its race is decided
-        again, under the same id, and a patch may then make another content.
+        The commit's id alone doesn't identify the content: a commit that loses its race is decided
+        again under the same id, and a patch may then make another content.
         """
         if document is None or not document.exists:
             return NO_SETTINGS
@@ -141,8 +94,8 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
          "retention": {"age_seconds": 86400, "commits": 1000}}
 
     In a pattern ``*`` stands for any text, everything else for itself. Raises SettingsInvalid with
-    a pointer to what is wrong. ``accepted``: they are a catalog's already, so that a schema that
-    is too heavy by now is kept, and the documents that it is too heavy for are refused.
+    a pointer to the faulty place. ``accepted``: the settings are a catalog's already. A schema that
+    is too heavy by now is then kept, and documents that are too large for it are refused.
     """
     members = _object(value, "", _MEMBERS)
     required = members.get("require_precondition", False)
@@ -157,65 +110,12 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     )
 
 
-def _schemas(value: object, weighing: Weighing) -> tuple[_Schema, ...]:
+def _schemas(value: object, weighing: Weighing) -> tuple[KeySchema, ...]:
     if not isinstance(value, dict):
         raise SettingsInvalid("/schemas", "it must be an object: JSON Schemas by key pattern")
     if len(value) > _SCHEMAS_MAX:
         raise SettingsInvalid("/schemas", f"at most {_SCHEMAS_MAX} schemas are allowed")
-    return tuple(_schema(pattern, schema, weighing) for pattern, schema in value.items())
-
-
-def _schema(pattern: str, schema: object, weighing: Weighing) -> _Schema:
-    pointer = join_pointer(["schemas", pattern])
-    if not pattern or len(pattern) > _PATTERN_CHARACTERS_MAX:
-        detail = f"a key pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters"
-        raise SettingsInvalid(pointer, detail)
-    if not isinstance(schema, dict | bool):
-        raise SettingsInvalid(pointer, "a JSON Schema is an object, true or false")
-    try:
-        load = weighing.load_of(schema)
-    except SchemaTooHeavy as error:
-        raise SettingsInvalid(pointer, f"this schema can't be used: {error}") from error
-    try:
-        validator = jsonschema_rs.validator_for(
-            schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        path = getattr(error, "instance_path", [])
-        message = str(getattr(error, "message", error))[:_MESSAGE_CHARACTERS_MAX]
-        place = join_pointer(["schemas", pattern, *map(str, path)])
-        raise SettingsInvalid(place, f"this is no usable JSON Schema: {message}") from error
-    return _Schema(pattern, key_pattern(pattern), validator, load)
-
-
-def key_pattern(pattern: str) -> Callable[[str], object]:
-    """A test of whether a key fits. In time linear in the key's length for each ``*``."""
-    # Each piece is looked for once, leftmost: an atomic group never gives back what it took.
-    first, *pieces = pattern.split("*")
-    if not pieces:
-        return pattern.__eq__
-    *middle, last = pieces
-    expression = re.escape(first) + "".join(f"(?>.*?{re.escape(each)})" for each in middle if each)
-    return re.compile(f"{expression}.*{re.escape(last)}", re.DOTALL).fullmatch
-
-
-def _refuse(uri: str) -> Any:
-    raise ValueError(f"references to {uri} are not followed: nothing is fetched")
-
-
-def _violations(schema: _Schema, content: Json, work: Work) -> list[dict[str, str]]:
-    """What is wrong, as far as it can be told: the validator holds all errors at once, each with
-    the value that it is about."""
-    if work.told > _TOLD_MAX:
-        detail = "it breaks the schema; it is too large, or the schema too branched, to say where"
-        return [{"pointer": "", "message": detail}]
-    return [
-        {
-            "pointer": join_pointer([str(each) for each in error.instance_path]),
-            "message": error.message[:_MESSAGE_CHARACTERS_MAX],
-        }
-        for error in islice(schema.validator.iter_errors(content), _ERRORS_MAX)
-    ]
+    return tuple(key_schema(pattern, schema, weighing) for pattern, schema in value.items())
 
 
 def _object(value: object, pointer: str, known: tuple[str, ...]) -> dict[str, Any]:
