@@ -57,11 +57,11 @@ def apply_within(
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,
 ) -> tuple[Document, int]:
-    """As `apply`, for a document known to take at most `document_bytes` as compact JSON.
+    """Like `apply`, for a document that has at most `document_bytes` as compact JSON.
 
-    Returns the result and a bound for it, to be handed to the next call. The bound grows by what
-    each patch can add at most; the result is measured, and the bound made exact, only when the
-    bound would pass `result_bytes_max`. Nothing is subtracted for what a patch removes."""
+    Returns the result and a bound of its size, for the next call. The bound grows by the most that
+    each patch can add; the result is measured, and the bound made exact, only when the bound would
+    pass `result_bytes_max`. Removals don't lower the bound."""
     if not isinstance(patch, Patch):
         patch = parse(patch, limits=limits)
     application = Application(document, limits, document_bytes)

@@ -22,7 +22,7 @@ from ._predicates import Predicate
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What an extended patch made of a document."""
+    """The result of an extended patch on a document."""
 
     content: Document
 

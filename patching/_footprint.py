@@ -1,5 +1,5 @@
-"""What a patch, plain or extended, reads and writes: sets of pointers, and whether two of them get
-in each other's way."""
+"""Footprints: the pointers that a patch, plain or extended, reads and writes, and whether two
+patches overlap."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _parent(pointer: str) -> str:
 
 
 def written(path: str, tokens: Tokens, root: Document) -> str:
-    """What an operation writes that adds or removes at `path`: the array around it, if any."""
+    """The pointer that adding or removing at `path` writes: the array around it, if any."""
     if not tokens:
         return path
     holder = find(root, tokens[:-1])
@@ -98,7 +98,7 @@ _KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than ea
 
 
 def extended_footprint(patch: ExtendedPatch, document: Document) -> Footprint:
-    """As `footprint`."""
+    """Like `footprint`, for an extended patch."""
     lowering: Lowering | None = Lowering(document, patch.keyed, DEFAULT_LIMITS, 0)
     recorder = _Recorder(Locator(patch.keyed, DEFAULT_LIMITS))
     for operation in patch.operations:
@@ -169,8 +169,8 @@ class _Recorder:
         return join_pointer((*place.tokens, address[place.known]))
 
     def added_or_removed(self, address: Tokens, *, replaces: bool) -> str:
-        """What changes when something is added or removed at `address`: an array as a whole.
-        `replaces`: what is there by its key is replaced, not removed."""
+        """The pointer that an addition or removal at `address` writes: an array as a whole.
+        `replaces`: the item with that key is replaced, not removed."""
         if self.root is ABSENT:
             pointer = self.unknown(address)
             known = self.keyed_position(address)
@@ -185,7 +185,7 @@ class _Recorder:
         return written(join_pointer(tokens), tokens, self.root)
 
     def created(self, address: Tokens) -> str:
-        """What changes when something is added at `address` with its missing parents."""
+        """The pointer that an addition at `address` writes, missing parents included."""
         if self.root is ABSENT:
             first = address[: min(1, self.keyed_position(address))]
             return written(join_pointer(first), first, ABSENT)
@@ -209,8 +209,8 @@ class _Recorder:
         return place
 
     def unknown(self, address: Tokens) -> str:
-        """What `address` leads to in a document that isn't known: at its widest, the first keyed
-        array on the way, which is then read too."""
+        """The pointer of `address` in an unknown document: at its widest, the first keyed array on
+        the way, which is then read too."""
         position = self.keyed_position(address)
         pointer = join_pointer(address[:position])
         if position < len(address):
@@ -233,7 +233,7 @@ def _leaves(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def footprint(patch: Patch | ExtendedPatch | Operations, document: Document = ABSENT) -> Footprint:
-    """What `patch` reads and writes.
+    """The pointers that `patch` reads and writes.
 
     Read are the paths of `test` and the sources of `copy` and `move`; written are the paths of all
     operations but `test`, and the sources of `move`. Adding or removing an array item shifts its

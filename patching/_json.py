@@ -1,5 +1,4 @@
-"""What a document is (a decoded JSON value, or `ABSENT`), how large and deep it is, and when two
-are equal."""
+"""Documents (decoded JSON values, or `ABSENT`): their size, depth and equality."""
 
 from __future__ import annotations
 
@@ -171,7 +170,7 @@ def shown(value: Document) -> str:
 
 
 def described(value: Document) -> str:
-    """What `value` is, without what it holds: 'an array of 3 items'."""
+    """The kind of `value`, without its content: 'an array of 3 items'."""
     if isinstance(value, dict):
         return f"an object of {len(value)} members"
     if isinstance(value, list):

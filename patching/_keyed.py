@@ -179,7 +179,7 @@ def _text(key: Document) -> str | None:
 
 
 def _nearest(value: Json, path: Tokens) -> Document:
-    """What is at `path`; where a value that is no object bars the way, that value."""
+    """The value at `path`, or the first value on the way that isn't an object."""
     node: Document = value
     for token in path:
         if not isinstance(node, dict):
@@ -226,7 +226,7 @@ class Locator:
             raise LimitExceeded("items_examined_max", self.limits.items_examined_max, self.examined)
 
     def find(self, root: Document, address: Tokens) -> Document:
-        """What is at `address`, or `ABSENT`. Errors as `locate`."""
+        """The value at `address`, or `ABSENT`. Raises as `locate`."""
         if not self.keyed.by_length:
             return find(root, address)
         place = self.locate(root, address)

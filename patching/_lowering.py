@@ -146,7 +146,7 @@ class Lowering:
         self.insert((*place.tokens, token), whole, said)
 
     def nest(self, value: Json, address: Tokens, known: int) -> Json:
-        """What has `value` at the tokens of `address` after the one at `known`."""
+        """A value that holds `value` at the tokens of `address` after the one at `known`."""
         for position in range(len(address) - 1, known, -1):
             token = address[position]
             keys = self.keyed.at(address[:position])
@@ -314,7 +314,7 @@ def _array(value: Document) -> list[Json]:
 
 
 def _comparing(items: list[Any], value: Json, size_bytes: int) -> int:
-    """What comparing all `items` with `value` costs: those of another kind or size cost little."""
+    """The cost of comparing all `items` with `value`: items of another kind or size cost little."""
     alike = 0
     if isinstance(value, dict | list):
         kind, size = type(value), len(value)

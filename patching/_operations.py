@@ -129,7 +129,7 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
 
 def as_operations(patch: object) -> Any:
     """The operations of a `jsonpatch.JsonPatch`; anything else as it is."""
-    # Not imported here: whoever has such a patch has imported it.
+    # Not imported here: a caller that has such a patch has imported it.
     jsonpatch = sys.modules.get("jsonpatch")
     if jsonpatch is None or not isinstance(patch, jsonpatch.JsonPatch):
         return patch
@@ -270,7 +270,7 @@ def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits
 
 
 def name_bytes(tokens: Tokens) -> int:
-    """What a new member takes beside its value: name, colon and comma."""
+    """The bytes of a new member beside its value: name, colon and comma."""
     return encoded_bytes(tokens[-1]) + 2 if tokens else 0
 
 

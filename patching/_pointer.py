@@ -60,7 +60,7 @@ def index_of(token: str, end: int) -> int:
 
 
 def find(root: Document, tokens: Sequence[str]) -> Document:
-    """What `tokens` point at in `root`, or `ABSENT`."""
+    """The value that `tokens` point at in `root`, or `ABSENT`."""
     node: Document = root
     for token in tokens:
         if isinstance(node, dict):

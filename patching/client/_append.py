@@ -152,7 +152,7 @@ class _Append:
             raise self._failed("the copy didn't catch up in time") from error
 
     def _persistently(self, ask: Callable[[], _T]) -> _T:
-        """What ``ask`` answers, asked again after every failure that may pass."""
+        """The result of ``ask``, which is called again after every failure that may pass."""
         tries = _RETRY.tries(self._left_s())
         while True:
             try:

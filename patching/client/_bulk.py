@@ -184,11 +184,11 @@ class BulkLine:
 
 @dataclass(frozen=True, slots=True)
 class BulkAnswer:
-    """What became of a line. ``content`` is the answering line, None where there is none.
+    """The outcome of a line. ``content`` is the answering line, None where there is none.
 
-    ``sends``: how often it was sent. ``error``: why it is refused, or undecided. ``decided`` False:
-    the gateway wasn't reached, refused the request as a whole, or refused the line for the moment,
-    for longer than one was willing to try; the line was not applied where ``applied`` is ``"no"``.
+    ``sends`` counts how often it was sent. ``error``: why it is refused, or undecided. ``decided``
+    False: when the time for retries ended, the gateway was out of reach, or refused the request as
+    a whole or the line for the moment. The line was not applied where ``applied`` is ``"no"``.
     """
 
     line: BulkLine

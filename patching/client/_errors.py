@@ -1,4 +1,4 @@
-"""What the client can't do, and what the gateway refuses: one exception for each status."""
+"""The client's errors, with one exception for each status of a refusal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ClientError(Exception):
-    """Whatever the client can't do.
+    """Every error of the client.
 
     ::
 
         ClientError
-        ├── RequestError             one request and what became of it
+        ├── RequestError             one request that failed
         │   ├── Unreachable          no answer came: refused, broken off, timed out
         │   ├── UnexpectedAnswer     an answer that no gateway gives
         │   └── Problem              the gateway refused (problem+json):
@@ -34,11 +34,11 @@ class ClientError(Exception):
         │       ├── Busy                  429
         │       ├── Unavailable           503
         │       └── OutcomeUnknown        504
-        ├── NotModified              a conditional read of what is still the same
+        ├── NotModified              a conditional read of an unchanged document
         ├── UpdateFailed             an update met a change by others each time
         ├── PinLost                  a pin could not be renewed in time
-        ├── RevisionTooOld           older than what a follower keeps
-        ├── RevisionUnknown          newer than what a follower has
+        ├── RevisionTooOld           older than a follower's history
+        ├── RevisionUnknown          newer than a follower's copy
         ├── WaitTimedOut             a follower didn't get there in time
         ├── FollowerStopped          it was not started, was stopped, or failed
         ├── AppendFailed             an append found no moment to get through
@@ -81,7 +81,7 @@ class Unreachable(RequestError):
 
 
 class UnexpectedAnswer(RequestError):
-    """What came is not what the contract says: a proxy's page, say, or another service."""
+    """The answer breaks the contract: a proxy's page, say, or another service's."""
 
     code = "unexpected_answer"
 
@@ -91,7 +91,7 @@ class UnexpectedAnswer(RequestError):
 
 
 class NotModified(ClientError):
-    """What was to be read still has the version token ``etag``."""
+    """The document still has the version token ``etag``."""
 
     def __init__(self, what: str, etag: str) -> None:
         super().__init__(f"{what} is as it was: {etag}")
@@ -261,7 +261,7 @@ class Problem(RequestError):
 
     @property
     def changes_since(self) -> tuple[CommitSummary, ...] | None:
-        """What was committed after the state that the condition named: the first 20 commits."""
+        """The first 20 commits after the state that the condition named."""
         shapes = self.problem.get("changes_since")
         if not isinstance(shapes, list):
             return None

@@ -22,11 +22,11 @@ _AT_ONCE_S: Final = 0.5
 
 
 class Feed(Closable):
-    """What ``Catalog.changes`` returns: to be iterated by one thread, and closed by any.
+    """The feed that ``Catalog.changes`` returns: one thread iterates over it, any may close it.
 
-    Every commit is told once, in order; what is asked for after a failure begins where the last
-    answer ended. Ends by ``close``, with ``follow=False`` at the head, or by RequestError: what is
-    not going to pass, or what has failed for ``outage_s``.
+    Every commit comes once, in order; after a failure the feed resumes where the last answer
+    ended. It ends with ``close``, with ``follow=False`` at the head, or with a RequestError that
+    won't pass or has lasted for ``outage_s``.
     """
 
     def __init__(

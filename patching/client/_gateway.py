@@ -83,7 +83,7 @@ class Gateway(Closable):
         return Catalog(self._calls, self._connect, name)
 
     def catalogs(self, *, prefix: str = "", page_size: int = 200) -> Iterator[CatalogHead]:
-        """Those whose names begin with ``prefix`` and that may be read, by name."""
+        """The readable catalogs whose names begin with ``prefix``, by name."""
         after = ""
         while True:
             query: list[tuple[str, str | int]] = [("limit", page_size)]
@@ -134,14 +134,14 @@ class Gateway(Closable):
 
 
 class Catalog(Readable):
-    """What ``Gateway.catalog`` returns; nothing is asked until a method is called. Thread-safe.
+    """A catalog of the gateway; only its methods send requests. Thread-safe.
 
     ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
-    ``attributes`` has the same ones for the attributes beside them, under the same tokens.
+    ``attributes`` has the same methods for the attributes beside them, under the same tokens.
     ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
 
-    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; what was
-    refused is a `Problem`.
+    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; a refusal is
+    a `Problem`.
     """
 
     def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
@@ -179,7 +179,7 @@ class Catalog(Readable):
     def touch(
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
     ) -> CatalogWritten:
-        """A commit that changes nothing: whoever follows sees a new revision."""
+        """Make a commit that changes nothing: followers see a new revision."""
         return self._write_catalog("POST", "/touch", if_match, terms)
 
     def delete_catalog(
@@ -216,7 +216,7 @@ class Catalog(Readable):
 
 
 class Settings:
-    """What ``Catalog.settings`` is."""
+    """The settings of a catalog, as ``Catalog.settings``."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -1,7 +1,7 @@
-"""The copy that a follower keeps, whoever waits for it, and whoever listens to it.
+"""A follower's local copy, the calls that wait for it, and its listeners.
 
-A reload puts other versions in the place of those there are. All of them are looked at under one
-lock, so that a listener that joins misses nothing and gets nothing twice.
+A reload replaces the copy's versions. One lock guards them all, so that a listener that joins
+misses nothing and gets nothing twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from patching.client._versions import History, Snapshot, Versions
 
 
 class Audience(Protocol):
-    """What gets every commit, while it is joined. No method may block or call back."""
+    """A recipient of every commit, while it is joined. No method may block or call back."""
 
     def joined(self, position: int) -> None:
         """From now on every commit above ``position`` is pushed, in order."""
@@ -91,7 +91,7 @@ class LocalCopy:
             self._last_error = error
 
     def end(self, failure: Exception | None = None) -> list[Audience]:
-        """Whoever waits is told that it is over; the copy stays readable. Returns who listened."""
+        """End the copy's changes: waiting calls raise. Returns the listeners; reads go on."""
         with self._changed:
             if self._ended is None:
                 text = "the follower was stopped" if failure is None else "the follower failed"

@@ -1,4 +1,4 @@
-"""What a catalog's state and history say: many documents at one revision, commits, the feed."""
+"""Reads of a catalog's state and history: many documents at one revision, commits, the feed."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Readable(Part):
 
 
 def key_chunks(keys: Iterable[str]) -> Iterator[list[str]]:
-    """As many at a time as one request can name."""
+    """Chunks of as many keys as one request can name."""
     chunk: list[str] = []
     size = 0
     for key in keys:

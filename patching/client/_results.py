@@ -1,4 +1,4 @@
-"""What the gateway answers, as values."""
+"""The gateway's answers, as values."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write came to.
+    """The result of a write.
 
-    ``etag`` (the token to go on with), ``revision`` and ``create_revision`` are None where there is
-    no document afterwards, and where a dry run would have changed it. ``catalog_revision``: the
-    catalog's afterwards. ``commit_id``: of the commit that last changed the document, this one or,
-    where ``changed`` is False, another; None where there is none. ``attempts``: how often the
-    gateway tried. ``rebased_from``: the token that it was made for, where it was rebased.
-    ``replayed``: it was applied before, under the same idempotency key.
+    ``etag`` (the next token), ``revision`` and ``create_revision`` are None where there is no
+    document afterwards, and where a dry run would have changed it. ``catalog_revision`` is the
+    catalog's afterwards. ``commit_id`` is that of the commit that last changed the document: this
+    one or, where ``changed`` is False, another; None where there is none. ``attempts`` counts the
+    gateway's tries. ``rebased_from`` is the token that a rebased patch was made for. ``replayed``:
+    the write was applied before, under the same idempotency key.
     """
 
     key: str
@@ -66,8 +66,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class CatalogWritten:
-    """What a write on a catalog as a whole came to. ``etag``: the settings' token, where it is
-    about those. ``commit_id`` None: nothing was committed."""
+    """The result of a write on a catalog as a whole. ``etag``: the token of the settings, if the
+    write is about them. ``commit_id`` None: nothing was committed."""
 
     catalog: str
     revision: int
@@ -104,9 +104,9 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What `update` came to: ``value`` is the content that the function returned, under the token
+    """The result of `update`: ``value`` is the content that the function returned, under the token
     ``etag`` (None: deleted, or a dry run). ``written`` is None where there was nothing to change.
-    ``tries``: how often the function was called."""
+    ``tries`` counts the calls of the function."""
 
     key: str
     value: Any
@@ -138,7 +138,7 @@ class CatalogState:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit did to one document; ``key`` None: to the catalog's settings.
+    """A commit's change of one document; ``key`` None: of the catalog's settings.
 
     ``patch`` is the effective RFC 6902 patch of the content, removal at "" where it was deleted.
     ``attributes`` are those afterwards, None where they are unchanged. All values are shared:
@@ -267,7 +267,7 @@ def parse_listed(shape: Any, revision: int) -> Document | None:
 
 
 def parse_written(key: str, answer: Answer) -> Written:
-    """Of a deletion, which has no body: what its headers say."""
+    """The result of a write; that of a deletion, which has no body, comes from its headers."""
     told = {"etag": None, "revision": None, "create_revision": None}
     headers = answer.headers
     with expecting("write's answer"):
@@ -295,7 +295,7 @@ def parse_catalog_written(catalog: str, answer: Answer) -> CatalogWritten:
 
 
 def _written(answer: Answer) -> dict[str, Any]:
-    """What the answers of all writes tell."""
+    """The fields that the answers to all writes have."""
     commit_id = answer.headers.get("Commit-Id")
     body = {"changed": commit_id is not None} if answer.status == 204 else answer.json()
     return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}

@@ -40,15 +40,15 @@ class PinState:
 
 
 class Pin:
-    """What ``Catalog.pin`` returns. Entered, it holds ``revision`` for ``seconds`` at a time, and
-    is renewed by a thread until it is left; then history may be compacted again.
+    """A pin, from ``Catalog.pin``. Entered, it holds ``revision`` for ``seconds`` at a time; a
+    thread renews it until the block is left, and history may be compacted again.
 
-    A process that dies holds it for ``seconds`` more at most. Where it can't be renewed in time it
-    is lost: `check` says so, and reads at the revision may be Gone.
+    The pin of a process that dies holds for at most ``seconds`` more. A pin that can't be renewed
+    in time is lost: `check` says so, and reads at the revision may be Gone.
 
-    Without a thread, and never given back: `take` it, and `keep` it between two steps of the work.
-    ``shared``: a pin of one's own with the same revision and note is taken in place of another;
-    ``held`` is the id of one that was taken before.
+    Without a thread: `take` the pin, and `keep` it between two steps of the work; it then expires
+    by itself. ``shared``: a pin of the same principal with the same revision and note is taken
+    instead of a new one; ``held`` is the id of one that was taken before.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class Retry(Backoff):
             raise ValueError("first_s is from 0 to longest_s")
 
     def tries(self, timeout_s: float) -> Tries:
-        """Of one request that is begun now, and is not sent later than ``timeout_s`` from now."""
+        """The tries of one request that begins now and is last sent within ``timeout_s``."""
         return Tries(self, self.clock() + timeout_s)
 
 
@@ -88,8 +88,8 @@ class Tries:
         return True
 
     def ask(self, send: Callable[[], _T]) -> _T:
-        """What ``send`` returns, called once more after each failure that may pass. For what can
-        be sent twice. Raises the last RequestError."""
+        """The result of ``send``, which is called again after each failure that may pass, and so
+        must be safe to repeat. Raises the last RequestError."""
         while True:
             try:
                 return send()

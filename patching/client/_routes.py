@@ -84,7 +84,7 @@ class CatalogRoutes:
         keys: Sequence[str] = (),
         limit: int | None = None,
     ) -> FeedPage:
-        """What happened above ``after``: at once if there is something, else within ``timeout_s``
+        """The commits above ``after``: at once if there are any, else within ``timeout_s``
         (whole seconds; the gateway has a maximum). With a prefix or keys: only commits that change
         such a document, whole. Gone where ``after`` is below the history's floor."""
         query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s))]

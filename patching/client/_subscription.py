@@ -40,10 +40,10 @@ OnReload = Callable[[Reload], object]
 
 
 class Subscription:
-    """What ``Follower.subscribe`` returns.
+    """A listener's subscription, from ``Follower.subscribe``.
 
-    The listener has been told everything up to ``position``: with that as ``after`` it can be
-    resumed, here or in another follower. A commit counts as told when the listener returned.
+    The listener has had every commit up to ``position``: with that as ``after`` it can be resumed,
+    here or in another follower. A commit counts when the listener has returned.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Subscription:
             self._copy.remove(self)
 
     def _take(self) -> list[Commit | int]:
-        """What is to be told next; nothing where it was stopped meanwhile."""
+        """The next commits for the listener; none where it was stopped meanwhile."""
         with self._changed:
             while not (self._pending or self.stopped or self._must_catch_up()):
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""What a write can ask for beside what it writes, and how that is told in headers."""
+"""The terms of a write (conditions, message, key, …), and their headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY: Final = re.compile(r"[!-~]{1,255}").fullmatch
 
 
 class Tagged(Protocol):
-    """Whatever carries a version token: a Document, what a write returned, Several."""
+    """A value with a version token: a Document, the result of a write, Several."""
 
     @property
     def etag(self) -> str | None: ...

@@ -135,7 +135,7 @@ class Transaction:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As the contract writes it."""
+        """The transaction as the JSON of the contract."""
         body: dict[str, Any] = {"compare": list(self._compares), "then": self.then.actions or []}
         if self.otherwise.actions is not None:
             body["else"] = self.otherwise.actions

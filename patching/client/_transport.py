@@ -147,8 +147,8 @@ class Transport(Closable):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """As ``request``, but returns when the head of a 2xx answer is there. The caller reads the
-        body, handles what urllib3 raises then, and closes it."""
+        """Like ``request``, but returns with the head of a 2xx answer. The caller reads the body,
+        handles urllib3's errors of that, and closes it."""
         response = self._send(method, path, query, body, headers or {}, None, whole=False)
         if 200 <= response.status < 300:
             return response

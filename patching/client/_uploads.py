@@ -100,7 +100,7 @@ class Upload:
 
 
 class Uploads:
-    """What ``Catalog.uploads`` is."""
+    """The uploads of a catalog, as ``Catalog.uploads``."""
 
     def __init__(self, calls: Calls, catalog_path: str) -> None:
         self._calls = calls

@@ -34,8 +34,8 @@ _UNLIMITED: Final = Limits(
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is kept of the past: the last ``commits``, and of those what is at most ``seconds``
-    old (None: whatever their age). A state that somebody holds a snapshot of is kept besides."""
+    """The past that a copy keeps: the last ``commits``, of which none is older than ``seconds``
+    (None: any age). States with a snapshot that is still in use are kept besides."""
 
     commits: int = 1000
     seconds: float | None = None

@@ -30,7 +30,7 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def schema_of_text(text: str) -> StructType:
-    """Of ``key string, documents long``, as ``mapInArrow`` takes it too."""
+    """The schema of a text such as ``key string, documents long``, which ``mapInArrow`` takes."""
     schema = StructType()
     for column in text.split(", "):
         name, kind = column.split(" ")

@@ -1,4 +1,4 @@
-"""What the sources ask of a gateway, tried again for as long as the options allow."""
+"""The sources' requests to a gateway, retried for as long as the options allow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReadFailed(ClientError):
 
 
 class Compacted(ReadFailed):
-    """What was asked for is below ``oldest``, the oldest revision that is retained."""
+    """The requested revision is below ``oldest``, the oldest retained one."""
 
     def __init__(self, catalog: str, what: str, oldest: int | None) -> None:
         known = "" if oldest is None else f"; the oldest retained revision is {oldest}"

@@ -56,7 +56,7 @@ class Asked:
 
 
 class Columns:
-    """Of one frame. What is wrong with its columns is found out before anything is sent."""
+    """The columns of one frame, checked before anything is sent."""
 
     def __init__(self, schema: types.StructType, options: Options) -> None:
         """Raises ColumnRefused."""
@@ -91,7 +91,7 @@ class Columns:
             raise ColumnRefused("idempotency_key", "it is missing; idempotency=column asks for it")
 
     def ask(self, row: Mapping[str, Any]) -> Asked:
-        """What ``row`` (column -> what Arrow gives) asks for. Raises RowRefused."""
+        """The change that ``row`` asks for: Arrow's values by column. Raises RowRefused."""
         key = row["key"]
         if not key:
             raise RowRefused("key", "it is null" if key is None else "it is empty")
@@ -186,7 +186,7 @@ def _delta_converter(name: str, kind: types.DataType) -> Converter:
 
 
 def _operations_converter(kind: types.DataType) -> Converter:
-    """Of ``array<struct<op, path, from, value>>``, whose ``value`` is JSON."""
+    """A converter of ``array<struct<op, path, from, value>>``, whose ``value`` is JSON."""
     item = kind.elementType if isinstance(kind, types.ArrayType) else None
     if not isinstance(item, types.StructType):
         raise ColumnRefused(
@@ -222,7 +222,7 @@ class NoJson(ValueError):
 
 
 def encode(value: Any) -> bytes:
-    """What a converter made, as JSON in one line. Raises NoJson."""
+    """A converter's result, as JSON in one line. Raises NoJson."""
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -230,8 +230,8 @@ def encode(value: Any) -> bytes:
 
 
 def decoded_json(text: str | bytes, what: str) -> Any:
-    """What ``text`` is as JSON. Raises NoJson, which tells of ``what``; also for a member that is
-    there twice, which the gateway refuses, and which would be lost here unseen."""
+    """The JSON value of ``text``. Raises NoJson, which names ``what``, also for a repeated member:
+    the gateway refuses those, and here one of the two would be lost unseen."""
     try:
         raw = text.encode() if isinstance(text, str) else text
         value = msgspec.json.decode(raw)

@@ -1,4 +1,4 @@
-"""What Spark knows as ``format("metadata")``: it hands each task to the module that does it."""
+"""The data source ``format("metadata")``: it hands each task to the module that does it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LineBroken(ValueError):
 
 
 class _LineHead(msgspec.Struct):
-    """What has to be known of a line to send it and to tell what became of it."""
+    """The members of a line that its delivery and the report of its outcome need."""
 
     key: str
     op: str

@@ -71,9 +71,9 @@ def _batch(documents: Sequence[DocumentShape]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class KeyedPlanner:
-    """As ``Planner``, for rows (key, copies, value); what is there is read at ``revision``.
+    """Like ``Planner``, for rows (key, copies, value); reads their documents at ``revision``.
 
-    Unchanged documents are told one by one: there are few.
+    Unchanged documents have a row each: there are few.
     """
 
     planner: Planner

@@ -73,10 +73,10 @@ def export_history(
     overwrite: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
-    """What every commit changed, a row for each document, as Parquet in folders by day (UTC).
+    """Write the changes of every commit, a row for each, as Parquet in folders by day (UTC).
 
-    ``after``: only commits above this revision, added to the files that are there: give the
-    ``revision`` of the last report to go on from it. Without it, everything that is retained.
+    ``after``: only commits above this revision, added to the existing files; the ``revision`` of
+    the last report continues from it. Without ``after``, all commits that are retained.
     """
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}

@@ -38,9 +38,9 @@ _REVISION: Final = "revision"
 
 
 class Feed:
-    """What a stream reader does on the driver, whatever Spark calls its methods.
+    """The driver's part of a stream reader, under any of Spark's names for its methods.
 
-    It keeps its connection from one micro-batch to the next, and none when it is sent to a task.
+    It keeps its connection from one micro-batch to the next, and drops it when sent to a task.
     """
 
     def __init__(self, options: Options) -> None:
@@ -142,7 +142,7 @@ class Feed:
 
 
 class _FeedReader(DataSourceStreamReader):
-    """What is the same in all releases of Spark."""
+    """The part of a reader that is the same in all releases of Spark."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._feed = Feed(options)

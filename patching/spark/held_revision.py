@@ -17,10 +17,10 @@ _SECONDS_MAX: Final = 600
 
 @contextmanager
 def held_revision(options: Options, note: str) -> Iterator[int]:
-    """The head of the catalog, pinned under ``note`` until this is left, whatever happened.
+    """The head of the catalog, pinned under ``note`` until the block is left.
 
     0 where the catalog was never written: there is nothing to hold. With the option pinSeconds=0
-    nothing is held either. ReadFailed, RequestError. If the pin is lost, whoever reads is told by
+    nothing is held either. Raises ReadFailed, RequestError. If the pin is lost, reads may raise
     Compacted.
     """
     seconds = min(options.pin_seconds, _SECONDS_MAX)

@@ -26,7 +26,7 @@ _DIGEST_BYTES: Final = 16
 
 
 class RowKeys:
-    """Of one partition; see `row_keys`."""
+    """The row keys of one partition; see `row_keys`."""
 
     def __init__(self, origin: str, partition: int, files: sqlite3.Connection, held: int) -> None:
         self._prefix = f"spark-{origin}-{partition}"

@@ -1,5 +1,5 @@
-"""What became of the rows of a task, and of all tasks of a job or micro-batch: how many were
-applied, whether in their order, and those that could not be written."""
+"""The outcomes of a task's rows, and of all tasks of a job or micro-batch: counts, whether rows
+were applied in their order, and the rows that could not be written."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
-    """Of the tasks that finished."""
+    """The sum over the tasks that finished."""
     counts = Counts()
     for message in messages:
         if isinstance(message, TaskWritten):
@@ -79,8 +79,8 @@ def report(what: str, counts: Counts) -> None:
 
 
 class RowOrder:
-    """Of one partition, as one attempt sees it. Rows about a document that are further apart than
-    ``held_max`` other documents are not compared."""
+    """The order of one partition's rows, as one attempt sees it. Two rows of a document are not
+    compared if more than ``held_max`` other documents come between them."""
 
     def __init__(self, held_max: int = _HELD_MAX) -> None:
         self._held_max = held_max

@@ -50,7 +50,7 @@ class There(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What is to be done about a document; ``line`` asks for it, ``detail`` says why it can't."""
+    """The planned action on a document: ``line`` requests it, ``detail`` says why it can't be."""
 
     action: str
     key: str | None
@@ -83,7 +83,7 @@ class Planner:
     message: str | None = None
 
     def plan(self, wanted: Wanted | None, there: There | None, key: str | None) -> Planned:
-        """What is to be done under ``key``; ``wanted`` None: it shall not be there."""
+        """The action on ``key``; ``wanted`` None: there shall be no document."""
         if wanted is None:
             if there is None or key is None:
                 return Planned(UNCHANGED, key)

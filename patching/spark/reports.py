@@ -1,4 +1,4 @@
-"""What a sync, a plan or a replay did, counted from the rows that its tasks gave back."""
+"""Reports of a sync, a plan or a replay, counted from the rows that its tasks returned."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What became of the documents; each is counted once, by what became of it in the end.
+    """The outcomes of the documents; each counts once, with its outcome in the end.
 
-    ``revision`` is the one that everything was compared with, 0 if there was no catalog. ``lost``:
-    others were first, also in the last round. ``guards_lost``: how often somebody else was first.
-    ``examples`` are the first few of those lost or refused.
+    ``revision`` is the compared one, 0 if there was no catalog. ``lost``: others were first, even
+    in the last round. ``guards_lost``: how often others were first. ``examples`` are the first few
+    of the lost and refused ones.
     """
 
     catalog: str
@@ -57,7 +57,7 @@ class SyncReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What a plan would do to the catalog as ``revision`` had it."""
+    """The actions of a plan on the catalog at ``revision``."""
 
     catalog: str
     revision: int

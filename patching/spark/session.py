@@ -106,7 +106,7 @@ class Shown:
 
 
 def told(error: BaseException) -> str:
-    """What went wrong in one line: of an error in a task, what Python said there."""
+    """The error in one line; of an error in a task, Python's message there."""
     text = str(error)
     if "Traceback (most recent call last)" in text:
         python = text.split("\n\tat ", 1)[0]

@@ -102,7 +102,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _micro_batch() -> str:
-    """What names the micro-batch whose task this process runs, also after a restart."""
+    """The name of the micro-batch whose task this process runs; a restart doesn't change it."""
     context = TaskContext.get()
     query = context.getLocalProperty(_QUERY) if context else None
     batch = context.getLocalProperty(_BATCH) if context else None

@@ -32,7 +32,7 @@ class Attempt:
 
     @classmethod
     def of_task(cls, origin: str) -> Attempt:
-        """Of the task that this process runs."""
+        """The attempt of the task that this process runs."""
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("rows are written by the tasks of a Spark job alone")
