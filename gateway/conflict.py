@@ -1,6 +1,6 @@
-"""What a request required, and what it met instead: data, and the one place that says it in words.
+"""Conflicts: the state that a request required and the state that it met, as data and in words.
 
-The words are for people and may change; programs go by the fields.
+The words are for people and may change; programs use the fields.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.model import Document
 
 
 class Required(Enum):
-    """What kind of condition is false, by the name that clients know it under."""
+    """The kind of the false condition, by the name that clients know."""
 
     IF_MATCH = "If-Match"
     IF_NONE_MATCH = "If-None-Match"

@@ -390,7 +390,7 @@ _PATCH_CODES: Final = {
 
 
 def code_of(error: GatewayError | PatchError) -> str:
-    """What programs know the error by, on the wire, in the audit log and in metrics: stable."""
+    """The stable code of the error, on the wire, in the audit log and in metrics."""
     if isinstance(error, PatchDoesNotFit):
         error = error.error
     if isinstance(error, OverLimit | LimitExceeded):

@@ -78,7 +78,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """Of the gateway without HTTP.
+    """The limits of the gateway without HTTP.
 
     ``stored_bytes_max`` bounds what the store holds of one document, and what it records of one
     commit. ``batch_bytes_max`` bounds what the commits of one batch record, unless it is only one.
@@ -117,7 +117,7 @@ class ServiceLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What is checked before a request reaches the gateway. Sizes are in bytes.
+    """The limits that are checked before a request reaches the gateway. Sizes are in bytes.
 
     ``watch_bookmark_s`` is about event streams, ``send_stall_s`` about answers to bulk requests.
     """

@@ -1,8 +1,8 @@
-"""What the commit loop, the cache, the feed and compaction tell of their work as it is done.
+"""Meters: the commit loop, the cache, the feed and compaction report their work to them.
 
-Whoever measures implements ``Meters``; the loop itself knows of no metrics system, and by default
-nobody listens. A call must be cheap and must not wait or raise: it is made where writes are made.
-What has a level instead of events (how long the queue is) is asked for: ``Readings``.
+A metrics system implements ``Meters``; the loop itself knows of none, and by default reports to
+nobody. A call must be cheap and must neither wait nor raise: it is made in the middle of a write.
+Levels, such as the length of the queue, are asked for instead: ``Readings``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Meters(Protocol):
         """So many heads of a round were moved by somebody else meanwhile."""
 
     def written_out(self, seconds: float) -> None:
-        """What a round put into heads is written out, ``seconds`` after they had moved."""
+        """A round's batch is written out, ``seconds`` after its heads had moved."""
 
     def delivered(self, seconds: float) -> None:
         """A watcher took commits, the oldest of which was made ``seconds`` ago."""
@@ -127,7 +127,7 @@ class Readings:
 
 
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
-    """What ``WriteEnded.outcome`` says of an outcome."""
+    """The text of an outcome in ``WriteEnded.outcome``."""
     if isinstance(outcome, Refused):
         return code_of(outcome.error)
     if isinstance(outcome, Unknown):

@@ -92,10 +92,10 @@ def bare(document: Document) -> BareDocument:
 
 
 def version_token(revision: int, commit_id: str) -> str:
-    """What a client holds to say "as I last saw it".
+    """The version token, with which a client says "as I last saw it".
 
-    The revision alone can't come back while the catalog's head lives; the commit's id makes the
-    token differ also where a database was restored from a backup and counted on from there.
+    The revision alone can't come back while the catalog's head lives. The commit's id makes the
+    token differ even if a database was restored from a backup and reached the revision again.
     """
     return f"{revision:x}-{commit_id[:8]}"
 
@@ -123,7 +123,7 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit did to one document: enough to redo it, given the state before.
+    """A commit's change of one document: enough to redo it, given the state before.
 
     ``patch`` is the effective RFC 6902 patch (no tests); None for put, delete and attributes.
     ``value`` is the full content afterwards: always for put, for every K-th patch, ABSENT
@@ -175,7 +175,7 @@ class Commit:
     deletes_catalog: bool = False
 
     def change_of(self, key: str) -> Change:
-        """What it did to ``key``; StopIteration where it did nothing to it."""
+        """The commit's change of ``key``. Raises StopIteration if it didn't change it."""
         return next(change for change in self.changes if change.key == key)
 
 
@@ -212,7 +212,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What bounds a catalog's history: see ``Head.floor``.
+    """The bounds of a catalog's history: see ``Head.floor``.
 
     ``swept`` is the floor that history has been swept to; lower than ``floor`` while a compaction
     is under way, or was broken off.

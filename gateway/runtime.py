@@ -26,7 +26,7 @@ class Event(Protocol):
 
 
 class Runtime(Protocol):
-    """What the commit loop needs from the world besides the store."""
+    """The commit loop's needs from the world, besides the store."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back."""

@@ -68,7 +68,7 @@ _COMMITTED = "committed"
 
 
 class Writes(Protocol):
-    """What uploads need of the gateway: see ``gateway.service.Gateway``."""
+    """The part of the gateway that uploads need: see ``gateway.service.Gateway``."""
 
     def write(
         self,
@@ -149,7 +149,7 @@ class Uploads:
         return OpenUpload(upload, (), conditions, attributes, None, by)
 
     def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
-        """Only whoever opened it finds it."""
+        """The open upload, which only the principal that opened it can find."""
         with as_unavailable():
             upload = self._store.upload(catalog, upload_id)
             if (
@@ -334,7 +334,7 @@ def _idempotency(upload: Upload) -> Idempotency:
 
 
 def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
-    """As plain JSON, to be kept."""
+    """The conditions and attributes as plain JSON, for the store."""
     return {
         "if_match": _tags_to_json(conditions.if_match),
         "if_none_match": _tags_to_json(conditions.if_none_match),
@@ -343,7 +343,7 @@ def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str
 
 
 def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
-    """What ``_terms_of`` was made of."""
+    """The conditions and attributes of ``_terms_of``."""
     match, none_match = terms["if_match"], terms["if_none_match"]
     if match is none_match is None:
         return NO_CONDITIONS, terms["attributes"]

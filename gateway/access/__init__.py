@@ -1,4 +1,4 @@
-"""Who may do what: principals, their grants, the acls of documents, and limits per principal."""
+"""Access: principals, their grants, the acls of documents, and limits per principal."""
 
 from gateway.access.principal import ANONYMOUS, NOBODY, Grant, Principal, Role
 

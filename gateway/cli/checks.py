@@ -1,4 +1,4 @@
-"""What `gateway doctor` looks at: a finding for each thing on this machine (versions, settings,
+"""The checks of `gateway doctor`, with a finding for each: on this machine (versions, settings,
 MongoDB, disk) and over HTTP (the service, the token, the clock)."""
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def _indexes(foreign: Sequence[str]) -> Finding:
 
 
 def _without(uri: str, text: str) -> str:
-    """What the driver says, in short. It quotes hosts alone; should it ever quote the whole, that
-    holds a password."""
+    """The driver's message, shortened. It quotes only hosts; should it ever quote the whole
+    connection string, the password is masked."""
     text = text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
     authority = uri.partition("://")[2]
     secret = authority.rpartition("@")[0]
@@ -306,7 +306,7 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
 
 
 def _may(catalog: Catalog, transport: Transport) -> Finding:
-    """What is allowed, found out by asking for it, without changing anything."""
+    """The principal's rights in the catalog, found by requests that change nothing."""
     path = f"/v1/catalogs/{quote(catalog.name, safe='')}"
     roles = []
     try:

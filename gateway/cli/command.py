@@ -178,9 +178,9 @@ def gateway_url(url: str) -> str:
 
 
 def token_source(given: Mapping[str, Any], *, file_by_flag: bool, by_flag: bool) -> TokenSource:
-    """What `Gateway` takes as its token. UsageError, which never quotes it.
+    """The token, or a function that reads it. Raises UsageError, which never quotes it.
 
-    A flag goes before a variable, and a token before a file that holds one.
+    A flag overrules a variable, and a token overrules a file that holds one.
     """
     token, path = given["token"], given["token_file"]
     if token and not (file_by_flag and not by_flag):

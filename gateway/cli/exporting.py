@@ -101,7 +101,7 @@ def _as_lines(
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[Write]:
-    """What is written takes the file's place in the end; where that isn't reached, nothing does."""
+    """A function that writes; the file is replaced at the end of the block, or not at all."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -121,7 +121,7 @@ def _whole_file(path: Path) -> Iterator[Write]:
 
 
 def _umask() -> int:
-    """What the temporary file, made for its owner alone, would have had as an ordinary one."""
+    """The umask, which gives the temporary file, made for its owner only, an ordinary mode."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

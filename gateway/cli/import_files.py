@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True):
 # What the file doesn't say is left out when they are encoded again: then none of what it says twice
 # makes up for it.
 class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What `gateway export --format ndjson` and `gateway get CATALOG --values` write."""
+    """A line as `gateway export --format ndjson` and `gateway get CATALOG --values` write it."""
 
     key: str
     value: msgspec.Raw
@@ -44,7 +44,7 @@ class _Export(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ImportFileError(click.ClickException):
-    """What is wrong with the file, and where. What came before may have been imported."""
+    """The file is malformed; the message has the place. Documents before it may be imported."""
 
 
 def format_of(path: str, chosen: str | None) -> Format:
@@ -55,10 +55,10 @@ def format_of(path: str, chosen: str | None) -> Format:
 
 
 def read_entries(path: str, format_: Format, prefix: str) -> Iterator[Entry]:
-    """Those whose keys begin with ``prefix``, in the file's order; ``-`` is the standard input.
+    """The entries whose keys begin with ``prefix``, in the file's order; ``-`` is standard input.
 
-    Lines are read as they are needed, an export as a whole. ImportFileError, also for a key that
-    comes twice.
+    Lines are read as they are needed, an export as a whole. Raises ImportFileError, also for a
+    repeated key.
     """
     try:
         if path == "-":

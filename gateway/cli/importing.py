@@ -232,7 +232,7 @@ class Import:
                 self.tally.deleted += answer.changed
 
     def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that weren't written since there is such a document."""
+        """Write the entries; returns those that weren't written because their documents exist."""
         lines = [
             self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
         ]
@@ -247,7 +247,7 @@ class Import:
         return there
 
     def _compare(self, entries: Sequence[Entry]) -> None:
-        """What is there already: as the file has it, or not?"""
+        """Compare existing documents with the file's."""
         if self._mode == "if-absent":
             self.tally.kept += len(entries)
             return

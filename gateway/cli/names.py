@@ -63,7 +63,7 @@ class JsonType(Kind):
 def read_source(
     value: str, kind: Kind, param: click.Parameter | None, ctx: click.Context | None
 ) -> tuple[str, bytes]:
-    """What ``value`` stands for, with the name of where it came from."""
+    """The text that ``value`` stands for, and the name of its source."""
     if value == "-":
         return "the standard input", sys.stdin.buffer.read()
     if value.startswith("@"):

@@ -1,5 +1,5 @@
-"""What commands write: data to the standard output and nothing else, messages to stderr, a progress
-bar to a terminal alone, and differences as `diff -u` has them, of sorted JSON."""
+"""The output of commands: data, and nothing else, to standard output; messages to stderr; a
+progress bar to terminals only; differences of sorted JSON in the form of `diff -u`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class ReaderGone(Exception):
-    """Whoever read the standard output has had enough, as ``head`` does."""
+    """The reader of standard output has closed it, as ``head`` does."""
 
 
 class Output:
@@ -53,7 +53,7 @@ class Output:
             self.line(text)
 
     def answer(self, value: Any) -> None:
-        """What a write was answered with."""
+        """Print the answer to a write."""
         if not self.quiet:
             self.value(value)
 

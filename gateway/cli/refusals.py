@@ -54,7 +54,7 @@ def as_problem(error: ClientError) -> dict[str, Any]:
 
 
 def _hints(error: Problem) -> Iterator[tuple[str, str]]:
-    """What helps, each with the part of it that makes it superfluous where it was said; "": none
+    """Hints, each with a text that makes it superfluous where the error has it already; "": none
     does."""
     problem = error.problem
     if "operation" in problem:
@@ -115,7 +115,7 @@ def _stale(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def exit_code(error: ClientError) -> int:
-    """Of a command that ``error`` ended. That the outcome is unknown goes before all else."""
+    """The exit code of a command that ``error`` ended; an unknown outcome comes before all else."""
     if getattr(error, "applied", "no") == "unknown":
         return UNKNOWN
     if isinstance(error, NotAuthorized):

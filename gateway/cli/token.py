@@ -1,6 +1,6 @@
 """`gateway token`: issue tokens, list and revoke them, in the database that the service uses.
 
-Whoever can write there can issue tokens: no token is needed for it, and so the first one can be.
+A user who can write to that database needs no token to issue one, not even the first.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def revoke(token_id: str, **flags: Any) -> None:
 
 @contextmanager
 def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
-    """Those in the database of the settings. click's errors say what can't be done."""
+    """The tokens in the database of the settings. Raises click's errors."""
     # What reaches the database takes long to be imported.
     from gateway.cli.verify import mongodb_of
     from gateway.store.contract import Unreachable

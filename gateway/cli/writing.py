@@ -15,7 +15,7 @@ from patching import ABSENT
 from patching.client import ActionResult, RequestError, WriteTerms, Written, new_idempotency_key
 from patching.command_group import together
 
-# What every write takes, to be put together by `terms`.
+# The options of every write, which `terms` puts together.
 write_options = together(
     click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
     click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
@@ -28,7 +28,7 @@ write_options = together(
 
 
 def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> WriteTerms:
-    """A write is named here, so that it can be told what to send again. A dry run needs no name."""
+    """The terms of a write, with a new key unless one is given; a dry run needs none."""
     if idempotency_key is None and not dry_run:
         idempotency_key = new_idempotency_key()
     return {
@@ -40,7 +40,7 @@ def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> Wr
 
 @contextmanager
 def writing(given: WriteTerms) -> Iterator[None]:
-    """What the client refuses to send is wrong usage; an unknown outcome names its key."""
+    """Turn the client's own refusals into usage errors, and name the key of an unknown outcome."""
     try:
         yield
     except ValueError as error:

@@ -55,9 +55,9 @@ class CommitLoop:
             self._queue.departed(pending)
 
     def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
-        """As ``commit`` of each, side by side; those of a catalog join its queue in this order.
+        """Like ``commit`` for each, concurrently; those of a catalog join its queue in this order.
 
-        A full queue is waited for; a request whose time is over by then is refused untried.
+        The call waits while the queue is full; a request past its deadline is refused untried.
         """
         self._start()
         waiting: deque[Pending] = deque()

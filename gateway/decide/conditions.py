@@ -1,4 +1,4 @@
-"""What a request requires of the current state, evaluated the same way on every route.
+"""Conditions: a request's requirements of the current state, the same on every route.
 
 Order and meaning follow RFC 9110, section 13: token conditions win over dates, comparison is
 strong. Dates have whole seconds, so they can miss a second change within one; tokens can't.
@@ -97,9 +97,9 @@ class Conditions:
             raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
     def pinned(self, key: str, document: Document | None) -> Conditions:
-        """Those that hold of ``key`` only while they hold and ``document`` is what is live there.
+        """Conditions that hold only while these do and ``document`` is the live one of ``key``.
 
-        They are true of it now. Where there are none, there are none then either.
+        They hold now. Without conditions the result has none, either.
         """
         if self is NO_CONDITIONS:
             return self
@@ -185,7 +185,7 @@ def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bo
 
 
 def _pinned_tags(tags: Tags, key: str, token: str | None) -> Iterator[Tag]:
-    """Those that can be true of ``key`` while it has ``token``; None: no document."""
+    """The tags that can be true of ``key`` while it has ``token``; None: no document."""
     for tag in tags:
         if isinstance(tag, Composite):
             yield Composite((*tag.tokens, (key, token)))
@@ -206,7 +206,7 @@ def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
 
 
 def _stale_of(tags: Tags, look: Look) -> list[Stale]:
-    """What isn't as the only tag says, where that is a composite; of several none is *the* one."""
+    """The documents that differ from the only tag, if it is a composite; none for several tags."""
     (tag, *more) = tags
     return list(_changed(tag, look)) if isinstance(tag, Composite) and not more else []
 

@@ -1,4 +1,4 @@
-"""What becomes of a batch of requests, given the state of their catalog: a pure function.
+"""The decision on a batch of requests, given the state of their catalog: a pure function.
 
 ``decide`` is handed everything and does no I/O: no clock, no store, no ids. Each request sees the
 state that the earlier ones of its batch left; one request's refusal changes nothing for its

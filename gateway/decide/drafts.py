@@ -213,7 +213,7 @@ class Drafts:
         return Draft(content, draft.attributes, size_bytes, "patch", (*draft.patch, *patch))
 
     def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
-        """Of an absent document nothing can be kept; to delete its attributes is to do nothing."""
+        """An absent document has no attributes to edit, but deleting them does nothing."""
         if draft.content is ABSENT:
             if isinstance(edit, Delete):
                 return draft

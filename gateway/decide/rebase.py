@@ -107,7 +107,7 @@ def _footprint(edit: ApplyPatch | Merge, base: Json) -> Footprint:
 
 
 def _merged_pointers(value: Json, base: Json) -> Iterator[str]:
-    """What a merge patch speaks of, also where it says what ``base`` has already: that it be so."""
+    """The pointers that a merge patch sets, even to the value that ``base`` has already."""
     waiting: list[tuple[tuple[str, ...], Json, Json]] = [((), value, base)]
     while waiting:
         tokens, part, below = waiting.pop()

@@ -1,5 +1,5 @@
-"""What a commit records of the documents it changes, and how much that takes in a head and in the
-history: an upper bound, measured only where needed."""
+"""The changes that a commit records, and their size in a head and in the history: an upper bound,
+measured only where needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANGE_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a commit is known by before its changes are."""
+    """The identity of a commit, before its changes are known."""
 
     revision: int
     time_us: int
@@ -40,7 +40,7 @@ class Stamp:
 def recorded_change(
     drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
 ) -> tuple[Change, Document]:
-    """What the commit records of the draft of ``key``, and the document that it leaves.
+    """The change that the commit records for the draft of ``key``, and the document that it leaves.
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
@@ -124,7 +124,7 @@ def refuse_oversized(draft: Draft, rules: Rules) -> None:
 
 
 def _single_bytes(request: Request, each: KeyEdit, change: Change) -> int:
-    """As ``_change_bytes``, without measuring a patch that was sent as it is recorded."""
+    """Like ``_change_bytes``, without measuring a patch that is recorded as it was sent."""
     edit = each.edit
     sent = isinstance(edit, ApplyPatch) and isinstance(edit.patch, Patch)
     if change.patch is not None and sent and request.size_bytes <= _UNMEASURED_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What a client asks for, what that is decided on, and what becomes of it: immutable values.
+"""Requests, the views that they are decided on, and their outcomes: immutable values.
 
 A request is a list of edits that are committed together, at one revision, if its guards hold. A
 write of one document is a list of one.
@@ -303,10 +303,10 @@ DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a decision goes by besides the state.
+    """The rules of a decision, besides the state.
 
-    ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` gives what a
-    catalog's settings document says, None where there is none (see ``CompiledSettings``).
+    ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` returns the
+    settings of a settings document, or of None (see ``CompiledSettings``).
     """
 
     limits: ServiceLimits

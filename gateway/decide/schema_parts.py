@@ -86,7 +86,7 @@ class Here:
         return len(self.members) + len(self.items) + named
 
     def ways(self) -> set[Way]:
-        """What looks at a member or an item, for each that is looked at otherwise."""
+        """The parts that look at a member or an item, for each kind of member that differs."""
         ways = {tuple(self.members.items()), tuple(self.items.items())}
         for label, counts in self.named.items():
             every = self.members if isinstance(label, str) else self.items

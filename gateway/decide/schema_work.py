@@ -43,9 +43,9 @@ _CHARACTERS_PER_VALUE = 16
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What validating a document may take: ``units`` of time, and ``told`` of memory for errors.
+    """A bound for validating a document: ``units`` of time, and ``told`` of memory for errors.
 
-    ``told``: the values that all possible errors would hold together, each with what is below it.
+    ``told`` counts the values that all possible errors would hold, each with those below it.
     """
 
     units: int

@@ -15,7 +15,7 @@ from patching.client import Gateway
 
 
 def verify(gateway: Gateway, result: Result) -> list[str]:
-    """What is wrong, one line each; empty where every acknowledged patch is there exactly once."""
+    """The faults, a line each; none where every acknowledged patch is applied exactly once."""
     return [
         *(f"refused: {problem}" for problem in result.refused),
         *_lost_members(gateway, result),

@@ -33,7 +33,7 @@ ASPECTS = ("datasetProperties", "ownership", "schemaMetadata")
 
 @dataclass(slots=True)
 class Result:
-    """What the clients saw. ``acknowledged`` is by (catalog, key, member): the last value."""
+    """The clients' view. ``acknowledged`` is by (catalog, key, member): the last value."""
 
     elapsed_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)

@@ -1,9 +1,8 @@
-"""What the feed has of one watched catalog: its log as watchers read it (``WatchLog``), its recent
-commits, encoded once for all, and the watchers that wait for more (``Channel``).
+"""The channel of a watched catalog: its recent commits, encoded once for all, and its waiting
+watchers (``Channel``); and its log as watchers read it (``WatchLog``).
 
-The log is read onward for all of them at once, or back for one that lags. Only what lies above the
-floor is told. The floor is read after the commits: a sweep that cut some of them down had raised it
-before.
+The log is read onward for all watchers at once, or back for one that lags. Watchers get only the
+commits above the floor, which is read after them: compaction raises it before it reduces commits.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gateway.store.contract import Store
 
 
 class Waiting(Protocol):
-    """What a channel knows of a watcher that waits: it has come to ``position``."""
+    """A waiting watcher, as its channel knows it; ``position`` is the revision it has come to."""
 
     position: int
     bookmarked: int
@@ -31,7 +30,7 @@ class Waiting(Protocol):
 
 
 class Watching(Protocol):
-    """What is asked of every watcher, whether it waits or not: how far behind it is."""
+    """Any watcher, waiting or not: ``lag`` is the number of commits by which it is behind."""
 
     @property
     def lag(self) -> int: ...
@@ -94,9 +93,9 @@ class Channel:
         self.known_head = max(self.known_head, floor)
 
     def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:
-        """Those who wait and want some of ``told``, or a bookmark; they wait no longer.
+        """The waiting watchers that want some of ``told``, or a bookmark; they wait no longer.
 
-        The others are moved on where they wait: it costs them nothing.
+        The positions of the others move on while they wait: it costs them nothing.
         """
         released = []
         for watcher in tuple(self.waiting):
@@ -161,9 +160,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a watcher took: wanted commits, ascending, and the revision it has come to by that.
+    """The commits that a watcher took, ascending, and the ``revision`` that it has come to.
 
-    Everything wanted up to ``revision`` has been told; whoever goes on from there misses nothing.
+    It has had every wanted commit up to ``revision``; resuming from there misses nothing.
     """
 
     told: Sequence[Told]
@@ -195,7 +194,7 @@ _PAGE_BYTES_MAX = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Onward:
-    """What follows a position, without a gap, and the head as it was read after that."""
+    """The commits after a position, without a gap, and the head as read after them."""
 
     told: Sequence[Told]
     head: Head

@@ -93,11 +93,11 @@ class Watcher:
         return 0 if channel is None else max(0, channel.known_head - self.position)
 
     def take(self, timeout_s: float, *, limit: int = _TAKE_COMMITS_MAX, patient: bool) -> Taken:
-        """What is to be told now, as soon as there is something; nothing when the time is up.
+        """The next wanted commits, as soon as there are any; none after ``timeout_s``.
 
-        One that isn't ``patient`` comes back also where it has passed over so many commits that a
-        bookmark is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its
-        position) and StoreUnavailable.
+        Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
+        is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its position) and
+        StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
@@ -178,7 +178,7 @@ class Watcher:
             )
 
     def _next(self, limit: int) -> list[Told]:
-        """What is wanted of the next commits, which it moves past; it is behind."""
+        """The wanted ones of the next commits, past which the watcher moves; it is behind."""
         with self._hub.lock:
             channel = self._on
             through = max(channel.position, self._begun_at)

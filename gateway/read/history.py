@@ -1,4 +1,4 @@
-"""What was: documents at an earlier revision or time, commits, and what became of a request."""
+"""History: documents at an earlier revision or time, commits, and the outcomes of requests."""
 
 from __future__ import annotations
 

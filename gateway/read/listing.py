@@ -223,7 +223,7 @@ class Listing:
         return Export(first.revision, documents, close)
 
     def _pages(self, scan: _Scan, page: DocumentPage, pin: Pin) -> Generator[Document]:
-        """Of a revision that was just pinned."""
+        """The pages of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
         try:
             while True:

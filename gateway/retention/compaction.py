@@ -7,8 +7,8 @@
 3. Tombstones at or below the floor are purged once they are old, since a worker that slept may
    still write an older state of a deleted document out (``late``). Replies that are old go too.
 
-Each step can be broken off and repeated. What a compaction left undone the next one finishes
-first, whoever runs it.
+Each step can be broken off and repeated. The next compaction, in any worker, first finishes the
+one before it.
 
 A reader that compaction overtakes may find things gone: so readers look at the floor last, and
 answer only if it hasn't passed what they read.
@@ -40,7 +40,7 @@ _TOMBSTONES_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction came to; ``swept`` counts the commits changed or deleted."""
+    """The result of a compaction; ``swept`` counts the commits changed or deleted."""
 
     floor: int
     head_revision: int

@@ -1,4 +1,4 @@
-"""What keeps history and what ends it, as clients ask for it: pins, and compaction on demand."""
+"""Pins, which keep history, and compaction on demand, which ends it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class HistoryRetention:
                 raise PinNotFound(pin_id)
 
     def pins(self, catalog: str) -> Sequence[Pin]:
-        """Those that haven't expired, by revision, those of exports that run among them."""
+        """The pins that haven't expired, by revision, including those of running exports."""
         with as_unavailable():
             bounds = self._bounds(catalog)
         now_us = self._runtime.now_us()

@@ -48,7 +48,7 @@ def _nobody(count: int) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """What was looked at."""
+    """The counts of a verification."""
 
     catalogs: int = 0
     commits: int = 0
@@ -90,9 +90,9 @@ class Verification:
             after = heads[-1].catalog
 
     def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
-        """What is wrong with the catalog, as it is found. Raises CatalogNotFound.
+        """The findings about the catalog, one by one. Raises CatalogNotFound.
 
-        ``looked`` is called with how many more commits and documents were looked at."""
+        ``looked`` is called with the numbers of further verified commits and documents."""
         with as_unavailable():
             hold = _Hold(self._store, self._runtime, catalog)
             self.tally.catalogs += 1

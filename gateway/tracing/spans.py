@@ -32,9 +32,9 @@ _propagator = TraceContextTextMapPropagator()
 
 
 def exporting_provider(version: str) -> TracerProvider:
-    """As OTEL_TRACES_EXPORTER says: ``otlp`` (over HTTP; the default) or ``console``.
+    """A provider for OTEL_TRACES_EXPORTER: ``otlp`` (over HTTP; the default) or ``console``.
 
-    Everything else (endpoint, sampler, resource, batches) the SDK reads from OTEL_* by itself.
+    The SDK itself reads endpoint, sampler, resource and batches from OTEL_*.
     Raises ValueError for another exporter.
     """
     attributes = {"service.version": version}

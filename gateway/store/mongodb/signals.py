@@ -63,7 +63,7 @@ class MongoSignals:
         self._batches.close()
 
     def _told(self) -> dict[str, int]:
-        """What one answer tells. Raises Unreachable, and from then on always."""
+        """The signals in one answer. Raises Unreachable, and from then on always."""
         try:
             # The bound on a call starts when the server may answer.
             with pymongo.timeout(self._timeout_s):
