@@ -1,7 +1,7 @@
-"""What is known of a request while it is worked on: one object, from its first byte to its last.
+"""The context of a request: one object with all facts about it, from its first byte to its last.
 
-The outermost middleware makes it (``door.observation``), and it goes with the request's WSGI
-environment. Each part below is filled in by the module that it is named after.
+The outermost middleware (``door.observation``) makes it, and the WSGI environment carries it. The
+module that a part is named after fills that part in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Seat(Protocol):
 
 
 class Spending(Protocol):
-    """What the request spends of its principal's rates; see ``door.rate_limits``."""
+    """The request's account with its principal's rates; see ``door.rate_limits``."""
 
     def take(self, amounts: dict[str, int]) -> None: ...
 

@@ -41,8 +41,8 @@ _PATH_CHARACTERS_MAX: Final = 300
 
 
 class LineOutcome(NamedTuple):
-    """Of a line of a bulk request. ``code`` is that of its problem, None where it has none;
-    ``author`` whom its commit names, None where that isn't known."""
+    """The outcome of a line of a bulk request. ``code`` is that of its problem, if any; ``author``
+    is its commit's, None where that isn't known."""
 
     catalog: str
     key: str
@@ -100,9 +100,9 @@ class Audit:
 
 
 class BulkAudit:
-    """Of one bulk request: told outside of the request's own thread, hence with its facts.
+    """The audit of one bulk request, logged outside the request's own thread, so with its facts.
 
-    ``refused`` is for the one who reads the lines to count those that never became a write.
+    ``refused`` counts the lines that never became a write; their reader adds to it.
     """
 
     def __init__(self, context: Context) -> None:

@@ -1,13 +1,14 @@
-"""Every request is let in or refused here, before its route sees it.
+"""Authorization lets every request in or refuses it, before its route sees it.
 
-Who it is from is told by ``Authorization`` alone, and what it may do by ``roles``. The catalog is
-the one that the route itself will take from the path: the same segment, decoded by the same
-function, and never normalised in any other way.
+The header ``Authorization`` alone names the principal, and its roles decide. The catalog is the one
+that the route itself takes from the path: the same segment, decoded by the same function, and never
+normalised in any other way.
 
-Without access control, whoever reaches the gateway may do everything, and a browser on this machine
-reaches it for any page that its user visits. So only what no page of another site can send is let
-in: a ``Host`` that no name server decides about, and no ``Origin`` or ``Sec-Fetch-Site`` of another
-site. Browsers set all three by themselves; other clients send the first alone.
+Without access control, every client that reaches the gateway may do everything, and a browser on
+this machine reaches it for any page that its user visits. So a request is let in only if no page of
+another site can send it: its ``Host`` is one that no name server resolves, and it has no ``Origin``
+or ``Sec-Fetch-Site`` of another site. Browsers set all three by themselves; other clients send only
+the first.
 
 ``ROLES`` has a row for what every endpoint and method needs; what has none is refused.
 """
@@ -208,7 +209,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class Need(Enum):
-    """What isn't a role in one catalog."""
+    """A requirement that isn't a role in one catalog."""
 
     NOTHING = "open to everybody"
     TOKEN = "any principal"

@@ -1,14 +1,14 @@
 """Limits per principal over HTTP: what a request costs, and the draft's RateLimit fields.
 
-draft-ietf-httpapi-ratelimit-headers-11. Each answer to a principal that is limited has
-``RateLimit-Policy`` (what may be spent in a window, by policy) and ``RateLimit`` (what is left:
-``r`` units, as many as come back in ``t`` seconds). Of a refusal, ``RateLimit`` has the policies
-that it exceeds, and ``t`` is when it won't any more; Retry-After is not earlier.
+draft-ietf-httpapi-ratelimit-headers-11. Each answer to a limited principal has ``RateLimit-Policy``
+(the quota of a window, by policy) and ``RateLimit`` (the rest: ``r`` units, and as many again in
+``t`` seconds). In a refusal, ``RateLimit`` has the exceeded policies, and ``t`` is the time until
+none is; Retry-After is never earlier.
 
-Whoever spends ``r`` units in ``t`` seconds goes at the rate that the policy allows in the long run.
-``operations`` is a unit that the draft has no name for: a client must not take it for requests.
+A client that spends ``r`` units in ``t`` seconds keeps to the policy's rate in the long run. The
+draft has no name for the unit ``operations``: a client must not take it for requests.
 
-A bulk request is never refused for its lines, nor cut: they are read as fast as the rates allow.
+The rates never refuse a bulk request's lines, nor cut it off: lines are read as fast as they allow.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RateLimits:
 
 
 class Spending:
-    """What one request spends of what its principal may."""
+    """One request's account with its principal's rates."""
 
     def __init__(self, limits: PrincipalLimits, principal: str, policy: str) -> None:
         self._limits = limits
@@ -141,7 +141,7 @@ def spend_operations(context: Context, count: int) -> None:
 
 
 def operations_in(edit: Edit) -> int:
-    """What an edit counts for: a patch for its operations, anything else for one."""
+    """The operations that an edit counts for: those of a patch, one for any other edit."""
     inner = edit.edit if isinstance(edit, EditAttributes) else edit
     return max(1, len(inner.patch)) if isinstance(inner, ApplyPatch) else 1
 

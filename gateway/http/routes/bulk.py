@@ -199,7 +199,7 @@ class _Run:
             self._lines.end()
 
     def _discard(self, pieces: Iterator[bytes]) -> None:
-        """Of a request that was ended, read what is under way, so that its answers get through."""
+        """Read the bytes under way of a request that was ended, so that its answers get through."""
         until = time.monotonic() + _LINGER_S
         while self._ended_early and time.monotonic() < until:
             if not next(pieces, b""):
@@ -291,16 +291,16 @@ class _Run:
 
 
 def _pieces(body: Any) -> Iterator[bytes]:
-    """What there is of ``body``, as soon as there is some, until it is over."""
+    """The pieces of ``body`` as they arrive, until it ends."""
     read: Callable[[int], bytes] = getattr(body, "read1", body.read)
     while piece := read(_READ_BYTES):
         yield piece
 
 
 def _stop_receiving(connection: Any) -> None:
-    """Whoever reads from it, meets the end of what was sent so far.
+    """Make the connection's reader see the end of the body after the bytes sent so far.
 
-    By another descriptor of the same socket, so that no error is thrown into who waits for it.
+    This uses another descriptor of the same socket, so that a waiting reader gets no error.
     """
     with (
         suppress(OSError),  # the client is gone

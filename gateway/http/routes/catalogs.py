@@ -50,7 +50,7 @@ class CatalogRoutes:
         app.add_url_rule(f"{_RULE}/touch", "touch_catalog", self.touch, methods=["POST"])
 
     def list(self) -> Answer:
-        """Those that the principal may read, by name; a page may hold fewer than there are."""
+        """List the catalogs that the principal may read, by name; a page may hold fewer."""
         context = this_request()
         refuse_conditions(context.environ)
         asked = parameters(context.environ, _LIST_PARAMETERS)
@@ -119,7 +119,7 @@ class CatalogRoutes:
         return catalog_answer(ask, result)
 
     def touch(self, catalog: str) -> Answer:
-        """A commit that changes nothing: whoever follows the catalog sees a new revision."""
+        """Make a commit that changes nothing: the catalog's followers see a new revision."""
         context = this_request()
         ask = self._ask(context, catalog)
         request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
@@ -173,9 +173,9 @@ def _heads(listing: Listing, after: str, prefix: str) -> Iterator[Head]:
 
 
 def _beginnings(by: Principal) -> list[str]:
-    """What comes before the first star of the grants, ascending; none begins like another one.
+    """The texts before the first star of the grants, ascending; none is a prefix of another.
 
-    So what begins like one of them comes before all that begins like the next.
+    So all names that begin with one of them come before all that begin with the next.
     """
     kept: list[str] = []
     for beginning in sorted({grant.pattern.partition("*")[0] for grant in by.grants}):

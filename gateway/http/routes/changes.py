@@ -96,7 +96,7 @@ def _wants_stream(environ: Environ) -> bool:
 
 
 def _last_event_id(environ: Environ) -> int | None:
-    """What a client sends that connects again: it has come further than its URL says."""
+    """The position of a client that reconnects: it has come further than its URL says."""
     given = environ.get("HTTP_LAST_EVENT_ID")
     if given is None:
         return None
@@ -125,7 +125,7 @@ def _polled(taken: Taken, seen: Seen) -> Answer:
 def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -> Iterator[bytes]:
     """The pieces of an event stream; the first comes at once, so that a client knows it is on.
 
-    Whoever would not be let in any more is told nothing more.
+    A principal that would no longer be let in gets no further events.
     """
     timeout_s = 0.0
     parts: list[bytes] = [_PREAMBLE]

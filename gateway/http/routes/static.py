@@ -186,7 +186,7 @@ class ServiceRoutes:
         return body_answer(encode({"status": "ready"}), [("Cache-Control", "no-store")])
 
     def principal(self) -> Answer:
-        """Who the request is from, and what it may do."""
+        """The principal of the request, and its grants."""
         context = this_request()
         parameters(context.environ, _NO_PARAMETERS)
         by = context.by

@@ -29,7 +29,7 @@ from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
-from gateway.http.write.explain import what_helps
+from gateway.http.write.explain import further_members
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
@@ -70,7 +70,7 @@ class UploadRoutes:
         try:
             opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
         except PreconditionFailed as failed:
-            context.helps = what_helps(self._gateway, context.by, catalog, failed, None)
+            context.helps = further_members(self._gateway, context.by, catalog, failed, None)
             raise
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)

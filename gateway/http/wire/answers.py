@@ -71,7 +71,7 @@ def etag(tag: Tag) -> tuple[str, str]:
 
 
 def state_headers(tag: Tag, revision: int) -> HeaderList:
-    """Of what a catalog holds at ``revision``: whoever keeps it asks whether it is still so."""
+    """The headers of a catalog's state at ``revision``; a cache must revalidate it before use."""
     return [etag(tag), ("Catalog-Revision", str(revision)), ("Cache-Control", "no-cache")]
 
 
@@ -134,9 +134,9 @@ def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
 
 
 def unbound_sending(connection: Any) -> Callable[[], None]:
-    """The kernel no longer gives up on a client that takes nothing; returns what puts that back.
+    """Keep the kernel from giving up on a client that takes nothing; returns the way back.
 
-    For a client that may send for long before it reads. Whoever sends to it has to give up.
+    For a client that may send for long before it reads. The sender must give up by itself.
     """
     option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
     before = 0

@@ -71,10 +71,10 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
 
 
 def weigh(raw: bytes, limits: RequestLimits) -> int:
-    """What ``raw`` weighs once it is decoded, in bytes of usual JSON.
+    """The weight of ``raw`` once decoded, in bytes of usual JSON, told without decoding it.
 
-    Raises RequestRefused where it holds too many values. Before it is decoded: each value but the
-    first of its container has a comma before it, and each container its bracket.
+    Raises RequestRefused where it holds too many values. They are counted by their commas and
+    brackets: each value except the first of its container follows a comma.
     """
     size = len(raw)
     if size <= _UNWEIGHED_BYTES:
@@ -166,7 +166,7 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
 
 
 def decode_extended_patch(raw: bytes) -> Json:
-    """As ``decode_patch``, of an object whose operations are under ``patch``."""
+    """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
     if suspect and isinstance(value, dict):
         check_operations(value.get("patch"), len(raw))
@@ -252,7 +252,7 @@ def check_operations(operations: Json, depth_max: int) -> None:
 
 
 def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:
-    """As ``_decoded``, of a value that isn't nested too deep."""
+    """Like ``_decoded``, for a value that isn't nested too deep."""
     value, suspect = _decoded(raw)
     if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
         _refuse_deep(value, limits)
@@ -271,7 +271,8 @@ def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
 
 
 def _decoded_leniently(raw: bytes) -> Json:
-    """What msgspec refused: malformed for the standard library too, or else to be searched."""
+    """Decode JSON that msgspec refused: the standard library refuses it too, or its value is
+    searched for the reason."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

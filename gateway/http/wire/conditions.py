@@ -172,7 +172,7 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
 
 
 def _tag(text: str) -> Tag:
-    """What stands between the quotes of a tag. ValueError for a composite that is none."""
+    """The tag of the text between its quotes. Raises ValueError for a malformed composite."""
     if "=" in text:
         tokens = tuple(map(_pair, text.split(";")))
         if len(dict(tokens)) < len(set(tokens)):

@@ -26,10 +26,10 @@ _PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:
 
 
 class Preferences(NamedTuple):
-    """What ``Prefer`` asks for (RFC 7240); what isn't known is left out, as section 2 demands.
+    """The preferences in ``Prefer`` (RFC 7240); unknown ones are ignored, as section 2 demands.
 
     ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
-    ``rebase``: apply a patch all the same where what changed since If-Match doesn't concern it.
+    ``rebase``: apply a patch if the changes since If-Match don't concern it.
     """
 
     returns: str | None = None

@@ -41,7 +41,7 @@ def text(members: Mapping[str, Any], name: str) -> str:
 
 
 def switch(members: Mapping[str, Any], name: str) -> bool:
-    """What is under ``name``; false where there is no such member."""
+    """The boolean member ``name``; false where there is no such member."""
     value = members.get(name, False)
     if not isinstance(value, bool):
         refuse_member(f"/{name}", "it must be true or false")
@@ -57,7 +57,7 @@ def whole(members: Mapping[str, Any], name: str, minimum: int = 0, at: str = "")
 
 
 def message_asked(members: Mapping[str, Any]) -> str | None:
-    """What ``message`` says for the commit; "" is none."""
+    """The commit's message in member ``message``; "" is none."""
     message = text(members, "message") if "message" in members else ""
     if len(message) > MESSAGE_CHARACTERS_MAX:
         refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
@@ -65,7 +65,7 @@ def message_asked(members: Mapping[str, Any]) -> str | None:
 
 
 def author_asked(members: Mapping[str, Any]) -> str | None:
-    """Whom ``author`` wants the commit to name."""
+    """The commit's author in member ``author``."""
     author = text(members, "author") if "author" in members else None
     if author is not None and not is_author(author):
         refuse_member("/author", f"it must be {AUTHOR_RULE}")
@@ -80,10 +80,10 @@ _MODES: Final = ("keep", "clear", "replace")
 
 
 def attributes_asked(members: Mapping[str, Any], at: str = "") -> Attributes | None:
-    """What ``attributes`` in ``members`` asks for: None keeps them, {} clears them, else these.
+    """The new attributes in member ``attributes``: None keeps the old ones, {} clears them.
 
-    Not there, they are kept; null says none of the three and is refused. ``at`` is the pointer to
-    ``members`` in the body.
+    Without the member they are kept; null is refused. ``at`` is the pointer to ``members`` in the
+    body.
     """
     if "attributes" not in members:
         return None

@@ -45,7 +45,7 @@ _LIMIT_SETTINGS: Final = {
 
 @dataclass(slots=True)
 class Problem:
-    """What becomes a response."""
+    """A refusal that becomes a response."""
 
     code: str
     detail: str
@@ -91,7 +91,7 @@ def problem_answer(error: Exception, context: Context) -> Answer:
 
 def _answer(problem: Problem, context: Context) -> Answer:
     kind = KINDS[problem.code]
-    context.problem = problem.code  # for whoever watches requests
+    context.problem = problem.code  # for observers of requests
     headers = problem.headers
     retry_after_s = problem.retry_after_s or kind.retry_after_s
     if retry_after_s is not None:
@@ -118,7 +118,7 @@ def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """What ``error`` says to a client; None for an error that no client should see."""
+    """The problem of ``error``; None for an error that no client should see."""
     if isinstance(error, GatewayError):
         return _of_gateway_error(error)
     if isinstance(error, PatchError):
@@ -247,7 +247,7 @@ def _of_access_error(error: AccessError) -> Problem:
 
 
 def _of_http_exception(error: HTTPException) -> Problem:
-    """What Flask and werkzeug raise: no route, no such method, a body that broke off."""
+    """The problem of an error by Flask or werkzeug: no route, no such method, a broken body."""
     if isinstance(error, NotFound):
         return Problem("route_not_found", "there is no such route")
     if isinstance(error, MethodNotAllowed):

@@ -90,9 +90,9 @@ class NoParameters(_Strict):
 
 
 class _Read(_Strict):
-    """What every read takes: ``resource_version``, which means something to writes alone.
+    """The parameter that every read takes and ignores: ``resource_version``, which is for writes.
 
-    Clients that send it with each request needn't leave it out here.
+    Clients that send it with each request needn't leave it out.
     """
 
     resource_version = _WholeNumber()
@@ -167,7 +167,7 @@ class StreamParameters(_Strict):
 
 
 class PollParameters(StreamParameters):
-    """As many of them as ``limit``; where there are none, wait for ``timeout`` seconds."""
+    """At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds."""
 
     timeout = _WholeNumber(0, 60, load_default=30)
     limit = _WholeNumber(1, 1000, load_default=100)

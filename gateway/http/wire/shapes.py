@@ -39,7 +39,7 @@ def commit_shape(commit: Commit) -> dict[str, Any]:
 
 
 def commit_summary(commit: Commit, key: str | None) -> dict[str, Any]:
-    """What a commit did to ``key``, or (None) to which keys it did what; without the values."""
+    """A commit's action on ``key`` or (None) on each of its keys, without the values."""
     if key is None:
         done: dict[str, Any] = {
             "changes": [
@@ -66,10 +66,10 @@ def rfc3339(time_us: int) -> str:
 
 
 def change_shape(change: Change, revision: int) -> dict[str, Any]:
-    """What a commit at ``revision`` did to one document.
+    """A commit's change of one document at ``revision``.
 
-    ``patch`` is null where only the name of the change was kept (its history was compacted);
-    ``attributes`` are those afterwards, null where they are as before or there is no document.
+    ``patch`` is null where compaction kept only the name of the change; ``attributes`` are those
+    afterwards, null where they are unchanged or there is no document.
     """
     patch: list[dict[str, Any]] | None = change.patch
     if change.action == "delete":
@@ -122,12 +122,11 @@ def event_data(event: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one watcher is told of the commits that all of them share.
+    """One watcher's view of the commits that all watchers share.
 
-    A commit with changes beyond ``sight`` (None: nothing is) is told without them, as
-    ``Sight.commits`` does. Where nothing is left that ``selection`` asks for, a watcher of
-    everything is told the commit all the same, as one that changes nothing, so that it finds every
-    revision; a watcher of some documents isn't, as of any other commit on others.
+    Changes beyond ``sight`` (None: it sees everything) are left out, as in ``Sight.commits``. If no
+    change is left that ``selection`` wants, a watcher of everything gets the commit without
+    changes, so that it sees every revision; a watcher of some documents doesn't get it.
     """
 
     sight: Sight | None

@@ -26,7 +26,7 @@ from gateway.http.wire.answers import (
 )
 from gateway.http.wire.headers import document_path
 from gateway.http.write.ask import Ask
-from gateway.http.write.explain import what_helps
+from gateway.http.write.explain import further_members
 from gateway.model import Commit, Document, version_token
 from gateway.service import Gateway
 
@@ -133,7 +133,7 @@ def carried_out(gateway: Gateway, context: Context, ask: Ask, run: Callable[[], 
         context.decided = Decided(ask.author, ask.dry_run, done)
         return result_of(done, ask.key, dry_run=ask.dry_run)
     except CommitError as error:
-        context.helps = what_helps(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
+        context.helps = further_members(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
         raise
 
 

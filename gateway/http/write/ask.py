@@ -1,13 +1,12 @@
-"""What a write asks for, whichever route it comes on, and the request that is made of it.
+"""The ask of a write, on any route, and the request that is made of it.
 
-Headers and parameters say it (``read_ask``), or the members of a bulk line; then it is one value,
-and its conditions, preferences and idempotency key mean the same everywhere.
+``read_ask`` makes it of headers and parameters, a bulk line of its members. It is one value, whose
+conditions, preferences and idempotency key mean the same everywhere.
 
-Replays and dry runs: a replay is answered like the first time, whatever was written since. A dry
-run under an idempotency key that was used tells what the request itself would be answered: a
-replay, which changes nothing, or the refusal of another request under the same key. A dry run uses
-up no key. Requests that were refused or changed nothing aren't remembered: sent again, they are
-decided again.
+Replays and dry runs: a replay gets the answer of the first time, whatever was written since. A dry
+run under a used idempotency key gets the answer that the request itself would get: a replay, which
+changes nothing, or the refusal of another request under the same key. A dry run uses up no key.
+Requests that were refused or changed nothing aren't remembered: sent again, they are decided again.
 """
 
 from __future__ import annotations

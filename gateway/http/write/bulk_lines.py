@@ -68,7 +68,7 @@ from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import Line
-from gateway.http.write.explain import where_to_ask
+from gateway.http.write.explain import outcome_members
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.service import Gateway
@@ -103,7 +103,7 @@ _Large = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class BulkTerms:
-    """What holds for every line."""
+    """The terms of a bulk request that hold for each of its lines."""
 
     by: Principal
     limits: RequestLimits
@@ -186,7 +186,7 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
 def _edit(
     operation: str, large: _Large, limits: RequestLimits, patch_limits: Limits
 ) -> tuple[Edit, Sent]:
-    """What the line asks for, and what would have been sent for it to the document's own route."""
+    """The line's edit, and the body that a request to the document's own route would have."""
     if operation == "put":
         value, size_bytes = decode_document(required(large, "value"), limits, "/value")
         attributes = None
@@ -242,7 +242,7 @@ _log = logging.getLogger(__name__)
 
 
 class LineAnswer(msgspec.Struct, frozen=True):
-    """Of a write that was applied or changes nothing; see ``write.answer.WriteAnswer``.
+    """The answer to a line that was applied or changes nothing; see ``write.answer.WriteAnswer``.
 
     ``status`` is 201 where the document was created, else 200.
     """
@@ -267,7 +267,7 @@ def written_line(index: int, request: Request, written: Written, request_name: s
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
         key = request.idempotency.key if request.idempotency else None
-        more = where_to_ask(request.catalog, error, key)
+        more = outcome_members(request.catalog, error, key)
         return problem_line(index, error, request_name, **more)
     standing, commit_id = result.standing, None
     if result.commit is not None:

@@ -66,7 +66,7 @@ class LineSplitter:
 
 
 class LineQueue:
-    """Lines on their way from one thread to another; whoever puts them waits while it is full."""
+    """Lines on their way from one thread to another; the putting thread waits while it is full."""
 
     def __init__(self, lines_max: int, bytes_max: int) -> None:
         """Full: as many lines as ``lines_max``, or as many bytes as ``bytes_max``."""
@@ -157,7 +157,7 @@ class SpoolBudget:
             self._freed.notify_all()
 
     def wake(self) -> None:
-        """Whoever waits looks whether it may still do so."""
+        """Let waiting threads check whether they may go on waiting."""
         with self._freed:
             self._freed.notify_all()
 

@@ -1,4 +1,4 @@
-"""What a problem tells beyond its error: what happened since, and where to ask about it."""
+"""The facts that a problem adds to its error: the commits since, and the path of its outcome."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ _COMMITS_MAX = 20
 _DOCUMENTS_MAX = 10
 
 
-def what_helps(
+def further_members(
     gateway: Gateway, by: Principal, catalog: str, error: CommitError, idempotency_key: str | None
 ) -> dict[str, Any]:
-    """Members for the problem that the error itself doesn't know, as far as ``by`` may know."""
+    """Members of the problem beside the error's own, as far as ``by`` may see them."""
     if isinstance(error, PreconditionFailed):
         changes = changes_since(gateway, by, catalog, error)
         return {} if changes is None else {"changes_since": changes}
-    return where_to_ask(catalog, error, idempotency_key)
+    return outcome_members(catalog, error, idempotency_key)
 
 
-def where_to_ask(catalog: str, error: CommitError, idempotency_key: str | None) -> dict[str, Any]:
-    """The path that tells, later, what became of a write of which nobody knows now."""
+def outcome_members(
+    catalog: str, error: CommitError, idempotency_key: str | None
+) -> dict[str, Any]:
+    """The member with the path at which to ask, later, for an unknown outcome."""
     if isinstance(error, OutcomeUnknown) and idempotency_key is not None:
         return {"outcome": outcome_path(catalog, idempotency_key)}
     return {}

@@ -118,7 +118,7 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What the items of a body are held to."""
+    """The rules for the items of a body."""
 
     limits: RequestLimits
     patch_limits: Limits
@@ -216,7 +216,7 @@ def _any_patch(
 
 
 def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
-    """What ``parse`` makes of ``operations`` at ``place``; its errors tell of the body."""
+    """The result of ``parse`` for ``operations`` at ``place``; its errors name the place."""
     try:
         check_operations(operations, reader.limits.depth_max)
         return parse()
