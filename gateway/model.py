@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 from patching import ABSENT, Absent, Json
 
 Action = Literal["put", "patch", "delete", "attributes"]
-# What an acl narrows.
+# The rights that an acl narrows.
 Right = Literal["read", "write"]
 Attributes = dict[str, Json]
 

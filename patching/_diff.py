@@ -11,7 +11,7 @@ import msgspec
 from patching._errors import DEFAULT_LIMITS, LimitExceeded, Limits
 from patching._json import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
 
-# Of JSON text, what takes as long to compare as a member or an item does to look at.
+# So many bytes of JSON text take as long to compare as one member or item to look at.
 _BYTES_PER_VALUE = 16
 
 

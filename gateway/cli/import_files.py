@@ -82,7 +82,7 @@ def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterat
         if not entry.key.startswith(prefix):
             continue
         with _readable(f"{place}, key {entry.key!r}"):
-            # What is kept as text was only skipped over so far.
+            # A value that was kept as text has not been parsed so far.
             value = msgspec.json.decode(entry.value)
             _refuse_repeated(bytes(entry.value), value)
         yield entry

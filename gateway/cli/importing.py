@@ -32,7 +32,7 @@ from patching.client import (
     new_idempotency_key,
 )
 
-# Of a million refusals, nobody reads more.
+# Nobody reads more of a million refusals.
 TOLD_MAX: Final = 20
 Mode = Literal["create", "if-absent", "replace"]
 _WINDOW: Final = 1000

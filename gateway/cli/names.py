@@ -156,7 +156,7 @@ CATALOG: Final = NameType("catalog", complete_catalogs)
 KEY: Final = NameType("key", complete_keys)
 
 
-# Of which one can be given: see `require_one_time`.
+# At most one of these can be given: see `require_one_time`.
 time_options = together(
     click.option("--revision", type=REVISION, metavar="N", help="Read the state at revision N."),
     click.option("--at", metavar="TIME", help="Read the state at this time, RFC 3339."),

@@ -25,7 +25,7 @@ _BY_STATUS: Final = {404: NOT_FOUND, 410: NOT_FOUND, 409: CONFLICT, 412: CONFLIC
 def explained(error: ClientError) -> str:
     if isinstance(error, Problem):
         head = f"{error.status} {error.code}: {error.detail}"
-        # What the gateway said in its own words already needn't be said again.
+        # A hint that the gateway's own detail has already isn't repeated.
         news = [text for said, text in _hints(error) if not said or said not in error.detail]
         return "; ".join([head, *news])
     if isinstance(error, RequestError):

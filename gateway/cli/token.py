@@ -138,7 +138,7 @@ def revoke(token_id: str, **flags: Any) -> None:
     with _tokens(flags) as tokens:
         revoked = tokens.revoke(token_id)
     if revoked is None:
-        # What was given may be a token by mistake, and is not repeated.
+        # The argument may be a token by mistake, and is not repeated.
         raise click.ClickException("there is no token with this id")
     click.echo(f"revoked {revoked.id} ({revoked.name})", err=True)
 
@@ -146,7 +146,7 @@ def revoke(token_id: str, **flags: Any) -> None:
 @contextmanager
 def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
-    # What reaches the database takes long to be imported.
+    # The driver of the database takes long to import.
     from gateway.cli.verify import mongodb_of
     from gateway.store.contract import Unreachable
     from gateway.store.mongodb import connect

@@ -47,7 +47,7 @@ _TURN_PATIENCE_LONGEST_S = 2.0
 _TURNS_LOST_MAX = 10_000  # only hints
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
-# Of pacing: a pause grows by a step with each lost race, and shrinks with each that is won.
+# Pacing: a pause grows by a step with each lost race, and shrinks with each won one.
 _PAUSE_STEP_S = 0.001
 _PAUSE_LONGEST_S = 0.008
 _PAUSE_SHRINK = 0.7

@@ -297,7 +297,7 @@ class Written:
     attempts: int
 
 
-# What the documents that one request is about may take together, but for a few.
+# The maximum size of one request's documents together, unless they are few.
 DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 

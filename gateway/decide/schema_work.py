@@ -32,12 +32,12 @@ __all__ = ["Load", "SchemaTooHeavy", "Weighing", "Work"]
 _DEPTH_MAX = 100
 # Parts that look at one value.
 _LOAD_MAX = 50_000
-# What weighing all the schemas of a catalog may take, and how many values they may hold.
+# The maximum of steps for weighing all the schemas of a catalog, and of their values.
 _STEPS_MAX = 500_000
 _VALUES_MAX = 200_000
 # Levels after which a schema that leads back to itself may come back to where it was.
 _PERIOD_MAX = 8
-# Of a document: characters of text that count as one value.
+# So many characters of a document's text count as one value.
 _CHARACTERS_PER_VALUE = 16
 
 

@@ -242,6 +242,6 @@ class WatchLog:
 def _reached(listed: Sequence[Commit], through: int, key: str | None) -> int:
     if listed:
         return listed[-1].revision
-    # Of one key there may be nothing; of all there is something, or the floor has passed it.
+    # One key may have no commits; the whole catalog has some, or the floor has passed them.
     assert key is not None, "commits are missing from the log"
     return through

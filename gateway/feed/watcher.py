@@ -80,7 +80,7 @@ class Watcher:
         self._hub = hub
         self._holder = holder
         self._channel: Channel | None = channel
-        # What was committed before the watch began can be taken at once, wherever the hub is.
+        # Commits from before the watch began can be taken at once, wherever the hub is.
         self._begun_at = head_revision
         self._least_lag = head_revision - after
         self._event = hub.runtime.event()

@@ -34,7 +34,7 @@ from gateway.store.contract import Store, Unreachable
 
 _Answer = TypeVar("_Answer")
 
-# What several documents asked for by name may take, and what of it is read at once.
+# The maximum size of several documents by key, and of those that are read at once.
 SEVERAL_BYTES_MAX = 16 * 1024 * 1024
 _SMALL_BYTES = 1024 * 1024
 _OVERTAKEN_MAX = 20

@@ -38,7 +38,7 @@ _PIN_RENEW_S = 60
 
 
 Looked = Callable[[int], None]
-# What another implementation of RFC 6902 makes of a state. Raises ValueError where it refuses.
+# A second implementation of RFC 6902: a state and a patch to the next state, or ValueError.
 Second: TypeAlias = "Callable[[Json | Absent, Json], Json | Absent]"
 
 
@@ -92,7 +92,7 @@ class Verification:
     def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
         """The findings about the catalog, one by one. Raises CatalogNotFound.
 
-        ``looked`` is called with the numbers of further verified commits and documents."""
+        ``looked`` is called with the number of further verified commits and documents."""
         with as_unavailable():
             hold = _Hold(self._store, self._runtime, catalog)
             self.tally.catalogs += 1
@@ -243,7 +243,7 @@ class _Verifying:
     def _compare(self, document: Document, state: Document | None) -> _Found:
         key = document.key
         if state is None or not state.exists:
-            # What the history knows of a deletion at or below the floor, compaction has dropped.
+            # Compaction drops deletions at or below the floor from the history.
             if document.exists:
                 yield key, f"the document is at {document.revision}, but the log has none"
             elif document.revision > self._head.floor and state is None:

@@ -40,7 +40,7 @@ def exporting_provider(version: str) -> TracerProvider:
     attributes = {"service.version": version}
     if "OTEL_SERVICE_NAME" not in os.environ:
         attributes["service.name"] = _SERVICE
-    # What OTEL_RESOURCE_ATTRIBUTES says goes before what is said here.
+    # OTEL_RESOURCE_ATTRIBUTES overrules these.
     resource = Resource(attributes).merge(Resource.create())
     if resource.attributes.get("service.name", "").__str__().startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": _SERVICE}))

@@ -29,7 +29,7 @@ _PATH: Final = "/v1/bulk"
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
 # Below this, a request has little left to be made smaller by.
 _LINES_MIN: Final = 16
-# What the gateway says of a body that broke off, in the place of a line.
+# The gateway's answers, in place of a line's, to a body that broke off.
 _OF_THE_BODY: Final = ("malformed_request", "request_timeout")
 # Likewise, where too many were refused in a row: this line and those behind it weren't looked at.
 _ENDED: Final = "too_many_refused"

@@ -35,7 +35,7 @@ from patching.client._transport import Answer, Query, Transport, segment
 # A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
 _OUTCOME_TIMEOUT_S: Final = 5.0
-# What is wrong with the request itself, whatever it meets.
+# Refusals of the request itself, in any state of the gateway.
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
 
 

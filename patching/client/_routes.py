@@ -18,7 +18,7 @@ from patching.client._results import (
 )
 from patching.client._transport import Query, Transport, segment
 
-# What an answer to a long poll may take beyond the time it was asked to wait.
+# The time that an answer to a long poll may take beyond the requested wait.
 _POLL_GRACE_S: Final = 15.0
 
 

@@ -29,7 +29,7 @@ _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _BODY_SHOWN_MAX: Final = 200
 _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
-# What proxies say while the gateway behind them restarts.
+# Statuses of proxies while the gateway behind them restarts.
 _PASSING: Final = (502, 503, 504)
 
 Query = Sequence[tuple[str, str | int]]

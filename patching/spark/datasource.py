@@ -29,7 +29,7 @@ class MetadataDataSource(DataSource):
     def name(cls) -> str:
         return "metadata"
 
-    # What a read is about since it was loaded; Spark sends this object on after `schema`.
+    # The options of a read since it was loaded; Spark sends this object on after `schema`.
     _settled: Options | None = None
 
     def schema(self) -> StructType:

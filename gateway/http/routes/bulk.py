@@ -58,11 +58,11 @@ _WINDOW_BYTES: Final = 4 * MIB
 _READ_BYTES: Final = 64 * 1024
 # Whenever a socket is writable, it takes this much at once.
 _SEND_BYTES: Final = 4 * 1024
-# What comes behind the line that ended the request is taken, slowly, for so long: to close the
+# Bytes behind the line that ended the request are taken, slowly, for so long: to close the
 # connection at once would lose answers that are on their way.
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
-# What speaks of one write, and is said in its line.
+# Headers about a single write, which belong in its line.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
     "HTTP_COMMIT_MESSAGE": ("Commit-Message", "message"),
@@ -183,7 +183,7 @@ class _Run:
                 if not self._lines.put(lines):
                     self._discard(pieces)
                     return
-                # What is read after it comes as fast as its principal may send.
+                # The following bytes are read as fast as the principal may send.
                 self._pace(BODY_BYTES, len(piece))
             self._body_over = True
             self._lines.put(splitter.finish())

@@ -112,7 +112,7 @@ def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
     try:
         return watcher.take(timeout_s, limit=limit, patient=True)
     except WatchEnded:
-        # There is nothing so far, and whoever asks again asks another process.
+        # There is no commit so far, and the next request goes to another process.
         return Taken((), watcher.position)
 
 

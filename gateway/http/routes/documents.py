@@ -110,7 +110,7 @@ class DocumentRoutes:
 
 
 _PARAMETERS = ReadParameters()
-# What is answered by what was there; other answers would be the same at any time.
+# The statuses of answers that depend on the state at a time; others would be the same at any time.
 _OF_THE_TIME: Final = (200, 304, 404, 412)
 
 

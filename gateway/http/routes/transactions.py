@@ -23,7 +23,7 @@ from gateway.http.write.transactions import Transaction, read_transaction
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 
-# What only an action can fail with.
+# The errors that only an action raises.
 _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
 
 

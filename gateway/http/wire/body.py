@@ -44,7 +44,7 @@ _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse f
 _DIGITS_MAX = 4000
 # Too small to take much, whatever is in it.
 _UNWEIGHED_BYTES = 4096
-# What values take in memory, and how many times its length usual JSON does.
+# The memory of values, and the usual growth of JSON when it is parsed.
 _ARRAY_BYTES, _OBJECT_BYTES, _ITEM_BYTES, _USUAL_GROWTH = 64, 200, 16, 4
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _POINTER_CHARACTERS_MAX = 1000

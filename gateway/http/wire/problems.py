@@ -36,7 +36,7 @@ _OVERLAP_MAX = 100
 _STALE_MAX = 100
 _READING = ("GET", "HEAD", "OPTIONS")
 
-# What the limits inside are called in the table of settings; others have one name.
+# Inner limits by their names in the table of settings; the names of others are equal.
 _LIMIT_SETTINGS: Final = {
     "operations_max": "patch_operations_max",
     "result_bytes_max": "document_bytes_max",

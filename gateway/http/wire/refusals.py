@@ -74,11 +74,11 @@ KINDS: Final[dict[str, Kind]] = {
     "unknown_operation": Kind(400, "Unknown patch operation"),
     "too_many_refused": Kind(400, "Too many refused lines in a row"),
     "request_timeout": Kind(408, "The body stopped coming"),
-    # Who asks
+    # The principal
     "unauthenticated": Kind(401, "No valid token"),
     "forbidden": Kind(403, "Not allowed"),
     "foreign_page": Kind(403, "Not served to pages of other sites"),
-    # What it names
+    # Names and paths
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),
     "catalog_not_found": Kind(404, "No such catalog"),
@@ -88,7 +88,7 @@ KINDS: Final[dict[str, Kind]] = {
     "pin_not_found": Kind(404, "No such pin"),
     "upload_not_found": Kind(404, "No such upload"),
     "revision_compacted": Kind(410, "Revision compacted"),
-    # The state it meets
+    # The state
     "test_failed": Kind(409, "A test operation failed"),
     "path_missing": Kind(409, "A path doesn't exist"),
     "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
@@ -100,7 +100,7 @@ KINDS: Final[dict[str, Kind]] = {
     "snapshot_exists": Kind(409, "History is compacted that far already"),
     "precondition_failed": Kind(412, "Precondition failed"),
     "precondition_required": Kind(428, "Precondition required"),
-    # What it asks to be held
+    # Sizes and contents
     "name_too_long": Kind(414, "Name too long"),
     "body_too_large": Kind(413, "Body too large"),
     "over_limit": Kind(413, "Over a limit"),

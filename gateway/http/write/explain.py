@@ -16,7 +16,7 @@ from gateway.read.visibility import Sight
 from gateway.service import Gateway
 
 _COMMITS_MAX = 20
-# Of more documents than these, a composite's changes aren't looked for: each is a query.
+# The changes since a composite of more documents aren't looked up: each takes a query.
 _DOCUMENTS_MAX = 10
 
 
