@@ -168,8 +168,8 @@ def _add_bases(
         rebuilt: dict[tuple[str, int], Document | None] = {}
         edited: set[str] = set()
         for index, request in enumerate(batches[catalog][: view.requests]):
-            wanted = {(request.key, revision) for revision in _stale_revisions(request, view)}
-            wanted -= rebuilt.keys()
+            stale = _stale_revisions(request, view, moves=request.key in edited)
+            wanted = {(request.key, revision) for revision in stale} - rebuilt.keys()
             forbidden = bool(wanted) and _is_forbidden(request, view)
             too_many = not forbidden and len(wanted) > left and left < _BASES_MAX
             # An earlier request of the batch may lift the acl that forbids it.
@@ -188,13 +188,17 @@ def _add_bases(
             views[catalog] = replace(views[catalog], bases=bases)
 
 
-def _stale_revisions(request: Request, view: View) -> set[int]:
-    """The revisions of the tokens that ``request`` can be rebased from; none if it needn't be."""
+def _stale_revisions(request: Request, view: View, *, moves: bool) -> set[int]:
+    """The revisions of the tokens that ``request`` can be rebased from; none if it needn't be.
+
+    ``moves``: an earlier request of the batch may move the document on from a token that is current
+    now.
+    """
     if not request.rebase:
         return set()
     tokens = [tag for tag in request.conditions.if_match or () if isinstance(tag, str)]
     document = view.documents[request.key]
-    if document is not None and document.token in tokens:
+    if document is not None and document.token in tokens and not moves:
         return set()
     revisions = {revision for token in tokens if (revision := token_revision(token))}
     return set(sorted(each for each in revisions if 0 < each <= view.revision)[-REBASE_TOKENS_MAX:])

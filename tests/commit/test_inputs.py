@@ -20,6 +20,7 @@ from gateway.decide.request import (
     Get,
     IsAbsent,
     KeyEdit,
+    Merge,
     Put,
     Request,
     TokenIs,
@@ -38,7 +39,7 @@ from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from tests.asking import add, applied, put, refused, replace
+from tests.asking import add, applied, put, refused, replace, run
 
 KEYS = [f"k{number:02}" for number in range(20)]
 TEXT = "x" * 1_000
@@ -218,6 +219,24 @@ class TestRebase:
         assert rebuilt == []
         refused(gateway.commit(request).outcome, DocumentForbidden)
         assert rebuilt == []
+
+    def test_an_older_token_counts_where_the_batch_moves_on_from_the_current_one(
+        self, gateway: Gateway, store: _Measured
+    ) -> None:
+        """The patch overlaps with what changed since the current one, not since the older one."""
+        gateway.write("c", "k00", put({"n": 0}))
+        old = token_of(gateway, "k00")
+        gateway.write("c", "k00", put({"n": 0, "mine": 1}))
+        current = token_of(gateway, "k00")
+        first = gateway.request("c", (KeyEdit("k00", put({"n": 1})),))
+        conditions = Conditions(if_match=frozenset((old, current)))
+        merge = (KeyEdit("k00", Merge({"mine": None}, 20)),)
+        second = gateway.request("c", merge, conditions=conditions, rebase=True)
+        view = self.read(store, first, second)
+        assert view is not None
+        _, outcome = run(view, first, second).outcomes
+        assert isinstance(outcome, Unchanged)
+        assert outcome.rebased_from == old
 
     def test_all_that_wait_are_rebased_in_the_end(self, gateway: Gateway) -> None:
         for key in KEYS:
