@@ -43,6 +43,7 @@ def create_application(settings: Settings) -> Flask:
     turns = _turns(settings.mongodb_uri, settings.database)
     gateway = Gateway(store, runtime, limits.service, turns, watched.meters)
     gateway.retention.compactor.start()
+    gateway.janitor.start()
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
     app = create_app(

@@ -71,9 +71,15 @@ class RetentionLimits:
     pins_max: int = _setting("pins_max")
     pins_per_principal_max: int = _setting("pins_per_principal_max")
     idempotency_s: int = _setting("idempotency_retention_s")
+    sweep_grace_s: float = _setting("sweep_grace_s")
     tombstone_grace_s: int = _setting("tombstone_grace_s")
     interval_s: int = _setting("compaction_interval_s")
     pause_ms: int = _setting("compaction_pause_ms")
+
+    @property
+    def late_s(self) -> float:
+        """For how long a write-out needn't look whether history was taken away meanwhile."""
+        return self.sweep_grace_s / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +89,11 @@ class ServiceLimits:
     ``stored_bytes_max`` bounds what the store holds of one document, and what it records of one
     commit. ``batch_bytes_max`` bounds what the commits of one batch record, unless it is only one.
     ``full_value_every`` is K: every K-th change of a document records its full value.
-    ``write_out_grace_ms`` is how long another worker's batch may stay unfinished before it is
-    written out for it. ``catch_up_commits_max``: to catch up with more commits costs more than to
-    read the documents again. Pages of commits and documents are cut short where they get heavy;
+    ``write_out_grace_ms`` is how long a tail may stay unfinished before another worker writes it
+    out. ``tail_commits_max`` and ``tail_bytes_max`` bound what a worker has to write out of a
+    catalog when it moves the head on, ``head_bytes_max`` the commits in a head.
+    ``catch_up_commits_max``: to catch up with more commits costs more than to read the documents
+    again. Pages of commits and documents are cut short where they get heavy;
     ``listing_page_documents`` is how many are read at once of a whole catalog.
     """
 
@@ -105,6 +113,9 @@ class ServiceLimits:
     uploads_bytes_max: int = _setting("uploads_bytes_max")
     deadline_ms: int = _setting("deadline_ms")
     write_out_grace_ms: int = 100
+    tail_commits_max: int = 1_024
+    tail_bytes_max: int = 1 * MIB
+    head_bytes_max: int = 14 * MIB
     cached_catalogs_max: int = 200_000
     catch_up_commits_max: int = 1_000
     history_page_bytes_max: int = 8 * MIB

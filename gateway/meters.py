@@ -21,13 +21,12 @@ RoundOutcome = Literal["finished", "failed"]
 class RoundTimes:
     """When a round came to its steps, in monotonic seconds; 0.0: it didn't come to that.
 
-    ``taken`` from the queue, ``decided``, heads ``moved``, batches ``written`` out.
+    ``taken`` from the queue, ``decided``, heads ``moved``.
     """
 
     taken: float
     decided: float = 0.0
     moved: float = 0.0
-    written: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

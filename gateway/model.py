@@ -2,12 +2,13 @@
 
 Vocabulary (the same words everywhere): a *catalog* is a totally ordered set of *documents*; its
 integer clock is the *revision*; a *commit* is one atomic change at one revision; the *head* says
-which revision a catalog is at and carries the *last batch* of commits in full.
+which revision a catalog is at, and carries its *tail* in full: the last commits, as far as it isn't
+known that they are written out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from patching import ABSENT, Absent, Json
@@ -158,7 +159,8 @@ class Commit:
     ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. A commit
     without changes is a touch. ``succeeded`` is false where a transaction's ``else`` was committed;
     ``rebased_from`` is the version token that a rebased patch was made against;
-    ``deletes_catalog`` marks the one that deleted every document and the settings.
+    ``deletes_catalog`` marks the one that deleted every document and the settings. ``size_bytes``
+    is about what its record takes, 0 where nobody has measured it.
     """
 
     catalog: str
@@ -173,6 +175,7 @@ class Commit:
     succeeded: bool = True
     rebased_from: str | None = None
     deletes_catalog: bool = False
+    size_bytes: int = field(default=0, compare=False)
 
     def change_of(self, key: str) -> Change:
         """The commit's change of ``key``. Raises StopIteration if it didn't change it."""
@@ -181,7 +184,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a catalog is. ``batch`` (the commits above ``base_revision``) may be left unread.
+    """Where a catalog is. All commits up to ``written`` are written out; ``tail`` are the ones
+    above it up to ``revision``, None where they weren't read.
 
     ``floor`` is the oldest revision whose state can still be told; the commits above it are all
     there. ``deleted``: the catalog was deleted at ``revision``.
@@ -190,10 +194,10 @@ class Head:
     catalog: str
     revision: int = 0
     time_us: int = 0
-    base_revision: int = 0
+    written: int = 0
     floor: int = 0
     deleted: bool = False
-    batch: tuple[Commit, ...] | None = None
+    tail: tuple[Commit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +218,18 @@ class Pin:
 class Retention:
     """The bounds of a catalog's history: see ``Head.floor``.
 
-    ``swept`` is the floor that history has been swept to; lower than ``floor`` while a compaction
-    is under way, or was broken off.
+    ``swept`` is the floor that history has been swept to; lower than ``floor`` until the floor has
+    been up for a while, and a sweep has followed. ``raises`` are the floors above ``swept`` that
+    were set, each with the seconds since, by the database's clock.
     """
 
     revision: int
     floor: int
     swept: int
     pins: tuple[Pin, ...]
+    raises: tuple[tuple[int, float], ...] = field(default=(), compare=False)
+
+    def sweepable(self, grace_s: float) -> int:
+        """The highest floor that was set ``grace_s`` ago or earlier; ``swept`` without one."""
+        aged = (floor for floor, age_s in self.raises if age_s >= grace_s)
+        return max(aged, default=self.swept)

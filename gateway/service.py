@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar, Unpack
 
 from gateway.catalogs import Catalogs
@@ -16,7 +16,8 @@ from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
-from gateway.model import Commit, Document
+from gateway.model import Commit
+from gateway.read.document import Documents, Reading
 from gateway.read.history import CommitPage, History, RevisionAt
 from gateway.read.listing import Listing
 from gateway.read.visibility import Acls
@@ -24,22 +25,18 @@ from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler, as_unavailable
-from gateway.state.replay import advance_all
-from gateway.state.sharing import SharedLooks
+from gateway.state.janitor import Janitor
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
 from gateway.uploads import Uploads
 
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A document (live, tombstone or None) and the head revision it was read at."""
-
-    document: Document | None
-    catalog_revision: int
+# As many requests in a batch are many; how many moves of a catalog may wait to be written out.
+_MANY = 16
+_MOVES_OF_FEW = 4
+_MOVES_OF_MANY = 1
 
 
 class Gateway:
@@ -71,23 +68,23 @@ class Gateway:
         self._cache = Cache(runtime, limits)
         settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
-        settler = Settler(store, observer, runtime, limits)
-        self._shared = SharedLooks(observer.observe, runtime, parallel=2)
+        settler = Settler(store, self._cache, observer, runtime, limits)
+        self._documents = Documents(store, self._cache, observer, settler, runtime)
         self._settler = settler
-        self.acls = Acls(store, settler, runtime)
-        self._history = History(store, settler, runtime, limits)
+        self.acls = Acls(store, observer, settler, runtime)
+        self._history = History(store, observer, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
         kept = replace(limits.retention, idempotency_s=kept_s)
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
-        self._queue = queue = Queue(
-            runtime,
-            limits,
-            turns,
-        )
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move)
+        self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
+        self.janitor = Janitor(store, settler, runtime)
         rules = Rules(limits, store.stored_bytes, settings.of)
-        parts = RoundParts(store, runtime, self._cache, observer, settler, queue, rules, meters)
+        parts = RoundParts(
+            store, runtime, self._cache, observer, self._write_out, queue, rules, meters
+        )
         self._loop = CommitLoop(parts, limits.leaders)
         self.uploads = Uploads(
             store.uploads(),
@@ -149,22 +146,7 @@ class Gateway:
 
     def read(self, catalog: str, key: str) -> Reading:
         """The document as it is at a moment within this call. Raises StoreUnavailable."""
-        return _as_unavailable(lambda: self._read(catalog, key))
-
-    def _read(self, catalog: str, key: str) -> Reading:
-        standing = self._shared.look((catalog,))[catalog]
-        if standing.finished:
-            seen = self._cache.view(catalog, (key,))
-            # An entry that was dropped meanwhile may have been begun at an older revision.
-            if seen is not None and seen[0] >= standing.revision and key in seen[2]:
-                return Reading(seen[2][key], seen[0])
-        document = self._store.documents({catalog: [key]}).get((catalog, key))
-        if not standing.finished:
-            document = advance_all(document, key, standing.unfinished)
-        elif document is None or document.revision <= standing.revision:
-            self._cache.learn(catalog, standing.revision, {key: document})
-        newest = 0 if document is None else document.revision
-        return Reading(document, max(standing.revision, newest))
+        return _as_unavailable(lambda: self._documents.read(catalog, key))
 
     def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
         """The live document as ``revision`` had it; errors: ``History.document_at_revision``."""
@@ -189,6 +171,17 @@ class Gateway:
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
         """The commit made under an idempotency key; None proves that there is none so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
+
+    def _may_move(self, catalog: str, last: int) -> bool:
+        """Whether the head of a catalog may move on before all is written out.
+
+        Where few write it, each is answered sooner. Where many do, a later batch is a larger one.
+        """
+        moves = self._write_out.moves(catalog)
+        overlapping = moves < (_MOVES_OF_FEW if last < _MANY else _MOVES_OF_MANY)
+        return overlapping and self._write_out.has_room(
+            catalog, self.limits.tail_commits_max, self.limits.tail_bytes_max
+        )
 
     def feed(self, encode: Encode) -> Feed:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace as changed
@@ -34,6 +35,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
 from patching import ABSENT
+from tests.patience import WAIT_S
 
 NOW = 1_800_000_000_000_000
 RULES = Rules(
@@ -89,6 +91,14 @@ def once(action: Callable[[], object]) -> Callable[[], None]:
     """Does ``action`` the first time it is called, and nothing afterwards."""
     left = [action]
     return lambda: left.pop()() and None if left else None
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Until something that happens in the background has come about."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.01)
 
 
 def bounded(**limits: int) -> Rules:

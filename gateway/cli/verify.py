@@ -36,10 +36,10 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         runtime = ThreadRuntime()
-        # Another worker's batch is left to it for as long as the service itself would.
+        # Other workers' tails are left to them for as long as the service itself would.
         limits = replace(limits_of(settings).service, cache_bytes_max=0)
-        observer = Observer(store, Cache(runtime, limits), limits)
-        settler = Settler(store, observer, runtime, limits)
+        cache = Cache(runtime, limits)
+        settler = Settler(store, cache, Observer(store, cache, limits), runtime, limits)
         second = applied_by_jsonpatch if independent else None
         verification = Verification(store, settler, runtime, second)
         try:

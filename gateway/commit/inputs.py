@@ -14,8 +14,9 @@ from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden
 from gateway.model import WITHHELD, Commit, Document, token_revision
 from gateway.state.cache import Cache
-from gateway.state.replay import HistoryIncomplete, read_large, rebuild
+from gateway.state.replay import HistoryIncomplete, advance_all, read_large, rebuild
 from gateway.store.contract import Store
+from patching import PatchError
 
 # Old states of documents, rebuilt for the rebases of one round.
 _BASES_MAX = 16
@@ -41,16 +42,18 @@ def read_views(
         seen = cache.view(catalog, keys)
         if seen is None:
             continue
-        revision, time_us, documents = seen
-        views[catalog] = View(catalog, revision, time_us, documents)
-        if len(documents) < len(keys):
-            absent[catalog] = keys - documents.keys()
+        views[catalog] = View(catalog, seen.revision, seen.time_us, seen.documents, tail=seen.tail)
+        if len(seen.documents) < len(keys):
+            absent[catalog] = keys - seen.documents.keys()
     if absent:
         _read_documents(store, cache, views, absent, batches)
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})
-    return {c: replace(view, replies=replies.get(c, {})) for c, view in views.items()}
+    return {
+        catalog: replace(view, replies=replies.get(catalog, {}) | replies_in(view.tail))
+        for catalog, view in views.items()
+    }
 
 
 def _read_documents(
@@ -79,8 +82,7 @@ def _read_documents(
         stored |= read_large(store, [(c, stored[c, k]) for c in large for k in sorted(large[c])])
     for catalog, keys in absent.items():
         if catalog in views:
-            found = {key: stored.get((catalog, key)) for key in keys}
-            _add_documents(cache, views, catalog, found)
+            _add_documents(cache, views, catalog, {k: stored.get((catalog, k)) for k in keys})
 
 
 def _choose_large(
@@ -130,6 +132,13 @@ def _add_documents(
     if any(d is not None and d.revision > view.revision for d in found.values()):
         del views[catalog]
         return
+    try:
+        found = {key: advance_all(found[key], key, view.tail) for key in found}
+    except PatchError:
+        # It was written out and compacted meanwhile, or somebody edited a document by hand.
+        cache.forget(catalog)
+        del views[catalog]
+        return
     whole = {key: d for key, d in found.items() if d is None or d.content is not WITHHELD}
     cache.learn(catalog, view.revision, whole)
     views[catalog] = replace(view, documents={**view.documents, **found})
@@ -140,7 +149,8 @@ def earlier_replies(
 ) -> dict[str, dict[tuple[str, str], Commit]]:
     """By catalog, the commits that the requests' keys have made, by principal and key.
 
-    The look-up follows the choice of the views' revisions: a key without a commit was unused then.
+    The look-up follows the choice of the views' revisions: a key that is neither found nor in a
+    view's tail was unused then.
     """
     wanted: dict[str, set[tuple[str, str]]] = {}
     for catalog, requests in batches.items():
@@ -153,6 +163,15 @@ def earlier_replies(
         for (catalog, principal, key), commit in store.replies(wanted).items():
             replies.setdefault(catalog, {})[principal, key] = commit
     return replies
+
+
+def replies_in(tail: Sequence[Commit]) -> dict[tuple[str, str], Commit]:
+    """By (principal, key), the commits under idempotency keys that may not be written out."""
+    return {
+        (commit.idempotency.principal, commit.idempotency.key): commit
+        for commit in tail
+        if commit.idempotency is not None
+    }
 
 
 def _add_bases(
@@ -180,7 +199,7 @@ def _add_bases(
                     del views[catalog]
                 break
             if not forbidden:
-                rebuilt |= {name: _rebuilt(store, catalog, *name) for name in wanted}
+                rebuilt |= {name: _rebuilt(store, view, *name) for name in wanted}
                 left -= len(wanted)
             edited.update(each.key for each in request.edits)
         if rebuilt and catalog in views:
@@ -212,8 +231,8 @@ def _is_forbidden(request: Request, view: View) -> bool:
     return False
 
 
-def _rebuilt(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+def _rebuilt(store: Store, view: View, key: str, revision: int) -> Document | None:
     try:
-        return rebuild(store, catalog, key, revision)
+        return rebuild(store, view.catalog, key, revision, view.tail)
     except HistoryIncomplete:
         return None

@@ -112,6 +112,7 @@ class CommitLoop:
             if not self._started:
                 for number in range(self._leaders):
                     self._runtime.spawn(self._lead, f"leader-{number}")
+                self._parts.write_out.start()
                 self._started = True
 
     def _await(self, pending: Pending) -> None:

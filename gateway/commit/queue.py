@@ -15,7 +15,7 @@ losing less. A catalog that only this process writes never pauses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -146,14 +146,32 @@ class _Lane:
     turn_began: float = 0.0
     waits_since: float | None = None  # when it began to wait for another worker's turn to end
     not_before: float = 0.0
+    last: int = 0  # the requests of its last batch
     unreachable: bool = False  # its last batch came back because the database was out of reach
+
+
+MayMove = Callable[[str, int], bool]
+
+
+def _always(catalog: str, last: int) -> bool:  # noqa: ARG001
+    return True
 
 
 class Queue:
     """Thread-safe; no method but ``take`` waits."""
 
-    def __init__(self, runtime: Runtime, limits: ServiceLimits, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        limits: ServiceLimits,
+        turns: Turns | None = None,
+        may_move: MayMove = _always,
+    ) -> None:
+        """``may_move`` tells whether a catalog's head may move on, given the requests of its last
+        batch; where it may not, ``look_again`` is called when it may.
+        """
         self._runtime = runtime
+        self._may_move = may_move
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_wait_s = 0.0  # a moving average over recent waits
@@ -295,6 +313,13 @@ class Queue:
         """The number of writes that wait or are under way, and their bytes."""
         return self._requests, self._bytes
 
+    def look_again(self, catalog: str) -> None:
+        """The catalog's head may move on."""
+        with self._lock:
+            lane = self._lanes.get(catalog)
+            if lane is not None and lane.waiting:
+                self._wake_one()
+
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has written the catalog lately."""
         with self._lock:
@@ -309,6 +334,8 @@ class Queue:
                 continue
             if not lane.waiting:
                 self._drop_if_empty(catalog, lane)
+            elif not self._may_move(catalog, lane.last):
+                continue
             elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
                 pause_s = lane.not_before - now
                 wait_s = pause_s if wait_s is None else min(wait_s, pause_s)
@@ -364,6 +391,7 @@ class Queue:
             if batch and size > self._limits.batch_bytes_max:
                 break
             batch.append(lane.waiting.popleft())
+        lane.last = len(batch)
         return batch
 
     def _wake_one(self) -> None:

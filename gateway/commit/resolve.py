@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.model import Commit
 from gateway.runtime import Runtime
 from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
 
@@ -30,7 +29,7 @@ def move_until_known(
     Unsent where no move was made, and none will be.
     """
     known: dict[str, Moved] = {}
-    left = {move.to.catalog: move for move in moves}
+    left = {move.catalog: move for move in moves}
     broken = False
     pause_s = _FIRST_PAUSE_S
     while left:
@@ -54,15 +53,13 @@ def move_until_known(
 
 
 def whose(store: Store, move: Move) -> Moved | None:
-    """Whether the batch above the move's base is this one: looked up by its first commit's id.
+    """Whether the commits above the move's base are its own: looked up by the first one's id.
 
     None where that can't be told any more: history was compacted beyond it meanwhile.
     """
-    assert move.to.batch
-    ours = move.to.batch[0]
-    head = store.head_with_batch(move.to.catalog)
-    batch: Sequence[Commit] = (head.batch or ()) if head is not None else ()
-    if any(commit.id == ours.id for commit in batch):
+    ours = move.commits[0]
+    head = store.tails([ours.catalog]).get(ours.catalog)
+    if head is not None and any(commit.id == ours.id for commit in head.tail or ()):
         return Moved.WON
     span = {ours.catalog: (ours.revision - 1, ours.revision)}
     written = store.commits(span).get(ours.catalog, ())

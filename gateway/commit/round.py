@@ -1,20 +1,18 @@
-"""One round of the commit loop: catch up, decide, move the heads, write out, answer.
+"""One round of the commit loop: catch up, decide, move the heads, answer.
 
 A worked example. Catalog c is at 7; requests p and q wait for it. The leader reads c's head (7,
-written out: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
+where the cache is: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
 condition is false on the state that p left), and moves the head from 7 to 8, with commit 8 in it.
 
 * The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
-  Commit 8 is written out, then p and q are answered.
+  p and q are answered, and ``WriteOut`` is told to write commit 8 out behind them.
 * The move is lost: somebody else made 8. Nothing that this round decided is true any more; p and
   q go back, are joined by what has arrived since, and are decided on the new state.
 * The connection breaks: ``resolve`` finds out which of the two it was.
 
-The first try of a cached catalog doesn't read the head: it is enough to read the commits above the
-cached revision, or nothing at all where this worker alone seems to write the catalog (``guesses``).
-A won move proves that the cache was at the head, written out. A batch without a commit proves
-nothing, so its refusals and no-ops are decided once more, on a head read now, before anybody is
-answered.
+Where this worker alone seems to write the catalog (``Guesses``), the first try doesn't read the
+head. A won move proves that the cache was at it. A batch without a commit proves nothing, so its
+refusals and no-ops are decided once more, on a head read now, before anybody is answered.
 """
 
 from __future__ import annotations
@@ -28,25 +26,23 @@ from gateway.commit.inputs import read_views
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import move_until_known
 from gateway.decide.decide import decide
-from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown
+from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
-from gateway.model import Head
+from gateway.model import Commit
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
-from gateway.state.heads import Observer, Settler, Standing, write_out
-from gateway.state.late import GuardedWrites, Moment, moment
+from gateway.state.heads import Observer
 from gateway.state.sharing import halves
+from gateway.state.write_out import WriteOut, moment
 from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
-from patching import PatchError
 
 _log = logging.getLogger(__name__)
 
 _PAUSE_UNREACHABLE_S = 0.05
 # For a primary; then the requests go back, so that those whose time is over are told why.
 _PATIENCE_S = 1.0
-_PAUSE_UNFINISHED_S = 0.003
-_WRITE_OUT_TRIES = 3
+_PAUSE_FULL_S = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class RoundParts:
     runtime: Runtime
     cache: Cache
     observer: Observer
-    settler: Settler
+    write_out: WriteOut
     queue: Queue
     rules: Rules
     meters: Meters = NO_METERS
@@ -73,6 +69,8 @@ class Round:
         self._guesses = guesses
         self._batches = dict(batches)
         self._moving = False
+        self._since = moment(parts.runtime)
+        self._views: Mapping[str, View] = {}
         self._times = RoundTimes(taken=parts.runtime.monotonic())
         for batch in batches.values():
             for pending in batch:
@@ -84,7 +82,6 @@ class Round:
         try:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
-            self._parts.observer.follow([c for c in guessed if not self._guesses.holds(c)])
             decisions = self.decisions(self._batches.keys() - guessed, guessed)
             unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
             for catalog in unproven:
@@ -122,10 +119,10 @@ class Round:
             self._end_unreachable(catalog)
 
     def _may_guess(self, catalog: str) -> bool:
-        """Whether the cache may be at the head: it has an entry, and this is the first try."""
+        """Whether the cache is likely to be at the head, and this is the first try."""
         batch = self._batches[catalog]
         first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
-        return first_try and self._parts.cache.revision(catalog) is not None
+        return first_try and self._guesses.holds(catalog)
 
     def halved(self) -> tuple[Round, ...]:
         """After a defect: two rounds of what is left, where it may be of one catalog alone.
@@ -161,18 +158,19 @@ class Round:
 
         Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
         """
-        settled = self.settled(fresh)
+        seen = self.observed(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
-            for catalog in (*settled, *guessed)
+            for catalog in (*seen, *guessed)
         }
         views = read_views(self._parts.store, self._parts.cache, wanted)
+        self._views = {**self._views, **views}
         now_us = self._parts.runtime.now_us()
         decisions: dict[str, Decision] = {}
         for catalog, requests in wanted.items():
             view = views.get(catalog)
             # Behind a slow reader's back an entry can be dropped and begun at an older revision.
-            if view is None or view.revision < settled.get(catalog, 0):
+            if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
@@ -183,38 +181,12 @@ class Round:
             )
         return decisions
 
-    def settled(self, catalogs: Collection[str]) -> dict[str, int]:
-        """Those whose last batch is written out, with the revision of a head read just now."""
-        settled: dict[str, int] = {}
+    def observed(self, catalogs: Collection[str]) -> dict[str, int]:
+        """By catalog, the revision of a head read just now."""
         if not catalogs:
-            return settled
-        standings = self._parts.observer.observe(catalogs, batches=False)
-        for catalog, standing in standings.items():
-            if standing.finished:
-                settled[catalog] = standing.revision
-            else:
-                self._take_over(catalog, standing)
-        return settled
-
-    def _take_over(self, catalog: str, standing: Standing) -> None:
-        """Have another worker's batch written out if it is time; the requests go back meanwhile.
-
-        One catalog's trouble is no other's: a batch that can't be written out (somebody edited
-        the documents by hand) keeps its own catalog from being written, and says so in the log.
-        """
-        batch, about = self._batches[catalog], {"catalog": catalog}
-        try:
-            done = self._parts.settler.take_over(catalog, standing.revision, standing.batch_commits)
-        except Unreachable as error:
-            _log.warning(
-                "the last batch of %r was not written out: %s", catalog, error, extra=about
-            )
-            self._end_unreachable(catalog)
-        except PatchError:
-            _log.exception("the last batch of %r does not fit what is stored", catalog, extra=about)
-            self._end_unreachable(catalog)
-        else:
-            self._end(catalog, batch, pause_s=0.0 if done else _PAUSE_UNFINISHED_S)
+            return {}
+        standings = self._parts.observer.observe(catalogs)
+        return {catalog: standing.revision for catalog, standing in standings.items()}
 
     def _end_unreachable(self, catalog: str) -> None:
         batch = self._batches[catalog]
@@ -223,19 +195,24 @@ class Round:
         self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
-        """Move the heads, write out what won, answer; what lost goes back.
+        """Move the heads, answer, have what won written out; what lost goes back.
 
         So does a batch that a request has left, whose time was over: the others are decided anew.
         """
+        for catalog in [c for c, d in decisions.items() if not self._has_room(c, d)]:
+            self._write_out_first(catalog)
+        decisions = {c: d for c, d in decisions.items() if c in self._batches}
         held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
         for catalog in decisions.keys() - held:
             self._end(catalog, self._batches[catalog])
         decisions = {c: d for c, d in decisions.items() if c in held}
         if not decisions:
             return
-        moves = [Move(_head_after(decision)) for decision in decisions.values()]
+        moves = []
+        for catalog, decision in decisions.items():
+            first = next(iter(self._carried(catalog)), decision.commits[0])
+            moves.append(Move(decision.commits, first.revision - 1))
         self._moving = True
-        since = moment(self._parts.runtime)
         try:
             moved = move_until_known(
                 self._parts.store, self._parts.runtime, moves, self._latest_deadline
@@ -256,10 +233,32 @@ class Round:
             else:
                 self._parts.cache.forget(catalog)
                 self._end(catalog, in_doubt(batch, decisions[catalog]))
-        if won:
-            self._write_out(won, since)
         for catalog, decision in won.items():
+            self._parts.cache.replace(decision.commits, decision.documents)
+            if not self._parts.queue.is_contended(catalog):
+                self._guesses.gained(catalog)
+            carried = self._carried(catalog)
+            self._parts.write_out.add(self._since, carried, decision.commits, decision.documents)
             self._answer(catalog, decision, race=Moved.WON)
+
+    def _carried(self, catalog: str) -> list[Commit]:
+        """The tail that a move carries along: of the view's, what isn't written out by now."""
+        written = self._parts.cache.written(catalog)
+        return [commit for commit in self._views[catalog].tail if commit.revision > written]
+
+    def _has_room(self, catalog: str, decision: Decision) -> bool:
+        """Whether the decision's commits fit into the head beside the tail that they join."""
+        tail = self._carried(catalog)
+        size_bytes = sum(commit.size_bytes for commit in (*tail, *decision.commits))
+        return not tail or size_bytes <= self._parts.rules.limits.head_bytes_max
+
+    def _write_out_first(self, catalog: str) -> None:
+        """The batch goes back until the tail, which leaves it no room, is written out."""
+        tail = self._carried(catalog)
+        if tail and not self._parts.write_out.moves(catalog):
+            self._parts.write_out.add(self._since, tail, (), {})
+        self._guesses.lost(catalog)
+        self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
 
     def _measure_moves(self, won: Mapping[str, Decision], lost: int) -> None:
         times = self._times
@@ -269,39 +268,6 @@ class Round:
             self._parts.meters.heads_moved(batches, times.moved - times.taken)
         if lost:
             self._parts.meters.races_lost(lost)
-
-    def _write_out(self, won: Mapping[str, Decision], since: Moment) -> None:
-        """Write out the batches that are in their heads, since a moment after ``since``.
-
-        They are committed whatever happens here: where the database can't be reached any more,
-        the next one who reads such a head writes its batch out.
-        """
-        batches = {catalog: decision.commits for catalog, decision in won.items()}
-        documents = {c: list(decision.documents.values()) for c, decision in won.items()}
-        store, runtime = self._parts.store, self._parts.runtime
-        alone_s = self._parts.settler.grace_s
-        writes = GuardedWrites(store, runtime, batches, since, alone_s)
-        for _ in range(_WRITE_OUT_TRIES):
-            try:
-                write_out(writes, batches, documents)
-                writes.finish()
-            except Unreachable as error:
-                _log.warning("writing out was broken off: %s", error)
-                self._parts.runtime.sleep(_PAUSE_UNREACHABLE_S)
-                continue
-            for catalog, decision in won.items():
-                first, last = decision.commits[0], decision.commits[-1]
-                self._parts.cache.replace(
-                    catalog, first.revision - 1, last.revision, last.time_us, decision.documents
-                )
-                if not self._parts.queue.is_contended(catalog):
-                    self._guesses.gained(catalog)
-            self._times.written = runtime.monotonic()
-            self._parts.meters.written_out(self._times.written - self._times.moved)
-            return
-        writes.give_up()
-        for catalog in won:
-            self._guesses.lost(catalog)
 
     def _answer(self, catalog: str, decision: Decision, race: Moved | None = None) -> None:
         """Answer a batch whose decision is true; the requests it left undecided go back."""
@@ -340,15 +306,3 @@ def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
             pending.unreachable = True
             left.append(pending)
     return left
-
-
-def _head_after(decision: Decision) -> Head:
-    first, last = decision.commits[0], decision.commits[-1]
-    return Head(
-        catalog=last.catalog,
-        revision=last.revision,
-        time_us=last.time_us,
-        base_revision=first.revision - 1,
-        deleted=last.deletes_catalog,
-        batch=decision.commits,
-    )

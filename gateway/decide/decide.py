@@ -226,7 +226,8 @@ class Deciding:
             )
         if self.commits and self._bytes + size_bytes > self._limits.batch_bytes_max:
             return None
-        self._record(request, commit, after, size_bytes)
+        commit = replace(commit, size_bytes=size_bytes)
+        self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
 
     def _require_fit(self, key: str, draft: Draft) -> None:
@@ -312,12 +313,10 @@ class Deciding:
                 due.append(document.key)
         return due
 
-    def _record(
-        self, request: Request, commit: Commit, after: Mapping[str, Document], size_bytes: int
-    ) -> None:
+    def _record(self, request: Request, commit: Commit, after: Mapping[str, Document]) -> None:
         self.commits.append(commit)
         self.documents.update(after)
-        self._bytes += size_bytes
+        self._bytes += commit.size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit
 

@@ -323,6 +323,8 @@ class View:
     batch, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
     has, by (key, token), the documents that patches to be rebased were made against.
 
+    ``tail``: the last commits up to ``revision``, which may not be written out; a decision doesn't
+    look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
     ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
     read for one request; then they aren't there, and it is refused.
@@ -334,6 +336,7 @@ class View:
     documents: Mapping[str, Document | None]
     replies: Mapping[tuple[str, str], Commit] = field(default_factory=dict)
     bases: Mapping[tuple[str, str], Document] = field(default_factory=dict)
+    tail: tuple[Commit, ...] = ()
     requests: int | None = None
     too_heavy: int | None = None
 

@@ -291,10 +291,8 @@ class Hub:
         with self.lock:
             channel = self._channels.get(catalog)
             is_behind = channel is not None and head.revision > channel.position
-        if is_behind:
-            commits = head.revision - head.base_revision
-            if self._settler.take_over(catalog, head.revision, commits):
-                return  # the channel is still pending, and the log can be read now
+        if is_behind and self._settler.finish(catalog, head.revision):
+            return  # the channel is still pending, and the log can be read now
         with self.lock:
             self._pending.discard(catalog)
             if channel is not None and channel.known_head > channel.position:

@@ -9,7 +9,7 @@ from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, Standing
+from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store
 
@@ -43,9 +43,15 @@ class History:
     """
 
     def __init__(
-        self, store: Store, settler: Settler, runtime: Runtime, limits: ServiceLimits
+        self,
+        store: Store,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        limits: ServiceLimits,
     ) -> None:
         self._store = store
+        self._observer = observer
         self._settler = settler
         self._runtime = runtime
         self._page_bytes_max = limits.history_page_bytes_max
@@ -119,7 +125,11 @@ class History:
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
         """The commit made under the key; None proves that none was made up to now."""
-        self._settler.settle(catalog)
+        standing = self._observer.observe([catalog])[catalog]
+        for commit in standing.tail:
+            asked = commit.idempotency
+            if asked is not None and (asked.principal, asked.key) == (principal, idempotency_key):
+                return commit
         replies = self._store.replies({catalog: [(principal, idempotency_key)]})
         return replies.get((catalog, principal, idempotency_key))
 

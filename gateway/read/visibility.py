@@ -20,7 +20,7 @@ A life whose end was compacted away is visible to an admin only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -30,8 +30,8 @@ from gateway.access.acl import ACL, may_read
 from gateway.errors import DocumentForbidden
 from gateway.model import SETTINGS_KEY, Attributes, BareDocument, Commit, Document, bare
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
-from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.state.heads import Observer, Settler, Standing, as_unavailable
+from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
@@ -70,10 +70,13 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
 class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store, observer: Observer, settler: Settler, runtime: Runtime
+    ) -> None:
         self._store = store
+        self._observer = observer
         self._settler = settler
-        self._looks = SharedLooks(store.bare_documents, runtime)
+        self._looks = SharedLooks(self._look, runtime)
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
@@ -92,6 +95,24 @@ class Acls:
             while page := list(islice(names, _LOOK_KEYS_MAX)):
                 found |= {key: document for (_, key), document in self._looks.look(page).items()}
         return found
+
+    def _look(self, names: Collection[tuple[str, str]]) -> dict[tuple[str, str], BareDocument]:
+        catalogs = {catalog for catalog, _ in names}
+        try:
+            return self._present(names, self._observer.observe(catalogs))
+        except HistoryIncomplete:
+            # A tail was written out and compacted meanwhile: it isn't needed any more.
+            return self._present(names, {each: self._settler.settle(each) for each in catalogs})
+
+    def _present(
+        self, names: Collection[tuple[str, str]], standings: Mapping[str, Standing]
+    ) -> dict[tuple[str, str], BareDocument]:
+        stored = self._store.bare_documents(names)
+        found = {
+            (catalog, key): bare_after(stored.get((catalog, key)), key, standings[catalog].tail)
+            for catalog, key in names
+        }
+        return {name: document for name, document in found.items() if document is not None}
 
     def deciding_attributes(
         self, catalog: str, life: Life, now: Record | None

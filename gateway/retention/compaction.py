@@ -84,8 +84,8 @@ class Compaction:
                 f"revision {revision} doesn't exist; the head is {standing.revision}",
                 standing.revision,
             )
-        swept = self._raise_floor(catalog, revision, rest)
-        swept += self.finish(catalog, rest)
+        self._raise_floor(catalog, revision)
+        swept = self.finish(catalog, rest)
         return Compacted(revision, standing.revision, swept, self.tidy(catalog, rest))
 
     def compact_as_wanted(
@@ -139,9 +139,8 @@ class Compaction:
         self._sweeper.step("drop_replies")
         return purged
 
-    def _raise_floor(self, catalog: str, revision: int, rest: Callable[[], None]) -> int:
-        """Raise the floor, or find out why not. Finishes an earlier sweep that keeps it down."""
-        swept = 0
+    def _raise_floor(self, catalog: str, revision: int) -> None:
+        """Raise the floor, or find out why not."""
         for _ in range(_TRIES):
             now_us = self._runtime.now_us()
             bounds = self._store.retention(catalog)
@@ -152,11 +151,9 @@ class Compaction:
             held = lowest_pin(bounds.pins, now_us)
             if held is not None and held < revision:
                 raise PinHolds(revision, held)
-            if bounds.swept < bounds.floor:
-                swept += self.finish(catalog, rest)
             if self._store.raise_floor(catalog, revision, now_us):
                 self._sweeper.step("raise_floor")
-                return swept
+                return
         raise StoreUnavailable("others compact the catalog at the same time")
 
     def _replies_since_us(self) -> int:

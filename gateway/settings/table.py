@@ -252,6 +252,13 @@ class Settings:
         86_400,
         "seconds that a reply is remembered under its idempotency key, even without its history",
     )
+    sweep_grace_s: int = _setting(
+        kinds.integer(10, 1_000_000),
+        300,
+        "seconds that compacted history stays in the database: more than twice as long as any"
+        " worker sleeps in the middle of a write, and longer than the clocks of two machines"
+        " differ",
+    )
     tombstone_grace_s: int = _setting(
         kinds.integer(600, 1_000_000_000),
         86_400,

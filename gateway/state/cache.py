@@ -1,8 +1,9 @@
-"""What this process remembers: per catalog the state at one written-out revision.
+"""What this process remembers: per catalog the state at one revision that the head had.
 
-The cache is never a source of truth. An entry says "at revision h, which is written out, these
-documents were so". Its user compares h with a head that was read after the question came, or lets a
-won write prove that h was the head; ``Guesses`` are the catalogs where that is likely.
+The cache is never a source of truth. An entry says "at revision h these documents were so, and all
+commits up to w are written out; the others are these". Its user compares h with a head that was
+read after the question came, or lets a won write prove that h was the head; ``Guesses`` are the
+catalogs where that is likely.
 
 Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
 """
@@ -10,8 +11,9 @@ Bounded by bytes (an estimate of the memory the parsed documents take), least re
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import CacheReadings
@@ -29,6 +31,21 @@ _MEMORY_PER_ENTRY = 1_000
 class _Entry:
     revision: int
     time_us: int
+    written: int
+    tail: tuple[Commit, ...]
+    documents: dict[str, Document | None]
+
+
+class Seen(NamedTuple):
+    """An entry at one moment, with those of the documents asked for that it has.
+
+    ``tail`` are the commits above ``written`` up to ``revision``.
+    """
+
+    revision: int
+    time_us: int
+    written: int
+    tail: tuple[Commit, ...]
     documents: dict[str, Document | None]
 
 
@@ -45,25 +62,36 @@ class Cache:
         self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def revision(self, catalog: str) -> int | None:
-        """The written-out revision that the catalog's entry stands at, None without an entry."""
+        """The revision that the catalog's entry stands at, None without an entry."""
         entry = self._entries.get(catalog)
         return None if entry is None else entry.revision
 
-    def begin(self, catalog: str, revision: int, time_us: int) -> None:
-        """Start an entry at a written-out revision, unless there is one as new or newer."""
+    def written(self, catalog: str) -> int:
+        """Up to where this process knows the catalog to be written out; 0 without an entry."""
+        entry = self._entries.get(catalog)
+        return 0 if entry is None else entry.written
+
+    def begin(
+        self,
+        catalog: str,
+        revision: int,
+        time_us: int,
+        written: int,
+        tail: Sequence[Commit] = (),
+    ) -> None:
+        """Start an entry at a revision of the head, unless there is one as new or newer."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is not None and entry.revision >= revision:
                 return
             self._drop(catalog)
-            self._entries[catalog] = _Entry(revision, time_us, {})
+            self._entries[catalog] = _Entry(revision, time_us, written, tuple(tail), {})
+            self._bytes += _tail_memory(tail)
             if len(self._entries) > self._limits.cached_catalogs_max:
                 self._drop(next(iter(self._entries)))
 
-    def view(
-        self, catalog: str, keys: Collection[str]
-    ) -> tuple[int, int, dict[str, Document | None]] | None:
-        """(revision, time_us, those of ``keys`` that are known), all at one moment."""
+    def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
+        """The entry, with those of ``keys`` that are known, all at one moment."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None:
@@ -76,13 +104,13 @@ class Cache:
             self._misses += len(keys) - len(found)
             for key in found:
                 self._recent.move_to_end((catalog, key))
-            return entry.revision, entry.time_us, found
+            return Seen(entry.revision, entry.time_us, entry.written, entry.tail, found)
 
     def readings(self) -> CacheReadings:
         return CacheReadings(self._bytes, self._hits, self._misses)
 
     def advance(self, catalog: str, commits: Sequence[Commit]) -> None:
-        """Move the entry on by written-out commits; those it has already are passed over.
+        """Move the entry on by commits; those it has already are passed over.
 
         ``commits`` are ascending without a gap; where they don't join on, nothing is changed.
         """
@@ -94,27 +122,34 @@ class Cache:
                 for commit in commits:
                     if commit.revision == entry.revision + 1:
                         self._advance_by(entry, commit)
+                        self._lengthen(entry, [commit])
             except PatchError:
                 # Somebody edited the database by hand. What was remembered is worth nothing.
                 self._drop(catalog)
             self._evict()
 
-    def replace(
-        self,
-        catalog: str,
-        base_revision: int,
-        revision: int,
-        time_us: int,
-        documents: Mapping[str, Document],
-    ) -> None:
-        """Move the entry from ``base_revision`` on to a batch's states, just written out."""
+    def wrote(self, catalog: str, revision: int) -> None:
+        """Everything up to ``revision`` is written out."""
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is None or entry.revision != base_revision:
+            if entry is None or revision <= entry.written:
+                return
+            entry.written = min(revision, entry.revision)
+            left = tuple(commit for commit in entry.tail if commit.revision > revision)
+            self._bytes += _tail_memory(left) - _tail_memory(entry.tail)
+            entry.tail = left
+
+    def replace(self, commits: Sequence[Commit], documents: Mapping[str, Document]) -> None:
+        """Move a catalog's entry on by the ``commits`` of a won move, to the states they left."""
+        catalog, last = commits[0].catalog, commits[-1]
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or entry.revision != commits[0].revision - 1:
                 return
             for key, document in documents.items():
                 self._put(catalog, entry, key, document)
-            entry.revision, entry.time_us = revision, time_us
+            entry.revision, entry.time_us = last.revision, last.time_us
+            self._lengthen(entry, commits)
             self._evict()
 
     def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
@@ -138,6 +173,11 @@ class Cache:
                 self._put(commit.catalog, entry, change.key, after)
         entry.revision, entry.time_us = commit.revision, commit.time_us
 
+    def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
+        unwritten = [commit for commit in commits if commit.revision > entry.written]
+        entry.tail += tuple(unwritten)
+        self._bytes += _tail_memory(unwritten)
+
     def _put(self, catalog: str, entry: _Entry, key: str, document: Document | None) -> None:
         if key in entry.documents:
             self._bytes -= _memory(entry.documents[key])
@@ -155,6 +195,7 @@ class Cache:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
+        self._bytes -= _tail_memory(entry.tail)
         for key, document in entry.documents.items():
             self._bytes -= _memory(document)
             del self._recent[catalog, key]
@@ -163,6 +204,10 @@ class Cache:
 def _memory(document: Document | None) -> int:
     size = 0 if document is None else document.size_bytes
     return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
+
+
+def _tail_memory(tail: Iterable[Commit]) -> int:
+    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * commit.size_bytes for commit in tail)
 
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.

@@ -1,39 +1,31 @@
-"""Reading heads, and writing out the batches in them: every answer starts from a head that was read
-after the question came, and nobody acts on a batch that isn't written out.
+"""Reading heads: every answer starts from a head that was read after the question came.
 
-*Catching up*, a worked example. The cache has catalog c at revision 7. The head says 9, its last
-batch being 8 and 9. The commits above 7 are read: if 9 is among them, the batch is written out and
-the cache moves on to 9. If not, the writer of 8 and 9 died or is still at it: the batch is read
-from the head and reported as ``unfinished``. A reader of one document lays it over what is stored;
-anybody else has it written out first (``Settler``).
-
-*Writing out* copies the last batch of a head, which alone decides what is committed, to where it
-is read and kept: documents first, commits last. It may be done twice, or by two workers at once:
-each document is guarded by "the stored one is older", each commit is inserted once, so nothing is
-undone. A commit's presence proves that its batch's documents are all written. ``late`` tells what
-becomes of it where history was compacted meanwhile.
+*Catching up*, a worked example. The cache has catalog c at revision 7. The head says 9, written out
+up to 6, with the commits 7 to 9 for its tail: so the cache moves on by 8 and 9, and needs nothing
+else. Where the tail begins above the cached revision, the commits between are in the log. A reader
+of one document lays the tail over what is stored; whoever needs the log, or many documents at one
+revision, has the tail written out first (``Settler``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Document, Head
+from gateway.model import Commit, Head
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.late import GuardedWrites, Moment, Writes, moment
-from gateway.state.replay import advance_all
+from gateway.state.write_out import Tail, moment, write_out
 from gateway.store.contract import Store, Unreachable
 from patching import PatchError
 
-# Sightings are only hints of how long a batch has been unfinished; forgetting them costs a wait.
+# Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
 _FIRST_SEEN_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
-# What a writer may take for each commit of its batch, on a busy machine.
+# What a writer may take for each commit of its tail, on a busy machine.
 _GRACE_PER_COMMIT_S = 0.002
 
 
@@ -41,22 +33,15 @@ _GRACE_PER_COMMIT_S = 0.002
 class Standing:
     """Where a catalog stood at a moment after it was asked for.
 
-    ``deleted``: the catalog was deleted at ``revision``. ``finished``: the last batch is written
-    out, and the cache has an entry at ``revision`` or later. Otherwise ``unfinished`` is that
-    batch, if it was asked for, and ``batch_commits`` how many commits are in it.
+    ``deleted``: the catalog was deleted at ``revision``. ``tail`` are the commits up to there that
+    may not be written out.
     """
 
     revision: int
     time_us: int
     floor: int = 0
     deleted: bool = False
-    finished: bool = True
-    unfinished: tuple[Commit, ...] = ()
-    batch_commits: int = 0
-
-
-def _standing(head: Head) -> Standing:
-    return Standing(head.revision, head.time_us, head.floor, head.deleted)
+    tail: tuple[Commit, ...] = ()
 
 
 class Observer:
@@ -67,209 +52,157 @@ class Observer:
         self._catch_up_max = limits.catch_up_commits_max
         self._cache = cache
 
-    def observe(self, catalogs: Collection[str], *, batches: bool = True) -> dict[str, Standing]:
-        """Where each catalog stands now. Raises Unreachable.
+    def observe(self, catalogs: Collection[str]) -> dict[str, Standing]:
+        """Where each catalog stands now; the cache stands there or further on. Raises Unreachable.
 
-        Without ``batches``, a last batch that isn't written out is told but not read.
+        A bounded cache may have dropped its entry again.
         """
         standings: dict[str, Standing] = {}
-        left = set(catalogs)
-        while left:
-            heads = self._store.heads(left)
-            behind: dict[str, Head] = {}
-            for catalog in left:
-                head = heads.get(catalog) or Head(catalog)
-                if self._is_known(head):
-                    standings[catalog] = _standing(head)
+        known = [catalog for catalog in catalogs if self._cache.revision(catalog) is not None]
+        moved = set(catalogs).difference(known)
+        if known:
+            heads = self._store.heads(known)
+            for catalog in known:
+                standing = self._cached(heads.get(catalog) or Head(catalog))
+                if standing is None:
+                    moved.add(catalog)
                 else:
-                    behind[catalog] = head
-            if behind:
-                standings.update(self._catch_up(behind, batches))
-            left = left - standings.keys()
+                    standings[catalog] = standing
+        while moved:
+            heads = self._store.tails(moved)
+            for catalog in list(moved):
+                standing = self._catch_up(heads.get(catalog) or Head(catalog, tail=()))
+                if standing is not None:
+                    standings[catalog] = standing
+                    moved.discard(catalog)
         return standings
 
-    def knows(self, catalog: str, revision: int) -> bool:
-        """Whether the cache stands at ``revision`` or later: all up to there is written out."""
-        known = self._cache.revision(catalog)
-        return known is not None and known >= revision
-
-    def _is_known(self, head: Head) -> bool:
-        known = self._cache.revision(head.catalog)
-        if known is None and head.revision == 0:
-            self._cache.begin(head.catalog, 0, 0)
-            return True
-        return known is not None and known >= head.revision
-
-    def _catch_up(self, behind: dict[str, Head], batches: bool) -> dict[str, Standing]:
-        """Standings of catalogs whose heads the cache hasn't reached; none where it moved again."""
-        spans = {catalog: (self._start(head), head.revision) for catalog, head in behind.items()}
-        commits = self._store.commits(spans)
-        standings: dict[str, Standing] = {}
-        for catalog, head in behind.items():
-            found = commits.get(catalog, ())
-            if found:
-                self._cache.advance(catalog, found)
-            if found and found[-1].revision == head.revision:
-                self._cache.begin(catalog, head.revision, head.time_us)
-                standings[catalog] = _standing(head)
-                continue
-            if (found[-1].revision if found else spans[catalog][0]) < head.base_revision:
-                # Too much to catch up with: start again from the documents as they are.
-                self._cache.forget(catalog)
-                continue
-            batch = self.last_batch(catalog, head.revision) if batches else ()
-            if batch is not None:
-                standings[catalog] = replace(
-                    _standing(head),
-                    finished=False,
-                    unfinished=batch,
-                    batch_commits=head.revision - head.base_revision,
-                )
-        return standings
-
-    def follow(self, catalogs: Collection[str]) -> None:
-        """Bring cached catalogs up to the commits written out, without looking at the heads.
-
-        Half the cost of ``observe``, and no proof of anything until a move is won: then the head
-        was where the cache stood, and the commit found there had shown that it was written out.
-        """
-        behind = self._known(catalogs)
-        if len(behind) > 1:
-            # Of many catalogs few have moved: whether each has a next commit is one cheap look,
-            # where as many ranges would take the database several times as long.
-            moved = self._advance_over({c: (known, known + 1) for c, known in behind.items()})
-            behind = self._known(moved)
-        if behind:
-            self._advance_over({c: (r, r + self._catch_up_max) for c, r in behind.items()})
-
-    def _known(self, catalogs: Collection[str]) -> dict[str, int]:
-        revisions = {catalog: self._cache.revision(catalog) for catalog in catalogs}
-        return {catalog: known for catalog, known in revisions.items() if known is not None}
-
-    def _advance_over(self, spans: Mapping[str, tuple[int, int]]) -> list[str]:
-        """Bring the cache on by the commits there are in ``spans``; the catalogs that had some."""
-        found = self._store.commits(spans)
-        for catalog, commits in found.items():
-            self._cache.advance(catalog, commits)
-        return [catalog for catalog, commits in found.items() if commits]
-
-    def last_batch(self, catalog: str, revision: int) -> tuple[Commit, ...] | None:
-        """The batch in the catalog's head, None where the head isn't at ``revision`` any more."""
-        head = self._store.head_with_batch(catalog)
-        if head is None or head.revision != revision:
+    def _cached(self, head: Head) -> Standing | None:
+        """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far."""
+        self._cache.wrote(head.catalog, max(head.written, head.floor))
+        seen = self._cache.view(head.catalog)
+        if seen is None or seen.revision < head.revision:
             return None
-        return head.batch or ()
+        return _standing(head, tuple(each for each in seen.tail if each.revision <= head.revision))
 
-    def _start(self, head: Head) -> int:
-        """Above which revision to read commits: the cached one, where catching up is worth it."""
-        known = self._cache.revision(head.catalog)
-        worth_it = (
-            known is not None
-            and known >= head.floor
-            and head.revision - known <= self._catch_up_max
-        )
-        return known if known is not None and worth_it else head.revision - 1
+    def _catch_up(self, head: Head) -> Standing | None:
+        """The standing at ``head``, read with its tail; None where it must be read again."""
+        assert head.tail is not None
+        catalog, tail = head.catalog, head.tail
+        known = self._cache.revision(catalog)
+        if known is not None and known < head.written:
+            if head.written - known > self._catch_up_max or known < head.floor:
+                self._cache.forget(catalog)  # too much to catch up with
+            else:
+                between = self._store.commits({catalog: (known, head.written)}).get(catalog, ())
+                self._cache.advance(catalog, between)
+                if not between or between[-1].revision < head.written:
+                    if not between:
+                        self._cache.forget(catalog)
+                    return None
+        self._cache.advance(catalog, tail)
+        self._cache.begin(catalog, head.revision, head.time_us, head.written, tail)
+        self._cache.wrote(catalog, max(head.written, head.floor))
+        return _standing(head, tail)
+
+
+def _standing(head: Head, tail: tuple[Commit, ...]) -> Standing:
+    return Standing(head.revision, head.time_us, head.floor, head.deleted, tail)
 
 
 class Settler:
-    """Makes sure that last batches are written out before anybody acts on them."""
+    """Makes sure that tails are written out where the log is needed, or many documents at once."""
 
     def __init__(
-        self, store: Store, observer: Observer, runtime: Runtime, limits: ServiceLimits
+        self,
+        store: Store,
+        cache: Cache,
+        observer: Observer,
+        runtime: Runtime,
+        limits: ServiceLimits,
     ) -> None:
         self._store = store
+        self._cache = cache
         self._observer = observer
         self._runtime = runtime
-        # How long a batch is left to its own writer at least; a long one is left to it for longer.
-        self.grace_s = limits.write_out_grace_ms / 1000
+        # How long a tail is left to its own writers at least; a long one is left for longer.
+        self._grace_s = limits.write_out_grace_ms / 1000
+        self._late_s = limits.retention.late_s
         self._first_seen: dict[str, tuple[int, float]] = {}
 
     def settle(self, catalog: str) -> Standing:
         """A standing of the catalog, at a head read within this call, that is written out.
 
-        Waits for one batch at the most, or writes it out: once the head has moved on from it, it
-        is written out, for nobody moves a head before. On a busy catalog the head is not chased.
+        Waits for its tail to be written out, or does it.
         """
-        first = standing = self._observer.observe([catalog], batches=False)[catalog]
-        while not standing.finished and standing.revision == first.revision:
-            if not self.take_over(catalog, standing.revision, standing.batch_commits):
-                self._runtime.sleep(_LOOK_AGAIN_S)
-            standing = self._observer.observe([catalog], batches=False)[catalog]
-        return replace(first, finished=True)
+        standing = self._observer.observe([catalog])[catalog]
+        if standing.tail:
+            self._settle_at(catalog, standing)
+        return replace(standing, tail=())
 
     def settle_to(self, catalog: str, revision: int) -> None:
         """See to it that everything up to ``revision``, which a head has reached, is written out.
 
         No I/O where this process knows that it is.
         """
-        if not self._observer.knows(catalog, revision):
+        if self._cache.written(catalog) < revision:
             self.settle(catalog)
 
-    def take_over(self, catalog: str, revision: int, commits: int) -> bool:
-        """Write the batch of head ``revision`` out, unless its writer still has time for it, which
-        goes by how many ``commits`` it holds.
+    def _settle_at(self, catalog: str, standing: Standing) -> None:
+        while not self.is_written(catalog, standing.revision):
+            if not self.take_over(catalog, standing):
+                self._runtime.sleep(_LOOK_AGAIN_S)
 
-        Returns whether the batch is written out, or the head has moved on: look again at once.
+    def finish(self, catalog: str, revision: int) -> bool:
+        """Whether everything up to ``revision`` is written out, by this call where it is time."""
+        if self.is_written(catalog, revision):
+            return True
+        standing = self._observer.observe([catalog])[catalog]
+        return not standing.tail or self.take_over(catalog, standing)
+
+    def is_written(self, catalog: str, revision: int) -> bool:
+        """Whether everything up to ``revision`` is written out, as far as it can be seen now."""
+        if self._cache.written(catalog) >= revision:
+            return True
+        if not self._store.last_written({catalog: revision}):
+            # Compaction takes commits away, at or below the floor alone.
+            head = self._store.heads([catalog]).get(catalog)
+            if head is None or max(head.written, head.floor) < revision:
+                return False
+        self._cache.wrote(catalog, revision)
+        return True
+
+    def take_over(self, catalog: str, standing: Standing) -> bool:
+        """Write a tail out, unless its writers still have time for it, which goes by its length.
+
+        Returns whether it is written out.
         """
-        grace_s = self.grace_s
+        grace_s = self._grace_s
         if grace_s:
-            grace_s += _GRACE_PER_COMMIT_S * commits
+            grace_s += _GRACE_PER_COMMIT_S * len(standing.tail)
         now = self._runtime.monotonic()
-        seen, since = self._first_seen.get(catalog, (revision, now))
-        if seen != revision:
+        seen, since = self._first_seen.get(catalog, (standing.revision, now))
+        if seen != standing.revision:
             since = now
         if now - since < grace_s:
             if len(self._first_seen) > _FIRST_SEEN_MAX:
                 self._first_seen.clear()
-            self._first_seen[catalog] = (revision, since)
+            self._first_seen[catalog] = (standing.revision, since)
             return False
-        read_at = moment(self._runtime)
-        batch = self._observer.last_batch(catalog, revision)
-        try:
-            if batch is not None:
-                write_out_for(self._store, self._runtime, catalog, batch, read_at)
-        except PatchError:
-            # Where the head has moved on, what it was to be applied to may be gone by now.
-            if self._observer.last_batch(catalog, revision) is not None:
-                raise
         self._first_seen.pop(catalog, None)
+        read_at = moment(self._runtime)
+        head = self._store.tails([catalog]).get(catalog)
+        if head is None or not head.tail:
+            return True
+        tail = Tail(read_at, list(head.tail))
+        try:
+            write_out(self._store, self._runtime, {catalog: tail}, self._late_s)
+        except PatchError:
+            # Where others have finished it meanwhile, what it was to be applied to may be gone.
+            if not self.is_written(catalog, standing.revision):
+                raise
+        self._cache.wrote(catalog, head.revision)
         return True
-
-
-def write_out(
-    store: Writes,
-    batches: Mapping[str, Sequence[Commit]],
-    documents: Mapping[str, Sequence[Document]],
-) -> None:
-    """Write out batches of this worker, by catalog, with the documents they leave."""
-    store.write_documents(documents)
-    store.write_commits([commit for batch in batches.values() for commit in batch])
-
-
-def write_out_for(
-    store: Store, runtime: Runtime, catalog: str, batch: Sequence[Commit], since: Moment
-) -> None:
-    """Write out a batch that another worker put into the head and did not finish.
-
-    It was the head's last one at some time after ``since``. The batch says what changed, the
-    stored documents what it changed: each of them is either as it was before the whole batch, or
-    already as the batch (or something later) left it.
-    """
-    keys = {change.key for commit in batch for change in commit.changes}
-    stored = store.documents({catalog: keys})
-    changed = []
-    for key in sorted(keys):
-        before = stored.get((catalog, key))
-        after = advance_all(before, key, batch)
-        if after is not None and after is not before:
-            changed.append(after)
-    writes = GuardedWrites(store, runtime, {catalog: batch}, since, alone_s=0.0)
-    try:
-        write_out(writes, {catalog: batch}, {catalog: changed})
-        writes.finish()
-    except Unreachable:
-        writes.give_up()
-        raise
 
 
 @contextmanager

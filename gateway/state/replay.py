@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import patching
-from gateway.model import Attributes, Change, Commit, Document
+from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document
 from gateway.store.contract import Store
 
 # What is read at once of documents that are large.
@@ -24,6 +24,10 @@ _UNLIMITED = patching.Limits(
     depth_max=200,  # more than the database can hold
     result_bytes_max=2**62,
 )
+
+
+class HistoryIncomplete(Exception):
+    """The changes that the state was made by aren't all there: it was compacted away."""
 
 
 def advance(document: Document | None, commit: Commit, change: Change) -> Document:
@@ -76,23 +80,51 @@ def _content_after(document: Document | None, change: Change) -> patching.Json |
     if change.value is not patching.ABSENT:
         return change.value
     base = patching.ABSENT if document is None else document.content
-    if change.action == "attributes":
+    if change.action == "attributes" or base is WITHHELD:
         return base
     patch = patching.parse(change.patch, limits=_UNLIMITED)
     content, _ = patching.apply_within(base, patch, limits=_UNLIMITED, document_bytes=0)
     return content
 
 
-class HistoryIncomplete(Exception):
-    """The changes that the state was made by aren't all there: it was compacted away."""
+def bare_after(
+    document: BareDocument | None, key: str, commits: Iterable[Commit]
+) -> BareDocument | None:
+    """``advance_all`` of a document without its content.
+
+    Raises HistoryIncomplete where the state that the first change goes on from isn't there.
+    """
+    for commit in commits:
+        for change in commit.changes:
+            if change.key == key and (document is None or document.revision < commit.revision):
+                attributes = change.attributes
+                if attributes is None and not change.begins_at(commit.revision):
+                    if document is None:
+                        raise HistoryIncomplete
+                    attributes = document.attributes
+                acl = (attributes or {}).get("acl")
+                document = BareDocument(
+                    key,
+                    commit.revision,
+                    change.create_revision,
+                    change.action != "delete",
+                    None if acl is None else {"acl": acl},
+                )
+    return document
 
 
-def rebuild(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+def rebuild(
+    store: Store, catalog: str, key: str, revision: int, tail: Sequence[Commit] = ()
+) -> Document | None:
     """The state of ``key`` at ``revision``, tombstones included; None where it never existed.
 
     Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
-    out, and afterwards that it wasn't compacted meanwhile. Raises HistoryIncomplete, Unreachable.
+    out but for ``tail``, and afterwards that it wasn't compacted meanwhile. Raises
+    HistoryIncomplete, Unreachable.
     """
+    if tail and tail[0].revision <= revision:
+        state = rebuild(store, catalog, key, tail[0].revision - 1)
+        return advance_all(state, key, (each for each in tail if each.revision <= revision))
     newest_first = store.changes_of(catalog, key, revision)
     if newest_first:
         oldest = newest_first[-1]

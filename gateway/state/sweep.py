@@ -168,9 +168,11 @@ class Sweeper:
     window_commits: int = _WINDOW_COMMITS
     keys_at_once: int = _KEYS_AT_ONCE
     swept_at_once: int = _SWEPT_AT_ONCE
+    grace_s: float = 0.0
 
     def finish(self, catalog: str, replies_since_us: int, rest: Callable[[], None]) -> int:
-        """Sweep all that the floor has passed; how many commits were changed or deleted.
+        """Sweep all that the floor has passed ``grace_s`` ago or longer; how many commits were
+        changed or deleted.
 
         Replies made since ``replies_since_us`` are kept. ``rest`` is called between two windows.
         Raises Unreachable, and what ``rest`` and ``step`` raise.
@@ -179,7 +181,7 @@ class Sweeper:
         if bounds is None:
             return 0
         swept, changed = bounds.swept, 0
-        keeping = Keeping(bounds.floor, replies_since_us)
+        keeping = Keeping(bounds.sweepable(self.grace_s), replies_since_us)
         while swept < keeping.floor:
             through, count = self._sweep(catalog, swept, keeping)
             self.store.end_sweep(catalog, through)

@@ -40,9 +40,22 @@ class Moved(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Set the head ``to``, if it is still at ``to.base_revision`` (0: no head yet)."""
+    """Move a head on by ``commits``, ascending without a gap, if it is still at the revision before
+    them (0: no head yet).
 
-    to: Head
+    They join the head's tail; the ones up to ``written`` leave it, which are written out for sure.
+    """
+
+    commits: Sequence[Commit]
+    written: int
+
+    @property
+    def catalog(self) -> str:
+        return self.commits[0].catalog
+
+    @property
+    def base(self) -> int:
+        return self.commits[0].revision - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +89,23 @@ class Store(Protocol):
     """See the module's docstring for the rules of every call."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        """The heads without their batches; a catalog without a head is missing from the answer."""
+        """The heads without their tails; a catalog without a head is missing from the answer."""
 
-    def head_with_batch(self, catalog: str) -> Head | None:
-        """The head with its last batch."""
+    def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        """The heads with their tails."""
+
+    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+        """The catalogs whose commit at the revision is there: all up to it is written out, unless
+        it was compacted."""
+
+    def end_tails(self, revisions: Mapping[str, int]) -> None:
+        """Note that everything is written out up to these revisions, where heads still are there:
+        their tails end. Not acknowledged by anybody: a hint that saves work.
+        """
+
+    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+        """At most ``limit`` heads, without their tails, that have one and whose last commit was
+        made before ``before_us``."""
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
@@ -110,7 +136,7 @@ class Store(Protocol):
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         """The one linearization point: each move by itself, at most one per catalog.
 
-        A lost move changes nothing. Moving to the same head twice is LOST the second time.
+        A lost move changes nothing. The same move is LOST the second time.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -144,7 +170,7 @@ class Store(Protocol):
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        """Heads without batches whose names are above ``after``, by name ascending (UTF-8)."""
+        """Heads without tails whose names are above ``after``, by name ascending (UTF-8)."""
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
@@ -174,11 +200,11 @@ class Store(Protocol):
         """Whether the pin existed."""
 
     def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
-        """Raise the floor, if it is lower, swept, not above the head, and no pin holds it.
+        """Raise the floor, if it is lower, not above the head, and no pin holds it.
 
-        With ``at``, only while the head is at that revision. A pin holds the floor if its revision
-        is lower than ``floor`` and it expires after ``now_us``. Expired pins are dropped in the
-        same update.
+        ``floor`` is written out: the tail up to it ends. With ``at``, only while the head is at
+        that revision. A pin holds the floor if its revision is lower than ``floor`` and it expires
+        after ``now_us``. Expired pins are dropped in the same update.
         """
 
     def end_sweep(self, catalog: str, floor: int) -> None:
@@ -201,9 +227,6 @@ class Store(Protocol):
         """Delete at most ``limit`` tombstones up to revision ``through`` made before ``before_us``;
         their number.
         """
-
-    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
-        """Delete the document's record if it is at exactly this revision; whether it was."""
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         """Take or renew the lease, unless another holder's lease is running, by the database's

@@ -36,11 +36,27 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         with self._lock:
             found = {c: self._heads[c] for c in catalogs if c in self._heads}
-        return {catalog: replace(head, batch=None) for catalog, head in found.items()}
+        return {catalog: replace(head, tail=None) for catalog, head in found.items()}
 
-    def head_with_batch(self, catalog: str) -> Head | None:
+    def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         with self._lock:
-            return self._heads.get(catalog)
+            return {c: self._heads[c] for c in catalogs if c in self._heads}
+
+    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+        with self._lock:
+            return {c for c, r in revisions.items() if r in self._commits.get(c, {})}
+
+    def end_tails(self, revisions: Mapping[str, int]) -> None:
+        with self._lock:
+            for catalog, revision in revisions.items():
+                head = self._heads.get(catalog)
+                if head is not None and head.revision == revision:
+                    self._heads[catalog] = replace(head, written=revision, tail=())
+
+    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+        with self._lock:
+            found = [h for h in self._heads.values() if h.tail and h.time_us < before_us]
+        return [replace(head, tail=None) for head in found[:limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -94,13 +110,23 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         with self._lock:
-            return {move.to.catalog: self.move_head(move.to) for move in moves}
+            return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, to: Head) -> Moved:
-        current = self._heads.get(to.catalog) or Head(to.catalog)
-        if current.revision != to.base_revision:
+    def move_head(self, move: Move) -> Moved:
+        current = self._heads.get(move.catalog) or Head(move.catalog)
+        if current.revision != move.base:
             return Moved.LOST
-        self._heads[to.catalog] = replace(to, floor=current.floor)
+        last = move.commits[-1]
+        written = max(current.written, move.written)
+        tail = tuple(commit for commit in current.tail or () if commit.revision > written)
+        self._heads[move.catalog] = replace(
+            current,
+            revision=last.revision,
+            time_us=last.time_us,
+            written=written,
+            deleted=last.deletes_catalog,
+            tail=(*tail, *move.commits),
+        )
         return Moved.WON
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -156,7 +182,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         with self._lock:
             names = _names_after(self._heads, after, prefix)[:limit]
-            return [replace(self._heads[name], batch=None) for name in names]
+            return [replace(self._heads[name], tail=None) for name in names]
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int

@@ -23,6 +23,7 @@ class MemoryRecords:
         # Swept commits: by (catalog, revision), the keys that still find it.
         self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
         self._swept: dict[str, int] = {}
+        self._raises: dict[str, list[tuple[int, float]]] = {}
         self._pins: dict[str, dict[str, Pin]] = {}
 
     def _ascending(self, catalog: str) -> list[Commit]:
@@ -69,7 +70,9 @@ class MemoryRetention(MemoryRecords):
         if head is None:
             return None
         pins = tuple(self._pins.get(catalog, {}).values())
-        return Retention(head.revision, head.floor, self._swept.get(catalog, 0), pins)
+        now = self._monotonic()
+        raises = tuple((floor, now - at) for floor, at in self._raises.get(catalog, ()))
+        return Retention(head.revision, head.floor, self._swept.get(catalog, 0), pins, raises)
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         with self._lock:
@@ -90,14 +93,18 @@ class MemoryRetention(MemoryRecords):
     def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
         with self._lock:
             bounds = self._retention(catalog)
-            if bounds is None or not bounds.floor == bounds.swept < floor <= bounds.revision:
+            if bounds is None or not bounds.floor < floor <= bounds.revision:
                 return False
             if at is not None and bounds.revision != at:
                 return False
             live = {pin.id: pin for pin in bounds.pins if pin.expires_us > now_us}
             if any(pin.revision < floor for pin in live.values()):
                 return False
-            self._heads[catalog] = replace(self._heads[catalog], floor=floor)
+            head = self._heads[catalog]
+            written = max(head.written, floor)
+            tail = tuple(commit for commit in head.tail or () if commit.revision > written)
+            self._heads[catalog] = replace(head, floor=floor, written=written, tail=tail)
+            self._raises.setdefault(catalog, []).append((floor, self._monotonic()))
             self._pins[catalog] = live
             return True
 
@@ -105,6 +112,8 @@ class MemoryRetention(MemoryRecords):
         with self._lock:
             if catalog in self._heads:
                 self._swept[catalog] = max(floor, self._swept.get(catalog, 0))
+                later = [each for each in self._raises.get(catalog, ()) if each[0] > floor]
+                self._raises[catalog] = later
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
@@ -161,14 +170,6 @@ class MemoryRetention(MemoryRecords):
             for name in purged:
                 del self._documents[name]
         return len(purged)
-
-    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
-        with self._lock:
-            document = self._documents.get((catalog, key))
-            if document is None or document.revision != revision:
-                return False
-            del self._documents[catalog, key]
-            return True
 
 
 class MemorySignals:

@@ -126,7 +126,6 @@ class _TracedWrites:
         steps = (
             ("decide", times.taken, times.decided),
             ("move head", times.decided, times.moved),
-            ("write out", times.moved, times.written),
         )
         for name, begun, done in steps:
             if begun and done:

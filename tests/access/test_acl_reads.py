@@ -17,6 +17,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from tests.access.people import People, Person, authenticate
 from tests.http.conftest import problem
+from tests.retention.history_checks import compaction_of, wait_until_written
 
 ANN_ALONE = {"acl": {"read": ["ann"]}}
 
@@ -272,12 +273,18 @@ def test_who_makes_a_document_anew_does_not_decide_about_the_one_before(
     problem(eve.get("/documents/k?revision=5"), 403, "forbidden")
 
 
-def test_compaction_opens_nothing(people: People) -> None:
+@pytest.mark.parametrize("swept", [False, True])
+def test_compaction_opens_nothing(people: People, swept: bool) -> None:
+    """Nor does it while the history that the floor has passed is still there."""
     ann, eve, root = people("ann"), people("eve"), people("root")
     ann.delete("k")
     people("bob").put("k", {"n": 100})
     ann.put("open", {"n": 3})
     assert root.send("POST", "/compactions", {"revision": 5}).status_code == 200
+    if swept:
+        wait_until_written(people.gateway, people.catalog)
+        compaction = compaction_of(people.gateway._store, idempotency_retention_s=1000)
+        assert compaction.finish(people.catalog, lambda: None) > 0
     problem(eve.get("/documents/k?revision=5"), 403, "forbidden")
     assert exported(eve, "?revision=5") == ["open"]
     assert changed(eve.commits("?after=5")) == [(6, []), (7, ["k"]), (8, ["open"])]
@@ -289,8 +296,10 @@ def test_compaction_opens_nothing(people: People) -> None:
 def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: People) -> None:
     """As data that is older than acls."""
     store: Any = people.gateway._store
+    people.gateway._settler.settle(people.catalog)
     name = f"{people.catalog}\0open"
-    store._on.documents.update_one({"_id": name}, {"$set": {"state.attributes": {"acl": ["ann"]}}})
+    stored = {"$set": {"state.attributes": {"acl": ["ann"]}}}
+    assert store._on.documents.update_one({"_id": name}, stored).modified_count == 1
     others = of_another_process(people)
     problem(others("ann").get("/documents/open"), 403, "forbidden")
     problem(others("ann").put("open", 1), 403, "forbidden")

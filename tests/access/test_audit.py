@@ -246,7 +246,7 @@ def test_a_database_that_is_away_is_no_refusal_by_access(lines: Lines) -> None:
         def heads(self, *_: Any) -> Any:
             raise Unreachable("x")
 
-        head_with_batch = heads
+        tails = heads
 
     ann = Service(Away()).caller("ann", "read:*")
     assert ann.send("GET", "/v1/catalogs/c/documents/k").status_code == 503

@@ -13,13 +13,12 @@ from pymongo import MongoClient
 
 from gateway.cli import checks as host_checks
 from gateway.cli import checks as service_checks
-from gateway.store.contract import Move
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
 from tests.patience import WAIT_MS
-from tests.store.contract_suite import commit, head
+from tests.store.contract_suite import commit, move
 
 
 def states(ran: Any) -> dict[str, str]:
@@ -118,7 +117,7 @@ def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> N
     """Indexes that can't refuse anything may be added for queries of one's own."""
     store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     store.heads(["c"])
-    store.move_heads([Move(head(0, commit(1)))])
+    store.move_heads([move(commit(1))])
     store.close()
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
         database = client[database_name]

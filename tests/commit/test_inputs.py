@@ -171,9 +171,11 @@ class TestRebase:
     def rebuilt(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         told = []
 
-        def rebuild(store: Store, catalog: str, key: str, revision: int) -> Document | None:
+        def rebuild(
+            store: Store, catalog: str, key: str, revision: int, tail: Any
+        ) -> Document | None:
             told.append((key, revision))
-            return rebuild_(store, catalog, key, revision)
+            return rebuild_(store, catalog, key, revision, tail)
 
         monkeypatch.setattr(inputs, "rebuild", rebuild)
         return told
@@ -185,8 +187,8 @@ class TestRebase:
 
     def read(self, store: _Measured, *requests: Request) -> View | None:
         cache = Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
-        (head,) = store.heads(["c"]).values()
-        cache.begin("c", head.revision, head.time_us)
+        (head,) = store.tails(["c"]).values()
+        cache.begin("c", head.revision, head.time_us, head.written, head.tail or ())
         return inputs.read_views(store, cache, {"c": requests}).get("c")
 
     def test_each_is_rebuilt_once_and_so_many_for_a_round(

@@ -18,8 +18,9 @@ from gateway.errors import (
     PatchDoesNotFit,
     PreconditionFailed,
 )
-from gateway.model import Head, Idempotency
+from gateway.model import Idempotency
 from gateway.state.replay import advance_all
+from gateway.store.contract import Move as MoveOfHead
 from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.asking import (
@@ -226,8 +227,7 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
         for n in range(60)
     ]
     decision = run(view(keys=[r.key for r in requests]), *requests, rules=many)
-    head = Head("c", 0, 0, 7, batch=decision.commits)
-    recorded = len(bson.encode(records.head_record(head)))
+    recorded = len(bson.encode(records.head_move(MoveOfHead(decision.commits, 7))))
     assert 1 < len(decision.commits) < 60
     assert recorded < 300_000
 

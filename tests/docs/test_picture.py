@@ -26,7 +26,7 @@ def test_it_is_told_in_words() -> None:
     assert description is not None
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     told = (description.text or "").lower()
-    for said in ("queue", "read the head", "decide", "move the head", "write the batch out"):
+    for said in ("queue", "read the head", "decide", "move the head", "write the tail out"):
         assert said in told
     assert "race is lost" in told
     assert "killed" in told

@@ -333,7 +333,11 @@ def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_on
     hasty.close()
     replica_set.await_primary(other_than=killed[0])
     with RunningGateway(
-        replica_set.uri, database, compaction_interval_s=1, retention_commits=1000
+        replica_set.uri,
+        database,
+        compaction_interval_s=1,
+        retention_commits=1000,
+        sweep_grace_s=10,
     ) as service:
         eventually(lambda: bounds_of(store).swept == 11)
         assert (bounds_of(store).floor, bounds_of(store).pins) == (11, (pin,))

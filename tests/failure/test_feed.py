@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.model import Change, Commit, Head
+from gateway.model import Change, Commit
 from gateway.store.contract import Move
 from gateway.store.embedded import EmbeddedMongod
 from gateway.store.mongodb import connect
@@ -193,7 +193,7 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
         head = store.heads([CATALOG])[CATALOG]
         change = Change("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
         commit = Commit(CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,))
-        store.move_heads([Move(Head(CATALOG, 2, commit.time_us, 1, batch=(commit,)))])
+        store.move_heads([Move([commit], 1)])
         eventually(lambda: follower.revisions == [1, 2])
         assert follower.commits[1]["author"] == "dead"
     status, document = send(
@@ -207,6 +207,7 @@ def test_compaction_below_a_watcher_says_where_to_begin(
 ) -> None:
     create(service.port)
     run_clients(service.port, Tally(), clients=2, turns=range(4))
+    assert len(all_commits(service.port)) == 9  # so all is written out
     store = connect(mongodb_uri, database_name, WAIT_MS)
     assert store.raise_floor(CATALOG, 5, 0)
     for headers in ({}, {"Accept": "text/event-stream"}):

@@ -118,8 +118,9 @@ class World:
         self.runtime = SteppedRuntime()
         self.encoded: list[int] = []
         limits = ServiceLimits(cache_bytes_max=1 << 20)
-        observer = Observer(self.store, Cache(self.runtime, limits), limits)
-        self.settler = Settler(self.store, observer, self.runtime, limits)
+        cache = Cache(self.runtime, limits)
+        observer = Observer(self.store, cache, limits)
+        self.settler = Settler(self.store, cache, observer, self.runtime, limits)
         self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
         self.runtime.background = self.hub.step
         self._watching = ExitStack()
@@ -138,8 +139,7 @@ class World:
         revision = base.revision + 1
         changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
         commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
-        head = Head(of, revision, revision, base.revision, base.floor, batch=(commit,))
-        self.store.move_heads([Move(head)])
+        self.store.move_heads([Move([commit], base.revision)])
         return commit
 
     def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:

@@ -28,6 +28,7 @@ RENAMED = {
 # What no setting is about.
 FIXED = {
     *("stored_bytes_max", "write_out_grace_ms", "bookmark_commits"),
+    *("tail_commits_max", "tail_bytes_max", "head_bytes_max"),
     *("ring_commits_max", "ring_bytes_max", "rings_bytes_max", "linger_s"),
     *("cached_catalogs_max", "catch_up_commits_max", "history_page_bytes_max"),
     *("listing_page_bytes_max", "listing_page_documents"),

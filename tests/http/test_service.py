@@ -33,6 +33,8 @@ class DownStore(MemoryStore):
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:  # noqa: ARG002
         raise Unreachable(DRIVER_SAYS)
 
+    tails = heads
+
     def retention(self, catalog: str) -> Retention | None:  # noqa: ARG002
         raise Unreachable(DRIVER_SAYS)
 

@@ -13,7 +13,7 @@ from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from tests.asking import WatchedStore, applied, put
+from tests.asking import WatchedStore, applied, once, put, wait_until
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 OPEN = {"acl": {"read": ["eve"]}}
@@ -64,9 +64,9 @@ def test_an_acl_that_is_half_written_out_is_not_remembered(
         if dies:
             raise Unreachable("it is dead")
 
-    watched.before["write_commits"] = look
-    close_and_delete(gateway_on(watched, 60_000), makes_again=makes_again)
-    assert seen
+    watched.before["write_commits"] = once(look)
+    close_and_delete(gateway_on(watched), makes_again=makes_again)
+    wait_until(lambda: bool(seen))
     assert sees_the_past(reader) == [False, False]
     assert sees_the_past(gateway_on(store)) == [False, False]
 

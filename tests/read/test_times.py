@@ -12,7 +12,7 @@ from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from tests.asking import SetClock, WatchedStore, applied, once, put
+from tests.asking import SetClock, WatchedStore, applied, once, put, wait_until
 from tests.patience import WAIT_MS
 
 
@@ -82,4 +82,5 @@ def test_what_is_final_in_a_batch_that_is_not_written_out(store: Store) -> None:
 
     watched.before["write_documents"] = once(look)
     gateway_on(watched).write("c", "k", put(2))
+    wait_until(lambda: bool(found))
     assert found == [RevisionAt(2, is_final=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,15 +16,28 @@ from gateway.read.listing import Listing
 from gateway.retention.compaction import Compaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
+from gateway.service import Gateway
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
 from gateway.state.replay import advance_all
 from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
+from tests.patience import WAIT_S
 
 # key -> (content, attributes)
 LIMITS = ServiceLimits(write_out_grace_ms=0, cache_bytes_max=0)
 State = Mapping[str, tuple[Any, Any]]
+
+
+def wait_until_written(gateway: Gateway, catalog: str = "c") -> None:
+    """Until the gateway itself has written out all that it has committed.
+
+    Others may have done so before. Where history is swept without a grace, it mustn't be under way.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while gateway._write_out.moves(catalog):
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.001)
 
 
 class Killed(BaseException):
@@ -31,7 +45,16 @@ class Killed(BaseException):
 
 
 def settler_of(store: Store, runtime: Runtime) -> Settler:
-    return Settler(store, Observer(store, Cache(runtime, LIMITS), LIMITS), runtime, LIMITS)
+    cache = Cache(runtime, LIMITS)
+    return Settler(store, cache, Observer(store, cache, LIMITS), runtime, LIMITS)
+
+
+def history_of(store: Store) -> History:
+    runtime = ThreadRuntime()
+    cache = Cache(runtime, LIMITS)
+    observer = Observer(store, cache, LIMITS)
+    settler = Settler(store, cache, observer, runtime, LIMITS)
+    return History(store, observer, settler, runtime, LIMITS)
 
 
 def compaction_of(
@@ -39,6 +62,7 @@ def compaction_of(
     runtime: Runtime | None = None,
     *,
     step: Callable[[str], None] = lambda name: None,  # noqa: ARG005
+    sweep_grace_s: float = 0.0,
     tombstone_grace_s: int = 0,
     idempotency_retention_s: int = 0,
 ) -> Compaction:
@@ -48,7 +72,14 @@ def compaction_of(
         settler_of(store, runtime),
         runtime,
         RetentionLimits(tombstone_grace_s=tombstone_grace_s, idempotency_s=idempotency_retention_s),
-        Sweeper(store, step, window_commits=3, keys_at_once=2, swept_at_once=1),
+        Sweeper(
+            store,
+            step,
+            window_commits=3,
+            keys_at_once=2,
+            swept_at_once=1,
+            grace_s=sweep_grace_s,
+        ),
     )
 
 
@@ -81,7 +112,7 @@ def check_history(store: Store, catalog: str, states: Sequence[State], keys: Seq
     """Every retained revision reads as ``states`` (by revision) says; the floor."""
     head = store.heads([catalog])[catalog]
     assert head.revision == len(states) - 1
-    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS)
+    history = history_of(store)
     for revision, expected in enumerate(states):
         if revision < head.floor:
             with pytest.raises(RevisionCompacted):
@@ -109,7 +140,7 @@ def check_replay(
     store: Store, catalog: str, states: Sequence[State], keys: Sequence[str], floor: int
 ) -> None:
     """From every retained revision forward, the commits lead to the documents."""
-    history = History(store, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS)
+    history = history_of(store)
     stored = store.documents({catalog: keys})
     for start in range(floor, len(states)):
         page = history.commits(catalog, after=start, limit=1000, key=None)

@@ -29,15 +29,16 @@ from gateway.retention.compactor import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
+from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, patch, put
 from tests.retention.history_checks import (
-    LIMITS,
     Killed,
     check_history,
     compaction_of,
+    history_of,
     killed_at,
-    settler_of,
     state_at,
+    wait_until_written,
 )
 
 KEYS = ("a", "b", "c", "d")
@@ -71,6 +72,7 @@ def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> list[An
         name = Idempotency("ann", f"{number}", "x") if number % 2 else None
         gateway.commit(gateway.request(catalog, each, idempotency=name))
         states.append(state_at(store, catalog, number + 1))
+    wait_until_written(gateway, catalog)
     return states
 
 
@@ -133,8 +135,8 @@ def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:
 def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
     gateway = written(store, "c")
     times = {n: gateway.read_commit("c", n).time_us for n in range(1, 13)}
-    gateway.retention.compact("c", 7)
-    gateway.retention.compact("c", 11)
+    compaction_of(store).compact("c", 7, nothing)
+    compaction_of(store).compact("c", 11, nothing)
     assert gateway.revision_at("c", times[11]).revision == 11
     assert gateway.revision_at("c", times[12] - 1).revision == 11
     assert gateway.revision_at("c", times[12]).revision == 12
@@ -278,7 +280,7 @@ def test_a_reader_that_was_overtaken_is_told_so(
     time_us = gateway.read_commit("c", 6).time_us
     slow: Any = OvertakenStore(store, call, revision)
     with pytest.raises(RevisionCompacted):
-        read(History(slow, settler_of(store, ThreadRuntime()), ThreadRuntime(), LIMITS), time_us)
+        read(history_of(slow), time_us)
 
 
 def test_replies_outlive_history_for_a_while(store: Store) -> None:
@@ -300,6 +302,49 @@ def test_tombstones_wait_for_their_grace(store: Store) -> None:
     assert {key for _, key in store.documents({"c": KEYS})} == {"a", "c"}
 
 
+def revisions(store: Store) -> list[int]:
+    return [each.revision for each in store.list_commits("c", 0, 12, 99, None, 10**9)]
+
+
+def bounds_of(store: Store) -> tuple[int, int]:
+    bounds = store.retention("c")
+    assert bounds is not None
+    return bounds.floor, bounds.swept
+
+
+def test_history_stays_for_a_while_when_its_floor_was_raised(store: Store) -> None:
+    """Nobody reads it any more, and the floor may rise further meanwhile."""
+    states = write_history(gateway_on(store), store)
+    unhurried = compaction_of(store, sweep_grace_s=3600)
+    for floor in (5, 11):
+        compacted = unhurried.compact("c", floor, nothing)
+        assert (compacted.floor, compacted.swept, compacted.tombstones) == (floor, 0, 0)
+        assert bounds_of(store) == (floor, 0)
+        assert revisions(store) == list(range(1, 13))
+        assert {key for _, key in store.documents({"c": KEYS})} == set(KEYS)
+        assert check_history(store, "c", states, KEYS) == floor
+    compaction_of(store).finish("c", nothing)
+    assert bounds_of(store) == (11, 11)
+    assert check_history(store, "c", states, KEYS) == 11
+    assert revisions(store) == [8, 9, 11, 12]
+
+
+def test_history_is_swept_up_to_the_floors_that_were_raised_long_ago() -> None:
+    clock = SetClock()
+    store = MemoryStore(clock.monotonic)
+    states = write_history(gateway_on(store), store)
+    compaction = compaction_of(store, clock, sweep_grace_s=100)
+    reached = []
+    for floor, wait_s in ((5, 60), (11, 41), (12, 60), (None, 41)):
+        if floor is not None:
+            compaction.compact("c", floor, nothing)
+        clock.passed_s += wait_s
+        compaction.finish("c", nothing)
+        reached.append(bounds_of(store))
+        assert check_history(store, "c", states, KEYS) == reached[-1][0]
+    assert reached == [(5, 0), (11, 5), (12, 11), (12, 12)]
+
+
 class CountingMeters(NoMeters):
     failed = 0
 
@@ -308,9 +353,13 @@ class CountingMeters(NoMeters):
 
 
 def compactor_of(
-    store: Store, runtime: ThreadRuntime, meters: Meters = NO_METERS, **rules: int
+    store: Store,
+    runtime: ThreadRuntime,
+    meters: Meters = NO_METERS,
+    sweep_grace_s: float = 0.0,
+    **rules: int,
 ) -> Compactor:
-    compaction = compaction_of(store, runtime)
+    compaction = compaction_of(store, runtime, sweep_grace_s=sweep_grace_s)
     limits = RetentionLimits(interval_s=300, pause_ms=0, **rules)
     settings = CompiledSettings(nullcontext())
     return Compactor(store, runtime, compaction, limits, settings.of, meters)
@@ -427,7 +476,7 @@ class TestInTheBackground:
         ("when", "call"),
         [
             *(("after", "documents"), ("after", "list_heads"), ("before", "retention")),
-            *(("before", "raise_floor"), ("after", "heads")),
+            *(("before", "raise_floor"), ("after", "tails")),
         ],
     )
     def test_a_longer_retention_counts_from_when_it_was_acknowledged(
@@ -487,6 +536,16 @@ class TestInTheBackground:
         assert bounds is not None
         assert (bounds.floor, bounds.swept) == (11, 11)
         assert check_history(store, "c", states, KEYS) == 11
+
+    def test_a_later_round_sweeps_what_the_floor_passed(self) -> None:
+        clock = SetClock()
+        store = MemoryStore(clock.monotonic)
+        write_history(gateway_on(store), store)
+        compactor = compactor_of(store, clock, sweep_grace_s=100, commits=2)
+        for expected in ((10, 0), (10, 0), (10, 10)):
+            assert compactor.run_round()
+            assert bounds_of(store) == expected
+            clock.passed_s += 60
 
 
 def test_a_pin_made_while_compaction_runs_holds_or_is_refused(store: Store) -> None:

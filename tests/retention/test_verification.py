@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pymongo import MongoClient
 
 from gateway.cli.main import main
 from gateway.cli.verify import applied_by_jsonpatch
@@ -20,6 +22,7 @@ from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
+from gateway.store.mongodb.records import document_id
 from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Absent, Json
 from tests.asking import put
@@ -41,6 +44,10 @@ def stored(store: MemoryStore, key: str) -> Document:
 
 def overwrite(store: MemoryStore, key: str, **fields: object) -> None:
     store._documents["c", key] = replace(stored(store, key), **fields)  # type: ignore[arg-type]
+
+
+def drop_document(store: MemoryStore, key: str) -> None:
+    del store._documents["c", key]
 
 
 def drop(store: MemoryStore, revision: int) -> None:
@@ -65,9 +72,9 @@ BREAKAGES: dict[str, tuple[Callable[[MemoryStore], object], str]] = {
     "revision": (lambda s: overwrite(s, "c", revision=8), "changed at 9, but the document is at 8"),
     "create_revision": (lambda s: overwrite(s, "c", create_revision=1), "create_revision is 1"),
     "commit id": (lambda s: overwrite(s, "c", commit_id="x"), "commit_id is 'x'"),
-    "document gone": (lambda s: s.drop_document("c", "c", 9), "changed at 9, but there is no"),
+    "document gone": (lambda s: drop_document(s, "c"), "changed at 9, but there is no"),
     "revived": (lambda s: overwrite(s, "d", content={"n": 1}), "but the log has none"),
-    "tombstone gone": (lambda s: s.drop_document("c", "d", 11), "changed at 11, but there is no"),
+    "tombstone gone": (lambda s: drop_document(s, "d"), "changed at 11, but there is no"),
     "gap": (lambda s: drop(s, 5), "the log has no commit 5"),
     "time": (lambda s: edit(s, 5, time_us=1), "commit 5 isn't later"),
     "patch": (
@@ -190,15 +197,17 @@ class TestTheCommand:
         gateway = gateway_on(real)
         write_history(gateway, real)
         write_history(gateway, real, "d")
-        gateway.retention.compact("d", 9)
+        compaction_of(real).compact("d", 9, nothing)
         code, output = self.run(mongodb_uri, database_name, "c")
         assert (code, output) == (0, "catalogs: 1, documents: 4, commits: 12, clean\n")
         assert self.run(mongodb_uri, database_name, "--all")[0] == 0
         code, output = self.run(mongodb_uri, database_name, "--independent", "--all")
         assert code == 0
         assert re.search(r"patches applied twice: [1-9]\d*, clean", output), output
-        document = real.documents({"d": ["a"]})["d", "a"]
-        real.drop_document("d", "a", document.revision)
+        with MongoClient[dict[str, Any]](mongodb_uri) as client:
+            documents = client[database_name]["documents"]
+            gone = documents.delete_one({"_id": document_id("d", "a"), "catalog": "d"})
+            assert gone.deleted_count == 1
         code, output = self.run(mongodb_uri, database_name, "--all")
         assert code == 1
         assert "catalog 'd', document 'a': changed at 12, but there is no document" in output

@@ -12,21 +12,40 @@ from gateway.decide.request import Unknown
 from gateway.model import Commit, Document, Head
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
+from gateway.state import write_out
 from gateway.state.cache import Cache
 from gateway.store.contract import Move, Moved, Store
 from gateway.store.memory import MemoryStore
 
-
-def move_anyway(self: MemoryStore, to: Head) -> Moved:
-    self._heads[to.catalog] = to
-    return Moved.WON
+_move_head = MemoryStore.move_head
 
 
-def settled_or_not(self: round.Round, catalogs: Collection[str]) -> dict[str, int]:
-    standings = self._parts.observer.observe(catalogs, batches=False) if catalogs else {}
-    for catalog, standing in standings.items():
-        self._parts.cache.begin(catalog, standing.revision, standing.time_us)
-    return {catalog: standing.revision for catalog, standing in standings.items()}
+def move_anyway(self: MemoryStore, move: Move) -> Moved:
+    current = self._heads.get(move.catalog) or Head(move.catalog)
+    self._heads[move.catalog] = replace(current, revision=move.base)
+    return _move_head(self, move)
+
+
+def nothing_carried(self: round.Round, catalog: str) -> list[Commit]:  # noqa: ARG001
+    return []
+
+
+def no_replies_in(tail: object) -> dict[Any, Any]:  # noqa: ARG001
+    return {}
+
+
+_add = write_out.WriteOut.add
+
+
+def own_commits_alone(
+    self: write_out.WriteOut,
+    since: Any,
+    carried: Sequence[Commit],  # noqa: ARG001
+    commits: Sequence[Commit],
+    documents: Mapping[str, Document],
+) -> None:
+    if commits:
+        _add(self, since, (), commits, documents)
 
 
 def stored_only(document: Document | None, key: str, commits: object) -> Document | None:  # noqa: ARG001
@@ -46,16 +65,6 @@ def decide_and_answer(
     return decisions
 
 
-def decide_or_go_back(
-    self: round.Round, fresh: Collection[str], guessed: Collection[str]
-) -> dict[str, Any]:
-    decisions = _decide(self, [c for c in fresh if c in self._batches], guessed)
-    for catalog in guessed:
-        if catalog not in decisions and catalog in self._batches:
-            self._end(catalog, self._batches[catalog])
-    return decisions
-
-
 def never_ours(store: Store, move: Move) -> Moved:  # noqa: ARG001
     return Moved.LOST
 
@@ -67,7 +76,7 @@ def lost_if_unknown(
     store: Store, runtime: Any, moves: Sequence[Move], deadline: Callable[[str], float]
 ) -> Mapping[str, Moved]:
     known = _move_until_known(store, runtime, moves, deadline)
-    return {move.to.catalog: known.get(move.to.catalog, Moved.LOST) for move in moves}
+    return {move.catalog: known.get(move.catalog, Moved.LOST) for move in moves}
 
 
 def write_over(self: MemoryStore, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -87,22 +96,41 @@ def decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, rules: Any) -> 
     return _pure_decide(replace(view, time_us=0), *args, now_us=now_us, rules=rules)
 
 
-def commits_first(
-    store: Store,
-    batches: Mapping[str, Sequence[Commit]],
-    documents: Mapping[str, Sequence[Document]],
-) -> None:
-    store.write_commits([commit for batch in batches.values() for commit in batch])
-    store.write_documents(documents)
+class _Turned:
+    """A store whose two writes of a write-out are given to ``turn``."""
+
+    def __init__(self, store: Store, turn: Callable[[Store, Any, list[Commit]], None]) -> None:
+        self._store = store
+        self._turn = turn
+        self._documents: Any = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write_documents(self, documents: Any) -> None:
+        self._documents = documents
+
+    def write_commits(self, commits: list[Commit]) -> None:
+        self._turn(self._store, self._documents, commits)
 
 
-def last_commit_first(
-    store: Store,
-    batches: Mapping[str, Sequence[Commit]],
-    documents: Mapping[str, Sequence[Document]],
-) -> None:
-    store.write_documents(documents)
-    store.write_commits([commit for batch in batches.values() for commit in reversed(batch)])
+_write_out = write_out.write_out
+
+
+def commits_first(store: Any, *given: Any) -> None:
+    def turn(store: Store, documents: Any, commits: list[Commit]) -> None:
+        store.write_commits(commits)
+        store.write_documents(documents)
+
+    _write_out(_Turned(store, turn), *given)  # type: ignore[arg-type]
+
+
+def last_commit_first(store: Any, *given: Any) -> None:
+    def turn(store: Store, documents: Any, commits: list[Commit]) -> None:
+        store.write_documents(documents)
+        store.write_commits(commits[::-1])
+
+    _write_out(_Turned(store, turn), *given)  # type: ignore[arg-type]
 
 
 _advance = advance.advance

@@ -15,12 +15,11 @@ from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
 from gateway.feed import hub as watch_hub
-from gateway.model import Commit, Document, Pin
+from gateway.model import Document, Pin
 from gateway.read import listing
+from gateway.retention import compaction
+from gateway.state import heads, write_out
 from gateway.state import sweep as sweeper
-from gateway.state.heads import write_out
-from gateway.state.late import GuardedWrites
-from gateway.state.replay import advance_all
 from gateway.store.contract import Store, Swept
 from gateway.store.memory_retention import MemoryRetention
 
@@ -50,17 +49,31 @@ def nothing_overlaps(*_: object) -> list[str]:
     return []
 
 
-def write_out_first_key_for(
-    store: Store, runtime: Any, catalog: str, batch: Sequence[Commit], since: Any
-) -> None:
-    keys = {change.key for commit in batch for change in commit.changes}
-    stored = store.documents({catalog: keys})
-    changed = []
-    for key in sorted(keys)[:1]:
-        after = advance_all(stored.get((catalog, key)), key, batch)
-        changed += [after] if after is not None else []
-    writes = GuardedWrites(store, runtime, {catalog: batch}, since, alone_s=0.0)
-    write_out(writes, {catalog: batch}, {catalog: changed})
+_states = write_out.states
+
+
+def first_state_alone(catalog: str, tail: Any, stored: Any) -> list[Document]:
+    return _states(catalog, tail, stored)[:1]
+
+
+def settled_at_once(self: heads.Settler, catalog: str) -> heads.Standing:
+    return self._observer.observe([catalog])[catalog]
+
+
+def finished_at_once(self: heads.Settler, catalog: str, revision: int) -> bool:  # noqa: ARG001
+    return True
+
+
+_compact = compaction.Compaction.compact
+
+
+def compact_unsettled(self: compaction.Compaction, *given: Any) -> compaction.Compacted:
+    settle = self._settler.settle
+    self._settler.settle = settled_at_once.__get__(self._settler)  # type: ignore[method-assign]
+    try:
+        return _compact(self, *given)
+    finally:
+        self._settler.settle = settle  # type: ignore[method-assign]
 
 
 _commit_each = loop.CommitLoop.commit_each
@@ -120,7 +133,7 @@ def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], st
     return len(swept)
 
 
-def never_late(self: object) -> None:  # noqa: ARG001
+def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> None:  # noqa: ARG001
     return
 
 

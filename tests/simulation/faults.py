@@ -107,8 +107,18 @@ class FaultyStore:
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         return _merged(self._read([_bound(self._inner.heads, [c]) for c in sorted(catalogs)]))
 
-    def head_with_batch(self, catalog: str) -> Head | None:
-        return self._read([lambda: self._inner.head_with_batch(catalog)])[0]
+    def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        return _merged(self._read([_bound(self._inner.tails, [c]) for c in sorted(catalogs)]))
+
+    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+        asked = [_bound(self._inner.last_written, {c: r}) for c, r in sorted(revisions.items())]
+        return {catalog for found in self._read(asked) for catalog in found}
+
+    def end_tails(self, revisions: Mapping[str, int]) -> None:
+        self._write([_bound(self._inner.end_tails, {c: r}) for c, r in sorted(revisions.items())])
+
+    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+        return self._read([lambda: self._inner.open_tails(before_us, limit)])[0]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         return _merged(
@@ -225,9 +235,6 @@ class FaultyStore:
         halves = (limit // 2, limit - limit // 2)
         return sum(self._write([_bound(purge, half) for half in halves]))
 
-    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
-        return self._update(lambda: self._inner.drop_document(catalog, key, revision))
-
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         return self._update(lambda: self._inner.take_lease(name, holder, duration_s))
 
@@ -264,7 +271,7 @@ class FaultyStore:
 
     def _write(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
         faults = self._network.faults
-        self._travel()
+        self._travel(sleeps=self._network.strays)
         if self._happens(faults.before):
             lost = Unsent if self._rng.random() < 0.5 else Unreachable
             raise lost("simulated: no way to the store")
@@ -292,14 +299,14 @@ class FaultyStore:
             done.append(step())
         return done
 
-    def _travel(self) -> None:
-        """The way to the store or back; it may never end."""
+    def _travel(self, *, sleeps: bool = True) -> None:
+        """The way to the store or back; it may never end, or with ``sleeps`` take long."""
         if self._scheduler.closed:  # a generator's clean-up
             raise Unreachable("simulated: the history is over")
         faults = self._network.faults
         if self._happens(faults.crash):
             self._scheduler.kill(self._process)
-        if self._happens(faults.suspend):
+        if sleeps and self._happens(faults.suspend):
             self._scheduler.suspend(self._process, faults.suspended_s * 2 * self._rng.random())
         seconds = faults.latency_s * self._rng.random()
         if self._happens(faults.slow):

@@ -10,18 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway import catalogs, service
+from gateway import catalogs
 from gateway.commit import inputs, loop, queue, resolve, round
 from gateway.decide import decide, drafts, rebase
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import hub as watch_hub
+from gateway.read import document, listing
 from gateway.read import history as gateway_history
-from gateway.read import listing
 from gateway.retention import compaction, compactor
-from gateway.state import heads as observe
-from gateway.state import heads as write_out
-from gateway.state import late
+from gateway.state import heads, write_out
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import sweep as sweeper
@@ -82,7 +80,7 @@ def broken(name: str) -> Iterator[Mutation]:
 
 
 def _write_out(run: object) -> tuple[Patch, ...]:
-    return ((write_out, "write_out", run), (round, "write_out", run))
+    return ((write_out, "write_out", run), (heads, "write_out", run))
 
 
 def _mutation(
@@ -97,15 +95,47 @@ MUTATIONS: Mapping[str, Mutation] = {
         "log",
         (MemoryStore, "move_head", breakages.move_anyway),
     ),
-    "writers-write-out": _mutation(
-        "nobody writes on top of a batch that isn't written out",
-        "history untrue-commit",
-        (round.Round, "settled", breakages.settled_or_not),
+    "drops-only-written": _mutation(
+        "a move drops from the tail only what is written out",
+        "history documents read untrue-commit untrue-refusal snapshot defect twice",
+        (round.Round, "_carried", breakages.nothing_carried),
     ),
-    "readers-write-out": _mutation(
-        "a reader lays the unfinished batch over what is stored",
+    "whole-tail-in-order": _mutation(
+        "who writes a commit out has written out all below it",
+        "history documents read untrue-commit snapshot defect twice",
+        (write_out.WriteOut, "add", breakages.own_commits_alone),
+    ),
+    "tail-overlay": _mutation(
+        "a reader lays the tail over what is stored",
         "read",
-        (service, "advance_all", breakages.stored_only),
+        (document, "advance_all", breakages.stored_only),
+    ),
+    "writers-overlay": _mutation(
+        "a decision lays the tail over what is stored",
+        "untrue-commit untrue-refusal untrue-no-op",
+        (inputs, "advance_all", breakages.stored_only),
+        adjust=forgetful,
+    ),
+    "replies-in-tail": _mutation(
+        "a used idempotency key is looked for in the tail",
+        "twice",
+        (inputs, "replies_in", breakages.no_replies_in),
+    ),
+    "floor-below-written": _mutation(
+        "the floor rises only to what is written out",
+        "history documents snapshot read defect",
+        (compaction.Compaction, "compact", history.compact_unsettled),
+        adjust=keeping,
+    ),
+    "settle-by-written": _mutation(
+        "who needs the log waits until it is written out",
+        "history read snapshot untrue-refusal",
+        (heads.Settler, "settle", history.settled_at_once),
+    ),
+    "tail-ends-written": _mutation(
+        "the janitor ends only tails that are written out",
+        "history documents read untrue-commit snapshot defect",
+        (heads.Settler, "finish", history.finished_at_once),
     ),
     "fresh-head": _mutation(
         "refusals and no-ops are decided on a head read after the call",
@@ -158,11 +188,6 @@ MUTATIONS: Mapping[str, Mutation] = {
         "applied-anyway",
         (queue.Queue, "leave", breakages.leave_without_leaving),
     ),
-    "guess-once": _mutation(
-        "a guess that can't be decided is decided on the head",
-        "defect late",
-        (round.Round, "decisions", breakages.decide_or_go_back),
-    ),
     "back-in-time": _mutation(
         "what goes back after its deadline is told so at once",
         "late",
@@ -213,9 +238,9 @@ MUTATIONS: Mapping[str, Mutation] = {
         (rebase, "overlapping", history.nothing_overlaps),
     ),
     "whole-batches": _mutation(
-        "who finishes a dead worker's batch writes out all of its documents",
+        "who writes a tail out writes all of its documents",
         "documents read untrue-commit snapshot",
-        (observe, "write_out_for", history.write_out_first_key_for),
+        (write_out, "states", history.first_state_alone),
     ),
     "bulk-order": _mutation(
         "writes that come together are done in the order given, catalog by catalog",
@@ -268,7 +293,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "late-guard": _mutation(
         "who writes out late looks whether history was compacted meanwhile",
         "documents history snapshot read",
-        (late.GuardedWrites, "look_again", history.never_late),
+        (write_out, "refresh", history.never_late),
         adjust=sleeping,
     ),
     "signals-are-hints": _mutation(

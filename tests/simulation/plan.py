@@ -75,7 +75,7 @@ def plan(rng: random.Random) -> Plan:
 
 
 def retaining(chosen: Plan, rng: random.Random) -> Plan:
-    """With pins and compaction; only what the gateway says it can bear (``gateway.state.late``).
+    """With pins and compaction; only what the gateway can bear (``gateway.state.write_out``).
 
     Writes that arrive after their call failed, unseen by anybody, are more than that. So is a
     worker that dies, or that finds no way to the store, right after it slept for long.
@@ -87,8 +87,8 @@ def retaining(chosen: Plan, rng: random.Random) -> Plan:
         faults = replace(faults, late=0.0, suspended_s=min(faults.suspended_s, 1.0))
     limits = RetentionLimits(
         commits=rng.choice((None, 1, 3, 10)),
-        # Above ``GuardedWrites.documents_s``, which is made smaller too, and above what clocks
-        # differ by.
+        sweep_grace_s=rng.choice((1.0, 1.0, 6.0)),
+        # Above what clocks differ by.
         tombstone_grace_s=60 if chosen.skew_us > 1_000 or chosen.clock_steps else 8,
         interval_s=rng.choice((1, 1, 5)),
         pause_ms=rng.choice((0, 10)),

@@ -89,7 +89,9 @@ def keeping(chosen: Plan) -> Plan:
     """Pins and compactions all the time, of a history that is deleted from often."""
     if not chosen.tastes.retention:
         chosen = retaining(chosen, random.Random(chosen.clients))
-    retention = replace(chosen.limits.retention, commits=2, tombstone_grace_s=8, interval_s=1)
+    retention = replace(
+        chosen.limits.retention, commits=2, sweep_grace_s=0.1, tombstone_grace_s=8, interval_s=1
+    )
     return replace(
         chosen,
         skew_us=0,
@@ -126,6 +128,7 @@ def breaking_off(chosen: Plan) -> Plan:
         faults=Faults(before=0.05, crash=0.01, slow=0.1, latency_s=0.005),
         outages=False,
         compactor=False,
+        limits=replace(kept.limits, retention=replace(kept.limits.retention, sweep_grace_s=0.01)),
         tastes=replace(kept.tastes, retention=0.2),
         think_s=0.15,
     )

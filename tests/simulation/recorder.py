@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.decide.request import Outcome
-from gateway.model import Commit, Document, Head, Pin
+from gateway.model import Commit, Document, Pin
 from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
 from gateway.service import Reading
-from gateway.store.contract import Moved, Swept
+from gateway.store.contract import Move, Moved, Swept
 from gateway.store.memory import MemoryStore
 
 from .asks import Ask
@@ -40,7 +40,7 @@ class Kept:
 
     What was refused isn't here; a sweep is, even where it found nothing left to do.
     ``what`` and ``about``: pin (the Pin), unpin (its id), floor (the new one), swept (the floor),
-    sweep (a Swept), replies (through), tombstones (through), document ((key, revision)).
+    sweep (a Swept), replies (through), tombstones (through).
     """
 
     tick: int
@@ -150,13 +150,13 @@ class RecordingStore(MemoryStore):
     def measure_leases_by(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
-    def move_head(self, to: Head) -> Moved:
-        result = super().move_head(to)
+    def move_head(self, move: Move) -> Moved:
+        result = super().move_head(move)
         if result is Moved.WON:
             tick = self._recording.tick()
-            log = self._recording.logs.setdefault(to.catalog, [])
-            for commit in to.batch or ():
-                log.append(Made(tick, to.base_revision, commit, changes_json(commit)))
+            log = self._recording.logs.setdefault(move.catalog, [])
+            for commit in move.commits:
+                log.append(Made(tick, move.base, commit, changes_json(commit)))
         return result
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
@@ -186,10 +186,6 @@ class RecordingStore(MemoryStore):
         purged = super().purge_tombstones(catalog, through, before_us, limit)
         self._note(purged > 0, catalog, "tombstones", through)
         return purged
-
-    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
-        dropped = super().drop_document(catalog, key, revision)
-        return self._note(dropped, catalog, "document", (key, revision))
 
     def _note(self, done: bool, catalog: str, what: str, about: Any) -> bool:
         if done:

@@ -19,7 +19,6 @@ from gateway.limits import ServiceLimits
 from gateway.model import Head
 from gateway.retention.verification import Verification
 from gateway.service import Gateway
-from gateway.state.late import GuardedWrites
 
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client
@@ -51,7 +50,7 @@ def simulate(seed: int, adjust: Callable[[Plan], Plan] = lambda chosen: chosen) 
         skew_us=2 * chosen.skew_us + (5_000_000 if chosen.clock_steps else 0),
     )
     world = World(rng, chosen, recording)
-    with _documents_late_sooner(), _logged_defects(recording):
+    with _logged_defects(recording):
         try:
             world.run()
         except Stuck as stuck:
@@ -105,6 +104,7 @@ class World:
         worker = Worker(process, gateway, self.scheduler, self._recording)
         if self._plan.compactor:
             gateway.retention.compactor.start()
+        gateway.janitor.start()
         worker.falls_behind = self._plan.preempt > 0
         self._workers.append(worker)
         return worker
@@ -237,7 +237,7 @@ class World:
         """What a gateway that has just started makes of what the store holds."""
         gateway = self._gateway(self._people)
         for catalog in self._catalogs:
-            gateway.reply(catalog, "nobody", "none")  # has what is unfinished written out
+            gateway._settler.settle(catalog)
             head = self._store.heads([catalog]).get(catalog, Head(catalog))
             for key in (SETTINGS, *self._keys):
                 self._recording.fresh[catalog, key] = gateway.read(catalog, key)
@@ -285,17 +285,6 @@ def _logged_defects(recording: Recording) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagate
-
-
-@contextmanager
-def _documents_late_sooner() -> Iterator[None]:
-    """What no limit tells, made small enough to matter."""
-    before = GuardedWrites.documents_s
-    GuardedWrites.documents_s = 3.0
-    try:
-        yield
-    finally:
-        GuardedWrites.documents_s = before
 
 
 def _limits(chosen: Plan) -> ServiceLimits:

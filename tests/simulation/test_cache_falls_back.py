@@ -26,14 +26,12 @@ def fallen_back(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     looks: list[Gateway] = []
     observe = Observer.observe
 
-    def observe_and_fall_back(
-        self: Observer, catalogs: Collection[str], *, batches: bool = True
-    ) -> dict[str, Standing]:
-        standings = observe(self, catalogs, batches=batches)
+    def observe_and_fall_back(self: Observer, catalogs: Collection[str]) -> dict[str, Standing]:
+        standings = observe(self, catalogs)
         if looks and self._cache is looks[0]._cache:
             looks.clear()
             self._cache.forget("c")
-            self._cache.begin("c", 1, old.time_us)
+            self._cache.begin("c", 1, old.time_us, 1)
             self._cache.learn("c", 1, {"k": old})
         return standings
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.commit import round
+from gateway.decide import decide as deciding
 
 from .checker import check
 from .simulation import simulate
@@ -37,7 +38,7 @@ def _assert_right(seed: int) -> Counter[str]:
 
 
 def test_a_defect_that_a_leader_logs_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide, batch = round.decide, count()
+    decide, batch = deciding.decide, count()
 
     def broken_once(*given: Any, **named: Any) -> Any:
         if next(batch) == 3:

@@ -28,7 +28,13 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from tests.asking import patch, put
-from tests.retention.history_checks import Killed, check_history, compaction_of, killed_at
+from tests.retention.history_checks import (
+    Killed,
+    check_history,
+    compaction_of,
+    killed_at,
+    wait_until_written,
+)
 
 KEYS = ("a", "b", "c")
 _keys = st.sampled_from(KEYS)
@@ -132,6 +138,7 @@ def run_request(catalog: str, states: list[Any], edits: list[Any], replied: bool
 
 def run_compaction(catalog: str, share: float, kill_at: int) -> None:
     """Somewhere between the floor and the head; with luck broken off at some step."""
+    wait_until_written(_gateway, catalog)
     bounds = _store.retention(catalog)
     if bounds is None:
         return
@@ -190,6 +197,7 @@ def test_what_no_retained_revision_needs_is_gone(requests: list[Any], data: st.D
         run_request(catalog, states, edits, replied=False)
     if len(states) == 1:
         return
+    wait_until_written(_gateway, catalog)
     for floor in sorted(data.draw(st.sets(st.integers(1, len(states) - 1), max_size=4))):
         compaction_of(_store).compact(catalog, floor, lambda: None)
         retained = {

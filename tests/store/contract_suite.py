@@ -27,9 +27,15 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def head(base: int, *commits: Commit) -> Head:
+def move(*commits: Commit, written: int = 0) -> Move:
+    return Move(commits, written)
+
+
+def head(*commits: Commit, written: int = 0) -> Head:
+    """What the moves by ``commits`` make of a head that was written out to ``written``."""
     last = commits[-1]
-    return Head(last.catalog, last.revision, last.time_us, base, batch=commits)
+    tail = tuple(each for each in commits if each.revision > written)
+    return Head(last.catalog, last.revision, last.time_us, written, tail=tail)
 
 
 def document(revision: int, *, key: str = "k", content: object = None) -> Document:
@@ -49,30 +55,67 @@ class StoreContract:
 
     def test_a_catalog_never_written_has_no_head(self, store: Store) -> None:
         assert store.heads(["c"]) == {}
-        assert store.head_with_batch("c") is None
+        assert store.tails(["c"]) == {}
 
     def test_the_first_move_makes_the_head(self, store: Store) -> None:
-        made = head(0, commit(1), commit(2))
-        assert store.move_heads([Move(made)]) == {"c": Moved.WON}
-        assert store.heads(["c", "other"]) == {"c": replace(made, batch=None)}
-        assert store.head_with_batch("c") == made
+        assert store.move_heads([move(commit(1), commit(2))]) == {"c": Moved.WON}
+        made = head(commit(1), commit(2))
+        assert store.heads(["c", "other"]) == {"c": replace(made, tail=None)}
+        assert store.tails(["c", "other"]) == {"c": made}
+
+    def test_a_move_joins_the_tail_and_ends_what_is_written_out(self, store: Store) -> None:
+        commits = [commit(n) for n in range(1, 8)]
+        for first, last, written in ((0, 2, 0), (2, 3, 0), (3, 5, 2), (5, 6, 5)):
+            store.move_heads([move(*commits[first:last], written=written)])
+            assert store.tails(["c"])["c"] == head(*commits[:last], written=written)
+        # One that knows less takes nothing back.
+        store.move_heads([move(commits[6], written=1)])
+        assert store.tails(["c"])["c"] == head(*commits, written=5)
+
+    def test_a_tail_ends_where_the_head_still_is_there(self, store: Store) -> None:
+        commits = [commit(n) for n in range(1, 5)]
+        store.move_heads([move(*commits[:2])])
+        store.end_tails({"c": 1, "other": 3})
+        assert store.tails(["c"])["c"] == head(*commits[:2])
+        store.end_tails({"c": 2})
+        assert store.tails(["c"])["c"] == head(*commits[:2], written=2)
+        # Its next mover may not know of it.
+        store.move_heads([move(*commits[2:], written=0)])
+        assert store.tails(["c"])["c"] == head(*commits, written=2)
+        store.end_tails({})
+
+    def test_heads_with_a_tail_are_found_by_their_age(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            store.move_heads([move(commit(1, catalog=name))])
+        store.move_heads([move(commit(2, catalog="b"))])
+        store.end_tails({"c": 1})
+        age_us = commit(2).time_us
+        assert [each.catalog for each in store.open_tails(age_us, 9)] == ["a"]
+        found = store.open_tails(age_us + 1, 9)
+        assert sorted(each.catalog for each in found) == ["a", "b"]
+        assert all(each.tail is None for each in found)
+        assert len(store.open_tails(age_us + 1, 1)) == 1
+
+    def test_a_commit_that_is_there_shows_that_all_is_written_out(self, store: Store) -> None:
+        store.write_commits([commit(1), commit(2), commit(1, catalog="d")])
+        assert store.last_written({"c": 2, "d": 2, "e": 1}) == {"c"}
+        assert store.last_written({"c": 2, "d": 1}) == {"c", "d"}
 
     def test_a_move_from_another_revision_is_lost_and_changes_nothing(self, store: Store) -> None:
-        store.move_heads([Move(head(0, commit(1)))])
-        before = store.head_with_batch("c")
+        store.move_heads([move(commit(1))])
+        before = store.tails(["c"])
         late = commit(1, id="f" * 32)
-        assert store.move_heads([Move(head(0, late))]) == {"c": Moved.LOST}
-        assert store.move_heads([Move(head(2, commit(3)))]) == {"c": Moved.LOST}
-        assert store.head_with_batch("c") == before
+        assert store.move_heads([move(late)]) == {"c": Moved.LOST}
+        assert store.move_heads([move(commit(3))]) == {"c": Moved.LOST}
+        assert store.tails(["c"]) == before
 
     def test_the_same_move_is_won_once(self, store: Store) -> None:
-        move = Move(head(0, commit(1)))
-        assert store.move_heads([move]) == {"c": Moved.WON}
-        assert store.move_heads([move]) == {"c": Moved.LOST}
+        assert store.move_heads([move(commit(1))]) == {"c": Moved.WON}
+        assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}
 
     def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
-        store.move_heads([Move(head(0, commit(1, catalog="b")))])
-        moved = store.move_heads([Move(head(0, commit(1, catalog=c))) for c in ("a", "b", "c")])
+        store.move_heads([move(commit(1, catalog="b"))])
+        moved = store.move_heads([move(commit(1, catalog=c)) for c in ("a", "b", "c")])
         assert moved == {"a": Moved.WON, "b": Moved.LOST, "c": Moved.WON}
 
     def test_of_racing_moves_one_is_won(self, store: Store) -> None:
@@ -82,7 +125,7 @@ class StoreContract:
         def race(number: int) -> None:
             mine = commit(1, id=f"{number:032x}")
             barrier.wait()
-            results.append(store.move_heads([Move(head(0, mine))])["c"])
+            results.append(store.move_heads([move(mine)])["c"])
 
         threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
         for thread in threads:
@@ -133,10 +176,10 @@ class StoreContract:
         )
         store.write_commits([full])
         assert store.commits({"c": (2, 3)})["c"] == [full]
-        store.move_heads([Move(head(0, full))])
-        read = store.head_with_batch("c")
-        assert read is not None
-        assert read.batch == (full,)
+        store.move_heads([move(commit(1)), move(commit(1, catalog="d"))])
+        store.move_heads([move(commit(2))])
+        store.move_heads([move(full, written=2)])
+        assert store.tails(["c"])["c"].tail == (full,)
 
     def test_a_commit_without_changes_is_one_like_others(self, store: Store) -> None:
         touch = commit(2, changes=(), idempotency=Idempotency("ann", "x", "1"))
@@ -177,12 +220,13 @@ class StoreContract:
         assert store.documents(keys) == {("c", each.key): each for each in stored}
 
     def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
-        store.move_heads([Move(head(0, commit(1)))])
-        gone = replace(head(1, commit(2, deletes_catalog=True)), deleted=True)
-        store.move_heads([Move(gone)])
-        assert store.heads(["c"]) == {"c": replace(gone, batch=None)}
-        assert store.head_with_batch("c") == gone
-        store.move_heads([Move(head(2, commit(3)))])
+        store.move_heads([move(commit(1))])
+        deletion = commit(2, deletes_catalog=True)
+        store.move_heads([move(deletion, written=1)])
+        gone = replace(head(deletion, written=1), deleted=True)
+        assert store.heads(["c"]) == {"c": replace(gone, tail=None)}
+        assert store.tails(["c"]) == {"c": gone}
+        store.move_heads([move(commit(3))])
         assert not store.heads(["c"])["c"].deleted
 
     @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.store.contract import Move, Store
+from gateway.store.contract import Store
 from patching import ABSENT
-from tests.store.contract_suite import commit, document, head
+from tests.store.contract_suite import commit, document, head, move
 
 _LAST = "\U0010ffff"
 # By UTF-8, where U+FFFF comes before an emoji and UTF-16 has it behind.
@@ -50,17 +50,17 @@ class ListingsContract:
         expected = [name for name in _NAMES if name > after and name.startswith(prefix)]
         store.write_documents({"c": [document(1, key=name) for name in reversed(_NAMES)]})
         store.write_documents({"c/": [document(1, key="a")], "b": [document(1, key="a")]})
-        store.move_heads([Move(head(0, commit(1, catalog=name))) for name in reversed(_NAMES)])
+        store.move_heads([move(commit(1, catalog=name)) for name in reversed(_NAMES)])
         found = store.scan_documents("c", after, prefix, 99, _MANY)
         assert [d.key for d in found] == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 99)] == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 2)] == expected[:2]
 
-    def test_listed_heads_are_whole_but_for_their_batches(self, store: Store) -> None:
-        made = replace(head(0, commit(1), commit(2)), deleted=True)
-        store.move_heads([Move(made)])
+    def test_listed_heads_are_whole_but_for_their_tails(self, store: Store) -> None:
+        store.move_heads([move(commit(1), commit(2, deletes_catalog=True))])
         store.raise_floor("c", 1, 0)
-        assert store.list_heads("", "", 9) == [replace(made, batch=None, floor=1)]
+        made = head(commit(1), commit(2), written=1)
+        assert store.list_heads("", "", 9) == [replace(made, tail=None, floor=1, deleted=True)]
 
     def test_a_scan_has_tombstones_but_not_the_settings(self, store: Store) -> None:
         """The settings have the empty key, and nothing comes before it to begin after."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gateway.model import Change, Commit, Idempotency, Pin, Retention
-from gateway.store.contract import Move, Store, Swept
+from gateway.store.contract import Store, Swept
 from patching import ABSENT
-from tests.store.contract_suite import commit, document, head
+from tests.store.contract_suite import commit, document, move
 
 _NOW_US = 1_000_000
 _MANY = 1_000_000
@@ -40,7 +40,7 @@ class RetentionContract:
 
     @pytest.fixture
     def at_ten(self, store: Store) -> Store:
-        store.move_heads([Move(head(0, *(commit(n) for n in range(1, 11))))])
+        store.move_heads([move(*(commit(n) for n in range(1, 11)))])
         return store
 
     def test_a_catalog_without_a_head_keeps_nothing(self, store: Store) -> None:
@@ -103,14 +103,28 @@ class RetentionContract:
         assert at_ten.raise_floor("c", 10, _NOW_US)
         assert at_ten.heads(["c"])["c"].floor == 10
 
-    def test_the_floor_rises_only_when_history_was_swept_to_it(self, at_ten: Store) -> None:
-        assert at_ten.raise_floor("c", 5, _NOW_US)
-        assert not at_ten.raise_floor("c", 6, _NOW_US)
-        at_ten.end_sweep("c", 5)
-        assert at_ten.raise_floor("c", 6, _NOW_US)
+    def test_a_raise_is_told_with_its_age_until_it_is_swept(self, at_ten: Store) -> None:
+        def bounds() -> Retention:
+            found = at_ten.retention("c")
+            assert found is not None
+            return found
+
+        for floor in (5, 6, 8):
+            assert at_ten.raise_floor("c", floor, _NOW_US)
+        assert [floor for floor, _ in bounds().raises] == [5, 6, 8]
+        assert all(0 <= age_s < 3600 for _, age_s in bounds().raises)
+        assert (bounds().sweepable(0), bounds().sweepable(3600)) == (8, 0)
         at_ten.end_sweep("c", 6)
         at_ten.end_sweep("c", 5)
-        assert at_ten.retention("c") == Retention(10, 6, 6, ())
+        assert bounds() == Retention(10, 8, 6, ())
+        assert [floor for floor, _ in bounds().raises] == [8]
+        assert (bounds().sweepable(0), bounds().sweepable(3600)) == (8, 6)
+
+    def test_a_raised_floor_ends_the_tail_up_to_it(self, at_ten: Store) -> None:
+        assert at_ten.raise_floor("c", 8, _NOW_US)
+        head = at_ten.tails(["c"])["c"]
+        assert head.written == 8
+        assert [each.revision for each in head.tail or ()] == [9, 10]
 
     def test_the_floor_rises_only_while_the_head_is_where_it_was(self, at_ten: Store) -> None:
         assert not at_ten.raise_floor("c", 5, _NOW_US, 9)
@@ -119,20 +133,20 @@ class RetentionContract:
         at_ten.end_sweep("c", 5)
         assert not at_ten.raise_floor("c", 5, _NOW_US, 10)
         assert not at_ten.raise_floor("c", 11, _NOW_US, 10)
-        at_ten.move_heads([Move(head(10, commit(11)))])
+        at_ten.move_heads([move(commit(11))])
         assert not at_ten.raise_floor("c", 6, _NOW_US, 10)
 
     def test_a_move_of_the_head_leaves_retention_alone(self, at_ten: Store) -> None:
         at_ten.raise_floor("c", 5, _NOW_US)
         at_ten.end_sweep("c", 5)
         at_ten.set_pin("c", pin(7))
-        at_ten.move_heads([Move(head(10, commit(11)))])
+        at_ten.move_heads([move(commit(11))])
         assert at_ten.retention("c") == Retention(11, 5, 5, (pin(7),))
 
     def test_of_a_pin_and_a_compaction_that_race_one_is_refused(self, store: Store) -> None:
         for number in range(20):
             catalog = f"c{number}"
-            store.move_heads([Move(head(0, *(commit(n, catalog=catalog) for n in range(1, 9))))])
+            store.move_heads([move(*(commit(n, catalog=catalog) for n in range(1, 9)))])
             done = race(
                 lambda c=catalog: store.set_pin(c, pin(3)),
                 lambda c=catalog: store.raise_floor(c, 5, _NOW_US),
@@ -205,14 +219,6 @@ class RetentionContract:
         assert store.purge_tombstones("c", 4, _MANY, 9) == 1
         left = store.documents({"c": [*(d.key for d in gone), "lives"], "d": ["k1"]})
         assert sorted(left) == [("c", "k5"), ("c", "k6"), ("c", "lives"), ("d", "k1")]
-
-    def test_a_document_is_dropped_at_its_revision_alone(self, store: Store) -> None:
-        store.write_documents({"c": [document(5)], "d": [document(5)]})
-        assert not store.drop_document("c", "k", 4)
-        assert not store.drop_document("c", "other", 5)
-        assert store.drop_document("c", "k", 5)
-        assert not store.drop_document("c", "k", 5)
-        assert list(store.documents({"c": ["k"], "d": ["k"]})) == [("d", "k")]
 
 
 def race(*calls: Callable[[], bool]) -> list[bool]:

@@ -6,13 +6,13 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import ConfigurationError, OperationFailure
 
-from gateway.store.contract import Move, Unreachable
+from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
 from tests.patience import WAIT_MS
-from tests.store.contract_suite import StoreContract, commit, document, head
+from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
@@ -82,7 +82,7 @@ def test_what_was_seen_of_a_mongodb_that_was_replaced_does_not_keep_its_successo
     with pytest.raises(Unreachable):
         store.heads(["c"])
     assert store.heads(["c"]) == {}
-    store.move_heads([Move(head(0, commit(1)))])
+    store.move_heads([move(commit(1))])
     assert store.heads(["c"])["c"].revision == 1
 
 
@@ -122,7 +122,7 @@ def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
     with pytest.raises(Unreachable):
         store.heads(["c"])
     with pytest.raises(Unreachable):
-        store.move_heads([Move(head(0, commit(1)))])
+        store.move_heads([move(commit(1))])
     store.close()
 
 

@@ -10,14 +10,14 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from gateway.decide.request import Applied, Put, Refused
-from gateway.errors import StoreUnavailable
+from gateway.errors import DeadlineExceeded
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.contract import Move, Swept, Unreachable
+from gateway.store.contract import Swept, Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS
-from tests.store.contract_suite import commit, document, head
+from tests.store.contract_suite import commit, document, move
 
 
 @pytest.fixture
@@ -67,36 +67,41 @@ def test_a_sweep_says_what_it_could_not_do(
 def test_a_move_is_not_taken_for_a_lost_race(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
-    store.move_heads([Move(head(0, commit(1, catalog="c", time_us=5)))])
+    store.move_heads([move(commit(1, catalog="c", time_us=5))])
     database["catalogs"].create_index("time_us", unique=True)
     with pytest.raises(Unreachable, match="unique index on time_us"):
-        store.move_heads([Move(head(0, commit(1, catalog="d", time_us=5)))])
+        store.move_heads([move(commit(1, catalog="d", time_us=5))])
 
 
 @pytest.mark.parametrize("index", [{"unique": True}, {"kind": "2dsphere"}])
 def test_a_catalog_goes_on_when_the_index_that_refused_its_batch_is_gone(
     store: MongoStore, database: Database[dict[str, Any]], index: dict[str, Any]
 ) -> None:
-    """Its head has moved, so nothing is lost; until then it takes no writes, and others do."""
+    """Its head has moved, so nothing is lost and all is read; until then it takes few more writes,
+    for its tail is bounded, and others do."""
     database["documents"].create_index(
         [("state.content.at", index.get("kind", 1))],
         unique=index.get("unique", False),
         sparse=True,
         name="foreign",
     )
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=3000, leaders=1))
+    limits = ServiceLimits(deadline_ms=WAIT_MS, leaders=1, tail_commits_max=3)
+    gateway = Gateway(store, ThreadRuntime(), limits)
 
-    def put(catalog: str, key: str, value: Any) -> Any:
-        return gateway.write(catalog, key, Put(value, 9)).outcome
+    def put(catalog: str, key: str, value: Any, wait_s: float | None = None) -> Any:
+        return gateway.write(catalog, key, Put(value, 9), wait_s=wait_s).outcome
 
     place = {"at": "nowhere"}
     unique = "unique" in index
     assert isinstance(put("c", "a", place if unique else {}), Applied)
     assert isinstance(put("c", "b", place), Applied)
-    refused = put("c", "b", {})
-    assert isinstance(refused, Refused)
-    assert isinstance(refused.error, StoreUnavailable)
+    outcomes = [put("c", f"b{number}", {}, wait_s=0.3) for number in range(6)]
+    assert isinstance(outcomes[-1], Refused)
+    assert isinstance(outcomes[-1].error, DeadlineExceeded)
     assert isinstance(put("other", "a", {}), Applied)
+    found = gateway.read("c", "b").document
+    assert found is not None
+    assert found.content == place
     database["documents"].drop_index("foreign")
     assert isinstance(put("c", "c", {}), Applied)
     document = gateway.read("c", "b").document

@@ -31,7 +31,6 @@ _CLOCK = "mongomock has no $$NOW, the clock of the database"
 _HINTS = "mongomock knows no hints"
 UNABLE = {
     "test_a_bare_document_has_its_acl_and_no_other_attribute": _RANGES,
-    "test_a_document_is_dropped_at_its_revision_alone": _RANGES,
     "test_a_document_is_written_only_over_an_older_one": _RANGES,
     "test_a_scan_has_tombstones_but_not_the_settings": _RANGES,
     "test_a_scan_is_bounded_in_count_and_bytes": _RANGES,
@@ -42,6 +41,9 @@ UNABLE = {
     "test_a_lease_is_its_holders_until_given_up": _CLOCK,
     "test_a_lease_that_is_over_can_be_taken": _CLOCK,
     "test_a_renewed_lease_lasts_from_then_on": _CLOCK,
+    "test_the_floor_rises_no_higher_than_a_pin": _CLOCK,
+    "test_expired_pins_hold_nothing_and_are_dropped": _CLOCK,
+    "test_a_raise_is_told_with_its_age_until_it_is_swept": _CLOCK,
     "test_replies_are_dropped_once_nothing_else_needs_them": _HINTS,
     "test_a_commit_without_changes_is_one_like_others": _HINTS,
     "test_the_commit_at_a_time_is_the_last_one_by_then": _HINTS,

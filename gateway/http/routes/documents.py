@@ -36,7 +36,8 @@ from gateway.http.write.answer import commit, document_answer
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.service import Gateway, Reading
+from gateway.read.document import Reading
+from gateway.service import Gateway
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 

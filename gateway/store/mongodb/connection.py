@@ -43,6 +43,7 @@ from pymongo.write_concern import WriteConcern
 
 from gateway.store.contract import Unreachable, Unsent
 from gateway.store.mongodb import records
+from gateway.store.mongodb.format import UnknownFormat, take_over
 from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -117,13 +118,17 @@ class Connection:
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 
     def ensure_indexes(self) -> None:
-        """Make the indexes, once for each connection, before its first read at the latest, and
-        again where a read misses one.
+        """Look at the format and make the indexes, once for each connection, before its first read
+        at the latest; indexes again where a read misses one.
 
         Raises Unreachable.
         """
         if not self._has_indexes:
             with self.as_unreachable():
+                try:
+                    take_over(self.database)
+                except UnknownFormat as error:
+                    raise Unreachable(str(error)) from error
                 for name, indexes in INDEXES.items():
                     self.database[name].create_indexes(list(indexes))
             self._has_indexes = True

@@ -4,6 +4,7 @@ Each ``_id`` begins with the catalog's name (``gateway.store.mongodb.records``),
 that every collection has anyway serves what is done all day: a head, a document, a span of
 commits, a scan over keys. The ones below serve the rest:
 
+``catalogs``   open, sparse: the heads that have a tail; a move of one that has doesn't touch it
 ``commits``    catalog, keys, revision: the history of a key; with ``keys`` empty, the commits that
                are kept for their reply alone (an empty array has an entry of its own)
                catalog, time_us: the state at a time
@@ -51,10 +52,12 @@ BY_TIME: Final = "catalog_1_time_us_1"
 BY_REPLY: Final = "reply_id_1"
 TOMBSTONES: Final = "tombstones"
 HELD: Final = "held"
+OPEN: Final = "open_1"
 
 _EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)
 
 INDEXES: Mapping[str, Sequence[IndexModel]] = {
+    "catalogs": [IndexModel([("open", ASCENDING)], name=OPEN, sparse=True)],
     "commits": [
         IndexModel(
             [("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)], name=BY_KEY

@@ -10,7 +10,9 @@ from gateway.model import BareDocument, Commit, Document, Head
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
-from gateway.store.mongodb.indexes import BY_REPLY, in_spans, of_catalogs, one_of
+from gateway.store.mongodb.format import is_older, take_over_heads
+from gateway.store.mongodb.indexes import BY_REPLY, OPEN, in_spans, of_catalogs, one_of
+from gateway.store.mongodb.records import Record
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
@@ -21,15 +23,44 @@ class LoopPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        query = {"_id": one_of(catalogs)}
-        with self._on.reading() as session:
-            found = list(self._on.catalogs.find(query, records.BARE_HEAD, session=session))
-        return {record["_id"]: records.head_from(record) for record in found}
+        return self._heads(catalogs, records.BARE_HEAD)
 
-    def head_with_batch(self, catalog: str) -> Head | None:
+    def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
+        return self._heads(catalogs, records.HEAD_WITH_TAIL)
+
+    def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
+        query = {"_id": one_of(catalogs)}
+        while True:
+            with self._on.reading() as session:
+                found = list(self._on.catalogs.find(query, fields, session=session))
+            older = [record["_id"] for record in found if is_older(record)]
+            if not older:
+                return {record["_id"]: records.head_from(record) for record in found}
+            with self._on.as_unreachable():
+                take_over_heads(self._on.catalogs, {"_id": one_of(older)})
+
+    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+        query = {"_id": one_of([records.commit_id(c, r) for c, r in revisions.items()])}
         with self._on.reading() as session:
-            record = self._on.catalogs.find_one({"_id": catalog}, session=session)
-        return None if record is None else records.head_from(record)
+            found = list(self._on.commits.find(query, {"_id": 1}, session=session))
+        return {records.named_by(record["_id"])[0] for record in found}
+
+    def end_tails(self, revisions: Mapping[str, int]) -> None:
+        updates = [
+            UpdateOne(
+                {"_id": catalog, "head": revision},
+                {"$set": {"written": revision, "tail": []}, "$unset": {"open": ""}},
+            )
+            for catalog, revision in revisions.items()
+        ]
+        if updates:
+            self._on.bulk(self._on.catalogs.bulk_write, updates)
+
+    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+        query = {"open": True, "time_us": {"$lt": before_us}}
+        with self._on.reading() as session:
+            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+            return [records.head_from(record) for record in cursor.hint(OPEN).limit(limit)]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         prefixes: dict[str, list[Commit]] = {}
@@ -87,15 +118,15 @@ class LoopPart(StorePart):
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                {"_id": move.to.catalog, "revision": move.to.base_revision},
-                {"$set": records.head_record(move.to)},
+                {"_id": move.catalog, "head": move.base},
+                records.head_move(move),
                 upsert=True,
             )
             for move in moves
         ]
         lost = self._on.bulk(self._on.catalogs.bulk_write, updates)
         return {
-            move.to.catalog: Moved.LOST if index in lost else Moved.WON
+            move.catalog: Moved.LOST if index in lost else Moved.WON
             for index, move in enumerate(moves)
         }
 

@@ -1,7 +1,8 @@
 """How heads, commits and documents are laid out as BSON.
 
-``catalogs``   ``_id`` the catalog's name; revision, time_us, base_revision, deleted, and
-               batch: [commit]; of retention floor, swept and pins: [pin], which no move touches
+``catalogs``   ``_id`` the catalog's name; head (its revision), time_us, written, deleted, and
+               tail: [commit], with ``open`` where it has any; of retention floor, raises, swept and
+               pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
@@ -15,6 +16,7 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -34,6 +36,7 @@ from gateway.model import (
     Pin,
     Retention,
 )
+from gateway.store.contract import Move
 from patching import ABSENT, Json
 
 Record = dict[str, Any]
@@ -51,8 +54,9 @@ class _PlainInt(TypeDecoder):
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
-# The fields of a head without its batch.
-BARE_HEAD: Final = {"revision": 1, "time_us": 1, "base_revision": 1, "floor": 1, "deleted": 1}
+# The fields of a head without its tail.
+BARE_HEAD: Final = dict.fromkeys(("head", "time_us", "written", "floor", "deleted"), 1)
+HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1}
 # The fields of a document without its content.
 BARE_DOCUMENT: Final = {
     "catalog": 1,
@@ -95,28 +99,41 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
-def head_record(head: Head) -> Record:
-    """The fields that a move sets; it leaves retention alone."""
+def head_move(move: Move) -> Record:
+    """The update that makes a move; it leaves retention alone.
+
+    The tail keeps as many of its last commits as are above ``written``, whichever revision the head
+    itself has been noted to be written out to: so neither update can take too many from it.
+    """
+    last = move.commits[-1]
     return {
-        "revision": head.revision,
-        "time_us": head.time_us,
-        "base_revision": head.base_revision,
-        "deleted": head.deleted,
-        "batch": [_commit_fields(commit) for commit in head.batch or ()],
+        "$set": {
+            "head": last.revision,
+            "time_us": last.time_us,
+            "deleted": last.deletes_catalog,
+            "open": True,
+        },
+        "$max": {"written": move.written},
+        "$push": {
+            "tail": {
+                "$each": [_commit_fields(commit) for commit in move.commits],
+                "$slice": move.written - last.revision,
+            }
+        },
     }
 
 
 def head_from(record: Mapping[str, Any]) -> Head:
     catalog = record["_id"]
-    batch = record.get("batch")
+    tail, written = record.get("tail"), record["written"]
     return Head(
         catalog=catalog,
-        revision=record["revision"],
+        revision=record["head"],
         time_us=record["time_us"],
-        base_revision=record["base_revision"],
+        written=written,
         floor=record.get("floor", 0),
         deleted=record.get("deleted", False),
-        batch=None if batch is None else tuple(_commit_from(catalog, c) for c in batch),
+        tail=None if tail is None else tuple(_commit_from(catalog, c) for c in tail),
     )
 
 
@@ -130,12 +147,17 @@ def pin_record(pin: Pin) -> Record:
     }
 
 
-def retention_from(record: Mapping[str, Any]) -> Retention:
+def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
+    """``now``, by the database's clock, is needed where the floor was raised."""
     return Retention(
-        revision=record["revision"],
+        revision=record["head"],
         floor=record.get("floor", 0),
         swept=record.get("swept", 0),
         pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
+        raises=tuple(
+            (each["floor"], (now - each["at"]).total_seconds())
+            for each in (record.get("raises", ()) if now is not None else ())
+        ),
     )
 
 
@@ -205,6 +227,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         succeeded=record.get("succeeded", True),
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
+        size_bytes=len(record["changes"]),
     )
 
 

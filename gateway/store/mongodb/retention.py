@@ -23,31 +23,33 @@ from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
 
-_BOUNDS = {"revision": 1, "floor": 1, "swept": 1, "pins": 1}
+_BOUNDS = dict.fromkeys(("head", "floor", "swept", "pins", "raises"), 1)
+# Beyond as many, the later ones wait for the last.
+_RAISES_MAX = 100
 
 
 class RetentionPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def retention(self, catalog: str) -> Retention | None:
+        there = {"_id": catalog, "head": {"$exists": True}}
         with self._on.reading() as session:
-            record = self._on.catalogs.find_one({"_id": catalog}, _BOUNDS, session=session)
-        return None if record is None else records.retention_from(record)
+            record = self._on.catalogs.find_one(there, _BOUNDS, session=session)
+            if record is None or not record.get("raises"):
+                return None if record is None else records.retention_from(record)
+            # Read after the raises: an age is never less than it is told.
+            clock = self._on.catalogs.find_one(there, {"now": "$$NOW"}, session=session)
+        return None if clock is None else records.retention_from(record, clock["now"])
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         allowed: Record = {
             "_id": catalog,
-            "revision": {"$gte": pin.revision},
+            "head": {"$gte": pin.revision},
             "floor": {"$not": {"$gt": pin.revision}},  # no floor: 0
         }
         if held is not None:
             allowed["pins"] = {"$elemMatch": {"id": held.id, "expires_us": held.expires_us}}
-        others = {
-            "$filter": {
-                "input": {"$ifNull": ["$pins", []]},
-                "cond": {"$ne": ["$$this.id", {"$literal": pin.id}]},
-            }
-        }
+        others = _members("$pins", {"$ne": ["$$this.id", {"$literal": pin.id}]})
         mine = {"$literal": [records.pin_record(pin)]}
         return self._update_head(allowed, [{"$set": {"pins": {"$concatArrays": [others, mine]}}}])
 
@@ -61,16 +63,23 @@ class RetentionPart(StorePart):
         standing: Record = {"$gte": floor} if at is None else {"$gte": floor, "$eq": at}
         allowed = {
             "_id": catalog,
-            "revision": standing,
+            "head": standing,
             "floor": {"$not": {"$gte": floor}},
-            "$expr": {"$eq": [{"$ifNull": ["$swept", 0]}, {"$ifNull": ["$floor", 0]}]},
             "pins": {"$not": {"$elemMatch": holding}},
         }
-        update = {"$set": {"floor": floor}, "$pull": {"pins": {"expires_us": {"$lte": now_us}}}}
-        return self._update_head(allowed, update)
+        raises = {"$slice": [{"$ifNull": ["$raises", []]}, _RAISES_MAX - 1]}
+        raised = {
+            "floor": floor,
+            "pins": _members("$pins", {"$gt": ["$$this.expires_us", now_us]}),
+            "raises": {"$concatArrays": [raises, [{"floor": floor, "at": "$$NOW"}]]},
+            "written": {"$max": ["$written", floor]},
+            "tail": _members("$tail", {"$gt": ["$$this.revision", floor]}),
+        }
+        return self._update_head(allowed, [{"$set": raised}])
 
     def end_sweep(self, catalog: str, floor: int) -> None:
-        self._update_head({"_id": catalog}, {"$max": {"swept": floor}})
+        swept = {"$max": {"swept": floor}, "$pull": {"raises": {"floor": {"$lte": floor}}}}
+        self._update_head({"_id": catalog}, swept)
 
     def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
         operations = [_sweep(catalog, each) for each in swept]
@@ -112,11 +121,6 @@ class RetentionPart(StorePart):
             documents = self._on.documents
             return documents.bulk_write(deletions, ordered=False, session=session).deleted_count
 
-    def drop_document(self, catalog: str, key: str, revision: int) -> bool:
-        query = {"_id": records.document_id(catalog, key), "state.revision": revision}
-        with self._on.writing() as session:
-            return self._on.documents.delete_one(query, session=session).deleted_count == 1
-
     def _update_head(self, allowed: Record, update: Any) -> bool:
         with self._on.writing() as session:
             return self._on.catalogs.update_one(allowed, update, session=session).matched_count == 1
@@ -147,6 +151,10 @@ class RetentionPart(StorePart):
         with self._on.writing() as session:
             lease = {"_id": name, "holder": holder}
             self._on.database["leases"].delete_one(lease, session=session)
+
+
+def _members(array: str, condition: Record) -> Record:
+    return {"$filter": {"input": {"$ifNull": [array, []]}, "cond": condition}}
 
 
 def _sweep(catalog: str, swept: Swept) -> DeleteOne | ReplaceOne[Record]:

@@ -52,7 +52,7 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
         with self._on.reading() as session:
             self._on.catalogs.find_one(nobody, session=session)
         with self._on.writing() as session:
-            self._on.catalogs.update_one(nobody, {"$set": {"revision": 0}}, session=session)
+            self._on.catalogs.update_one(nobody, {"$set": {"head": 0}}, session=session)
 
     def close(self) -> None:
         self._on.client.close()

@@ -1,0 +1,56 @@
+"""One document as it is at a moment within the call, also where that isn't written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.model import Document
+from gateway.runtime import Runtime
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer, Settler, Standing
+from gateway.state.replay import advance_all
+from gateway.state.sharing import SharedLooks
+from gateway.store.contract import Store
+from patching import PatchError
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document (live, tombstone or None) and the head revision it was read at."""
+
+    document: Document | None
+    catalog_revision: int
+
+
+class Documents:
+    """The head is read first, by all readers of the process together; then the document, unless it
+    is cached at that revision; then the head's tail is laid over it."""
+
+    def __init__(
+        self, store: Store, cache: Cache, observer: Observer, settler: Settler, runtime: Runtime
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._settler = settler
+        self._looks = SharedLooks(observer.observe, runtime, parallel=2)
+
+    def read(self, catalog: str, key: str) -> Reading:
+        """Raises Unreachable."""
+        standing = self._looks.look((catalog,))[catalog]
+        seen = self._cache.view(catalog, (key,))
+        # An entry that was dropped meanwhile may have been begun at an older revision.
+        if seen is not None and seen.revision >= standing.revision and key in seen.documents:
+            return Reading(seen.documents[key], seen.revision)
+        try:
+            return self._stored(catalog, key, standing)
+        except PatchError:
+            # The tail was written out and compacted meanwhile: it isn't needed any more.
+            return self._stored(catalog, key, self._settler.settle(catalog))
+
+    def _stored(self, catalog: str, key: str, standing: Standing) -> Reading:
+        stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        document = advance_all(stored, key, standing.tail)
+        if document is None or document.revision <= standing.revision:
+            self._cache.learn(catalog, standing.revision, {key: document})
+        newest = 0 if document is None else document.revision
+        return Reading(document, max(standing.revision, newest))

@@ -1,0 +1,64 @@
+"""Tails that were left: the janitor ends the ones that are written out, and writes out the others.
+
+A head keeps its tail until it is moved again. Of a catalog that nobody writes any more it is ended
+a little later; where the worker that moved the head died, it is written out first. One process of
+all does this at a time, by a lease; two at once do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler
+from gateway.store.contract import Store, Unreachable
+
+_log = logging.getLogger(__name__)
+
+_LEASE = "janitor"
+_LEASE_S = 30.0
+_EVERY_S = 5.0
+_LEFT_US = 5_000_000
+_HEADS_AT_ONCE = 500
+
+
+class Janitor:
+    """``start`` is called once, in the process that is to do the work: after a fork."""
+
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+        self._store = store
+        self._settler = settler
+        self._runtime = runtime
+        self._holder = ""  # chosen with the first round
+
+    def start(self) -> None:
+        self._runtime.spawn(self._run, "janitor")
+
+    def _run(self) -> None:
+        while True:
+            self._runtime.sleep(_EVERY_S * (0.5 + self._runtime.jitter()))
+            try:
+                self.run_round()
+            except Unreachable as error:
+                _log.info("the janitor can't reach the database: %s", error)
+            except Exception:  # noqa: BLE001 - the thread must outlive any defect
+                _log.exception("a round of the janitor failed")
+
+    def run_round(self) -> None:
+        """End the tails of heads that haven't moved for a while. Raises Unreachable."""
+        self._holder = self._holder or self._runtime.new_id()
+        if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
+            return
+        left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
+        revisions = {head.catalog: head.revision for head in left}
+        written = self._store.last_written(revisions) if revisions else set()
+        for catalog in revisions.keys() - written:
+            try:
+                if self._settler.finish(catalog, revisions[catalog]):
+                    written.add(catalog)
+            except Unreachable:
+                raise
+            except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
+                about = {"catalog": catalog}
+                _log.exception("the tail of %r can't be written out", catalog, extra=about)
+        self._store.end_tails({catalog: revisions[catalog] for catalog in written})

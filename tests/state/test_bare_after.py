@@ -1,0 +1,49 @@
+"""A document's acl as the tail leaves it: what can't be told is never open."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.model import BareDocument, Change
+from gateway.state.replay import HistoryIncomplete, bare_after
+from tests.store.contract_suite import commit
+
+CLOSED = {"acl": {"read": ["ann"]}}
+STORED = BareDocument("k", 3, 1, True, CLOSED)  # type: ignore[arg-type]
+
+
+def made(revision: int, **fields: object) -> object:
+    given = {"key": "k", "action": "patch", "create_revision": 1, **fields}
+    return commit(revision, changes=(Change(**given),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "attributes"),
+    [
+        ({"patch": []}, CLOSED),
+        (
+            {"action": "attributes", "attributes": {"acl": {"read": []}, "x": 1}},
+            {"acl": {"read": []}},
+        ),
+        ({"action": "attributes", "attributes": {"x": 1}}, None),
+        ({"action": "put", "value": 1}, None),
+        ({"action": "delete"}, None),
+    ],
+)
+def test_the_last_change_that_tells_of_it_decides(
+    change: dict[str, object], attributes: object
+) -> None:
+    after = bare_after(STORED, "k", [made(4, **change)])  # type: ignore[list-item]
+    assert after is not None
+    assert (after.revision, after.attributes) == (4, attributes)
+    assert after.exists == (change.get("action") != "delete")
+
+
+def test_what_is_stored_already_and_other_keys_change_nothing() -> None:
+    tail = [made(3, action="put", value=1), made(4, key="other")]
+    assert bare_after(STORED, "k", tail) == STORED  # type: ignore[arg-type]
+
+
+def test_where_the_state_before_is_gone_nothing_is_told() -> None:
+    with pytest.raises(HistoryIncomplete):
+        bare_after(None, "k", [made(4, patch=[])])  # type: ignore[list-item]
