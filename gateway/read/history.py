@@ -86,11 +86,18 @@ class History:
         RevisionNotFound also for a time that is still to come, by this clock: above the newest
         commit. What was then can't be told.
         """
-        standing = self._settler.settle(catalog)
-        if time_us > max(self._runtime.now_us(), standing.time_us):
-            raise RevisionNotFound("that time is still to come", standing.revision)
-        commit = self._store.commit_at(catalog, time_us)
-        self._require_retained(catalog, 0 if commit is None else commit.revision)
+        while True:
+            standing = self._settler.settle(catalog)
+            if time_us > max(self._runtime.now_us(), standing.time_us):
+                raise RevisionNotFound("that time is still to come", standing.revision)
+            commit = self._store.commit_at(catalog, time_us)
+            revision = 0 if commit is None else commit.revision
+            floor = self._floor(catalog)
+            if revision >= floor:
+                break
+            if floor <= standing.floor:
+                raise RevisionCompacted(revision, floor)
+            # Compaction overtook the look: by then a later commit may have been the one.
         if commit is None:
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
         return RevisionAt(commit.revision, final_at(time_us, standing))

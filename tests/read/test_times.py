@@ -46,6 +46,27 @@ def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: boo
     assert reader.revision_at("c", asked[0]) == RevisionAt(2, is_final=True)
 
 
+def test_a_look_that_compaction_overtakes_is_made_again(store: Store) -> None:
+    """What was the newest commit then is compacted; another one is the newest by the time asked."""
+    clock = SetClock()
+    gateway_on(store, clock).write("c", "k", put(1))
+    watched = WatchedStore(store)
+    asked_us = clock.now_us() + 2_000_000
+
+    def overtake() -> None:
+        clock.passed_s += 1.0
+        other = gateway_on(store, clock)
+        other.write("c", "k", put(2))
+        other.retention.compact("c", 2)
+
+    watched.after["commit_at"] = once(overtake)
+    clock.passed_s += 4.0
+    behind = SetClock()
+    behind.passed_s = clock.passed_s
+    clock.passed_s -= 3.9
+    assert gateway_on(watched, behind).revision_at("c", asked_us).revision == 2
+
+
 def test_times_up_to_the_newest_commit_are_final(store: Store) -> None:
     gateway = gateway_on(store)
     written = [applied(gateway.write("c", "k", put(number)).outcome) for number in range(3)]
