@@ -48,7 +48,9 @@ def _compacted(ledger: Ledger, call: Call, error: RevisionCompacted) -> _Found:
     if call.listed is not None:
         asked = call.listed.revision
     if call.ask.kind in ("revision-at", "read-then"):
-        asked = ledger.revision_at(call.ask.time_us, ledger.last)
+        # Of two calls in a row the first one may have told of a revision that was the last one then.
+        told = call.at.revision if call.at is not None else None
+        asked = ledger.revision_at(call.ask.time_us, ledger.last) if told is None else told
     if error.floor not in floors:
         yield Violation("history", f"no floor was {error.floor}, but {floors}")
     elif asked is None:
