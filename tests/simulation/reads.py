@@ -48,7 +48,7 @@ def _compacted(ledger: Ledger, call: Call, error: RevisionCompacted) -> _Found:
     if call.listed is not None:
         asked = call.listed.revision
     if call.ask.kind in ("revision-at", "read-then"):
-        # Of two calls in a row the first one may have told of a revision that was the last one then.
+        # Of two calls in a row the first one may have told of what was the last revision then.
         told = call.at.revision if call.at is not None else None
         asked = ledger.revision_at(call.ask.time_us, ledger.last) if told is None else told
     if error.floor not in floors:
