@@ -40,7 +40,7 @@ from gateway.http.wire.answers import Answer, Stream, StreamAnswer, unbound_send
 from gateway.http.wire.body import refuse_encoded
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import preferences
-from gateway.http.wire.query import DryRunParameters, parameters
+from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
@@ -50,7 +50,6 @@ from gateway.service import Gateway
 
 _log = logging.getLogger(__name__)
 
-_PARAMETERS = DryRunParameters()
 # As many requests as a batch of one catalog holds by default: more at a time gain nothing, and
 # would leave less room in the queue to others.
 _WINDOW_LINES: Final = 512
@@ -87,7 +86,7 @@ class BulkRoutes:
             if name in environ:
                 detail = f"{header}: each line has its own, as {member!r}"
                 raise RequestRefused("invalid_header", detail, header=header)
-        asked = parameters(environ, _PARAMETERS)
+        asked = parameters(environ, DRY_RUN_PARAMETERS)
         wait_s = preferences(environ).wait_s
         media_types.require_lines(environ)
         refuse_encoded(environ)

@@ -23,7 +23,7 @@ from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode,
 from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
-from gateway.http.wire.query import CatalogsParameters, IgnoringParameters, parameters
+from gateway.http.wire.query import CATALOGS_PARAMETERS, READ_PARAMETERS, parameters
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
@@ -32,8 +32,6 @@ from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
 from gateway.service import Gateway
 
-_LIST_PARAMETERS = CatalogsParameters()
-_READ_PARAMETERS = IgnoringParameters()
 _RULE = "/v1/catalogs/<segment:catalog>"
 
 
@@ -53,7 +51,7 @@ class CatalogRoutes:
         """List the catalogs that the principal may read, by name; a page may hold fewer."""
         context = this_request()
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _LIST_PARAMETERS)
+        asked = parameters(context.environ, CATALOGS_PARAMETERS)
         heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
         content = {
             "catalogs": [
@@ -73,7 +71,7 @@ class CatalogRoutes:
         """Where the catalog is, and its settings."""
         environ = this_request().environ
         catalog = catalog_name(catalog, self._limits)
-        parameters(environ, _READ_PARAMETERS)
+        parameters(environ, READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
         headers = state_headers(tag, state.revision)

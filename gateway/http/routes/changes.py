@@ -22,15 +22,13 @@ from gateway.http.context import Environ, Recheck, this_request
 from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
-from gateway.http.wire.query import PollParameters, StreamParameters, parameters, whole_number
+from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import Seen, bookmark_event, commit_event, end_event, event_data
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 
 EVENT_STREAM: Final = "text/event-stream"
-_STREAM_PARAMETERS = StreamParameters()
-_POLL_PARAMETERS = PollParameters()
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
@@ -59,7 +57,7 @@ class ChangesRoutes:
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
-        asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
+        asked = parameters(environ, STREAM_PARAMETERS if as_stream else POLL_PARAMETERS)
         if "" in asked["key"]:
             detail = "parameter 'key': no document has an empty key"
             raise RequestRefused("invalid_parameter", detail, parameter="key")

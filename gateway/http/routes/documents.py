@@ -30,7 +30,7 @@ from gateway.http.wire.answers import (
 from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.conditions import read_conditions, refuse_composites
 from gateway.http.wire.headers import catalog_name, document_key
-from gateway.http.wire.query import ReadParameters, parameters
+from gateway.http.wire.query import DOCUMENT_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit, document_answer
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
@@ -110,7 +110,6 @@ class DocumentRoutes:
         return catalog_name(catalog, self._limits), document_key(key, self._limits)
 
 
-_PARAMETERS = ReadParameters()
 # The statuses of answers that depend on the state at a time; others would be the same at any time.
 _OF_THE_TIME: Final = (200, 304, 404, 412)
 
@@ -142,7 +141,7 @@ def read_document(gateway: Gateway, context: Context, catalog: str, key: str, pa
 def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    revision = asked_revision(gateway, catalog, parameters(environ, _PARAMETERS))
+    revision = asked_revision(gateway, catalog, parameters(environ, DOCUMENT_PARAMETERS))
     if revision is None:
         return gateway.read(catalog, key)
     return gateway.read_at_revision(catalog, key, revision)

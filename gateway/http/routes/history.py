@@ -8,15 +8,13 @@ from gateway.http.context import this_request
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
-from gateway.http.wire.query import PageParameters, parameters, whole_number
+from gateway.http.wire.query import COMMITS_PARAMETERS, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import commit_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit
 from gateway.read.visibility import Sight
 from gateway.service import Gateway
-
-_PAGE_PARAMETERS = PageParameters()
 
 
 class HistoryRoutes:
@@ -38,7 +36,7 @@ class HistoryRoutes:
         """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(this_request().environ)
-        asked = parameters(this_request().environ, _PAGE_PARAMETERS)
+        asked = parameters(this_request().environ, COMMITS_PARAMETERS)
         sight = self._sight(catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])

@@ -24,7 +24,7 @@ from gateway.http.wire.answers import (
 )
 from gateway.http.wire.conditions import is_not_modified
 from gateway.http.wire.headers import JSON, catalog_name, require_key
-from gateway.http.wire.query import DocumentsParameters, ExportParameters, parameters
+from gateway.http.wire.query import DOCUMENTS_PARAMETERS, EXPORT_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import Document
@@ -32,8 +32,6 @@ from gateway.service import Gateway
 
 _log = logging.getLogger(__name__)
 
-_PAGE_PARAMETERS = DocumentsParameters()
-_EXPORT_PARAMETERS = ExportParameters()
 _KEYS_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
 
@@ -52,7 +50,7 @@ class ListingRoutes:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
         context = this_request()
         catalog = catalog_name(catalog, self._limits)
-        asked = parameters(context.environ, _PAGE_PARAMETERS)
+        asked = parameters(context.environ, DOCUMENTS_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
@@ -101,7 +99,7 @@ class ListingRoutes:
         """The whole catalog at one revision, streamed."""
         context = this_request()
         catalog = catalog_name(catalog, self._limits)
-        asked = parameters(context.environ, _EXPORT_PARAMETERS)
+        asked = parameters(context.environ, EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, catalog, asked)
         export = self._gateway.listing.export(
             catalog,

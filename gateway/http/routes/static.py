@@ -17,7 +17,7 @@ from werkzeug.http import unquote_etag
 import gateway as package
 from gateway.http.context import HeaderList, this_request
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag
-from gateway.http.wire.query import NoParameters, parameters
+from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.service import Gateway
 
@@ -51,7 +51,6 @@ _CONSOLE_HEADERS: Final = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-_NO_PARAMETERS = NoParameters()
 
 
 class StaticFile(NamedTuple):
@@ -76,7 +75,7 @@ class StaticFiles:
     def answer(self, name: str) -> Answer:
         """Raises RequestRefused ``route_not_found`` for a name that no file has."""
         environ = this_request().environ
-        parameters(environ, _NO_PARAMETERS)
+        parameters(environ, NO_PARAMETERS)
         found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "there is no such file")
@@ -110,7 +109,7 @@ class ConsoleRoutes:
     def entry(self) -> Answer:
         """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
         environ = this_request().environ
-        parameters(environ, _NO_PARAMETERS)
+        parameters(environ, NO_PARAMETERS)
         # The root's is temporary: browsers keep a 308 for any later service at this address.
         status = 307 if environ["PATH_INFO"] == "/" else 308
         return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
@@ -188,7 +187,7 @@ class ServiceRoutes:
     def principal(self) -> Answer:
         """The principal of the request, and its grants."""
         context = this_request()
-        parameters(context.environ, _NO_PARAMETERS)
+        parameters(context.environ, NO_PARAMETERS)
         by = context.by
         grants = [{"role": each.role.name.lower(), "pattern": each.pattern} for each in by.grants]
         content = {"name": by.name, "grants": grants}

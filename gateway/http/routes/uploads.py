@@ -24,7 +24,7 @@ from gateway.http.wire.conditions import (
 )
 from gateway.http.wire.headers import Preferences, catalog_name, percent_decoded, require_key
 from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
-from gateway.http.wire.query import DryRunParameters, whole_number
+from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
@@ -34,7 +34,6 @@ from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
-_COMMIT_PARAMETERS = DryRunParameters()
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
 _OPEN_MEMBERS: Final = ("key", *CONDITION_MEMBERS, "attributes")
 
@@ -106,7 +105,7 @@ class UploadRoutes:
         context = this_request()
         refuse_conditions(context.environ)
         _refuse_idempotency_key(context.environ)
-        said = read_ask(context, catalog_name(catalog, self._limits), known=_COMMIT_PARAMETERS)
+        said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(said.catalog, upload)
         prefer = Preferences(wait_s=said.prefer.wait_s)

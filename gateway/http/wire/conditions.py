@@ -37,7 +37,7 @@ from gateway.decide.conditions import (
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.headers import catalog_name, percent_decoded
-from gateway.http.wire.query import NoParameters, parameters
+from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 
@@ -60,7 +60,6 @@ _STAR_ALONE: Final = "'*' stands alone or not at all"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
-_NO_PARAMETERS: Final = NoParameters()
 _HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
@@ -74,7 +73,7 @@ def refuse_conditions(environ: Environ) -> None:
 def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
     """The catalog of a route that takes neither conditions nor parameters."""
     refuse_conditions(environ)
-    parameters(environ, _NO_PARAMETERS)
+    parameters(environ, NO_PARAMETERS)
     return catalog_name(encoded, limits)
 
 

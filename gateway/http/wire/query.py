@@ -7,11 +7,12 @@ never become a write.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn
 
-from marshmallow import RAISE, Schema, ValidationError, fields, post_load
+from marshmallow import Schema, ValidationError, fields, missing
 
 from gateway.http.context import Environ
 from gateway.http.wire.headers import percent_decoded
@@ -27,11 +28,9 @@ _timestamp = re.compile(
 
 def whole_number(text: str, minimum: int = 0, maximum: int = REVISION_MAX) -> int:
     """ValueError unless ``text`` is decimal digits alone, in the range."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise ValueError(f"it must be a whole number from {minimum} to {maximum}")
-    number = int(text)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else -1
     if not minimum <= number <= maximum:
-        raise ValueError(f"it must be from {minimum} to {maximum}")
+        raise ValueError(f"it must be a whole number from {minimum} to {maximum}")
     return number
 
 
@@ -53,124 +52,78 @@ def timestamp_us(text: str) -> int:
     return since_epoch // timedelta(microseconds=1) + int((fraction or "0")[:6].ljust(6, "0"))
 
 
-class _WholeNumber(fields.Field[int]):
-    def __init__(self, minimum: int = 0, maximum: int = REVISION_MAX, **options: Any) -> None:
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("it must be 'true' or 'false'")
+    return text == "true"
+
+
+def _ignored(text: str) -> Any:
+    """A read's ``resource_version``, which is for writes: clients needn't leave it out."""
+    whole_number(text)
+    return missing
+
+
+class _Parsed(fields.Field[Any]):
+    """A parameter that ``parse`` reads; its ValueError is the message of the refusal."""
+
+    def __init__(self, parse: Callable[[str], Any], **options: Any) -> None:
         super().__init__(**options)
-        self._range = minimum, maximum
+        self._parse = parse
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+    def _deserialize(self, value: str, *_: Any, **__: Any) -> Any:
         try:
-            return whole_number(value, *self._range)
+            return self._parse(value)
         except ValueError as error:
             raise ValidationError(str(error)) from error
 
 
-class _Timestamp(fields.Field[int]):
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
-        try:
-            return timestamp_us(value)
-        except ValueError as error:
-            raise ValidationError(str(error)) from error
+def _schema(**known: fields.Field[Any]) -> Schema:
+    return Schema.from_dict(known)()
 
 
-class _Switch(fields.Field[bool]):
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
-        if value not in ("true", "false"):
-            raise ValidationError("it must be 'true' or 'false'")
-        return bool(value == "true")
+_TEXT = fields.String(load_default="")
+_AFTER = _Parsed(whole_number, load_default=0)
+_LIMIT = _Parsed(partial(whole_number, minimum=1, maximum=1000), load_default=100)
+_DRY_RUN = _Parsed(_switch, load_default=False)
+_READ: Any = {"resource_version": _Parsed(_ignored)}
+_READ_AS_OF = {**_READ, "revision": _Parsed(whole_number), "at": _Parsed(timestamp_us)}
+_FEED: Any = {
+    "after": _AFTER,
+    "key": fields.List(fields.String(), load_default=()),
+    "prefix": _TEXT,
+}
 
-
-class _Strict(Schema):
-    class Meta:
-        unknown = RAISE
-
-
-class NoParameters(_Strict):
-    """Routes that take none."""
-
-
-class _Read(_Strict):
-    """The parameter that every read takes and ignores: ``resource_version``, which is for writes.
-
-    Clients that send it with each request needn't leave it out.
-    """
-
-    resource_version = _WholeNumber()
-
-    @post_load
-    def _ignore(self, loaded: dict[str, Any], **_: Any) -> dict[str, Any]:
-        loaded.pop("resource_version", None)
-        return loaded
-
-
-class IgnoringParameters(_Read):
-    """Reads that take nothing else."""
-
-
-class ReadParameters(_Read):
-    """Reading a document, as it is or (one of the two) as it was."""
-
-    revision = _WholeNumber()
-    at = _Timestamp()
-
-
-class ExportParameters(ReadParameters):
-    """A whole catalog, or the part of it whose keys begin with ``prefix``."""
-
-    prefix = fields.String(load_default="")
-
-
-class DocumentsParameters(ReadParameters):
-    """A page of documents with keys above ``after``, or those under the ``key`` parameters."""
-
-    prefix = fields.String(load_default="")
-    after = fields.String(load_default="")
-    limit = _WholeNumber(1, 1000, load_default=100)
-    key = fields.List(fields.String(), load_default=None)
-
-
-class CatalogsParameters(_Strict):
-    """A page of catalogs with names above ``after``."""
-
-    prefix = fields.String(load_default="")
-    after = fields.String(load_default="")
-    limit = _WholeNumber(1, 1000, load_default=100)
-
-
-class DryRunParameters(_Strict):
-    """Writes that can be tried out, and whose conditions aren't in the query."""
-
-    dry_run = _Switch(load_default=False)
-
-
-class WriteParameters(_Strict):
-    """``resource_version``: the revision that the catalog must be at."""
-
-    resource_version = _WholeNumber(load_default=None)
-    dry_run = _Switch(load_default=False)
-
-
-class PageParameters(_Strict):
-    """A page of commits above revision ``after``, of one document if ``key`` is given."""
-
-    after = _WholeNumber(load_default=0)
-    limit = _WholeNumber(1, 1000, load_default=100)
-    key = fields.String(load_default=None)
-
-
-class StreamParameters(_Strict):
-    """Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``."""
-
-    after = _WholeNumber(load_default=0)
-    key = fields.List(fields.String(), load_default=())
-    prefix = fields.String(load_default="")
-
-
-class PollParameters(StreamParameters):
-    """At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds."""
-
-    timeout = _WholeNumber(0, 60, load_default=30)
-    limit = _WholeNumber(1, 1000, load_default=100)
+NO_PARAMETERS: Final = _schema()
+READ_PARAMETERS: Final = _schema(**_READ)
+# A document, as it is or (one of the two) as it was.
+DOCUMENT_PARAMETERS: Final = _schema(**_READ_AS_OF)
+# A whole catalog, or the part of it whose keys begin with ``prefix``.
+EXPORT_PARAMETERS: Final = _schema(**_READ_AS_OF, prefix=_TEXT)
+# A page of documents with keys above ``after``, or those under the ``key`` parameters.
+DOCUMENTS_PARAMETERS: Final = _schema(
+    **_READ_AS_OF,
+    prefix=_TEXT,
+    after=_TEXT,
+    limit=_LIMIT,
+    key=fields.List(fields.String(), load_default=None),
+)
+# A page of catalogs with names above ``after``.
+CATALOGS_PARAMETERS: Final = _schema(prefix=_TEXT, after=_TEXT, limit=_LIMIT)
+# A write that can be tried out, and whose conditions aren't in the query.
+DRY_RUN_PARAMETERS: Final = _schema(dry_run=_DRY_RUN)
+# ``resource_version``: the revision that the catalog must be at.
+WRITE_PARAMETERS: Final = _schema(resource_version=_Parsed(whole_number), dry_run=_DRY_RUN)
+# A page of commits above revision ``after``, of one document if ``key`` is given.
+COMMITS_PARAMETERS: Final = _schema(
+    after=_AFTER, limit=_LIMIT, key=fields.String(load_default=None)
+)
+# Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``.
+STREAM_PARAMETERS: Final = _schema(**_FEED)
+# At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
+POLL_PARAMETERS: Final = _schema(
+    **_FEED, limit=_LIMIT, timeout=_Parsed(partial(whole_number, maximum=60), load_default=30)
+)
 
 
 def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:

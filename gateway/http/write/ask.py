@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from marshmallow import Schema
 
 from gateway.access import Principal
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
@@ -32,13 +33,11 @@ from gateway.http.wire.headers import (
     idempotency_key,
     preferences,
 )
-from gateway.http.wire.query import DryRunParameters, WriteParameters, parameters
+from gateway.http.wire.query import WRITE_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
 from gateway.service import Gateway
 from patching import ABSENT, Absent, Json
-
-_PARAMETERS = WriteParameters()
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -96,7 +95,7 @@ def read_ask(
     catalog: str,
     key: str = SETTINGS_KEY,
     part: Part = "content",
-    known: WriteParameters | DryRunParameters = _PARAMETERS,
+    known: Schema = WRITE_PARAMETERS,
 ) -> Ask:
     """Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
     author that the principal can't name."""
