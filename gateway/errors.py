@@ -242,11 +242,14 @@ class SchemaViolation(CommitError):
 
 
 class SettingsInvalid(CommitError):
+    """``errors``: as those of SchemaViolation, where several places may be wrong."""
+
     code = "invalid_settings"
 
-    def __init__(self, pointer: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str, errors: Sequence[dict[str, str]] = ()) -> None:
         super().__init__(f"'{pointer}': {detail}")
         self.pointer = pointer
+        self.errors = errors
 
 
 class AttributesInvalid(CommitError):

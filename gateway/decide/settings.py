@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from marshmallow import fields
 
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
+from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import SettingsInvalid
 from gateway.model import Document
-from patching import Json, equal, join_pointer
+from patching import Json, equal
 
 _SCHEMAS_MAX = 100
 _BYTES_MAX = 16 * 1024 * 1024
 _ENTRY_BYTES = 2_000
 _NUMBER_MAX = 2**53
-_MEMBERS: Final = ("schemas", "require_precondition", "retention")
-_RETENTION_MEMBERS: Final = ("age_seconds", "commits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +98,24 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     a pointer to the faulty place. ``accepted``: the settings are a catalog's already. A schema that
     is too heavy by now is then kept, and documents that are too large for it are refused.
     """
-    members = _object(value, "", _MEMBERS)
-    required = members.get("require_precondition", False)
-    if not isinstance(required, bool):
-        raise SettingsInvalid("/require_precondition", "it must be true or false")
-    retention = _object(members.get("retention", {}), "/retention", _RETENTION_MEMBERS)
+    asked = load(SETTINGS, value, SettingsInvalid)
+    weighing = Weighing(strict=not accepted)
     return CatalogSettings(
-        schemas=_schemas(members.get("schemas", {}), Weighing(strict=not accepted)),
-        require_precondition=required,
-        retention_age_s=_number(retention, "age_seconds"),
-        retention_commits=_number(retention, "commits"),
+        schemas=tuple(key_schema(name, each, weighing) for name, each in asked["schemas"].items()),
+        require_precondition=asked["require_precondition"],
+        retention_age_s=asked["retention"].get("age_seconds"),
+        retention_commits=asked["retention"].get("commits"),
     )
 
 
-def _schemas(value: object, weighing: Weighing) -> tuple[KeySchema, ...]:
-    if not isinstance(value, dict):
-        raise SettingsInvalid("/schemas", "it must be an object: JSON Schemas by key pattern")
-    if len(value) > _SCHEMAS_MAX:
-        raise SettingsInvalid("/schemas", f"at most {_SCHEMAS_MAX} schemas are allowed")
-    return tuple(key_schema(pattern, schema, weighing) for pattern, schema in value.items())
-
-
-def _object(value: object, pointer: str, known: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SettingsInvalid(pointer, "it must be an object")
-    for name in value:
-        if name not in known:
-            detail = f"there is no such setting; known are {', '.join(known)}"
-            raise SettingsInvalid(pointer + join_pointer([name]), detail)
-    return value
-
-
-def _number(members: dict[str, Any], name: str) -> int | None:
-    value = members.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _NUMBER_MAX:
-        raise SettingsInvalid(f"/retention/{name}", "it must be a whole number above 0, or null")
-    return value
+_RETAINED: Final = whole(1, _NUMBER_MAX, allow_none=True)
+SETTINGS: Final = strict(
+    schemas=Exact(
+        dict,
+        f"it must be an object of at most {_SCHEMAS_MAX} JSON Schemas by key pattern",
+        lambda schemas: len(schemas) <= _SCHEMAS_MAX,
+        load_default=dict,
+    ),
+    require_precondition=SWITCH,
+    retention=fields.Nested(strict(age_seconds=_RETAINED, commits=_RETAINED), load_default=dict),
+)

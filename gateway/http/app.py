@@ -22,7 +22,7 @@ from gateway.http.routes.changes import ChangesRoutes
 from gateway.http.routes.documents import DocumentRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.listing import ListingRoutes
-from gateway.http.routes.pins import CompactionRoutes, PinRoutes
+from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.static import (
     ConsoleRoutes,
     DocsPageRoutes,
@@ -121,8 +121,7 @@ def create_app(
     HistoryRoutes(gateway, limits).register(app)
     BulkRoutes(gateway, limits).register(app)
     UploadRoutes(gateway, limits).register(app)
-    PinRoutes(gateway, limits).register(app)
-    CompactionRoutes(gateway, limits).register(app)
+    RetentionRoutes(gateway, limits).register(app)
     changes = ChangesRoutes(gateway, limits)
     changes.register(app)
     app.begin_stop = changes.stop

@@ -14,10 +14,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from marshmallow import Schema
+
 from gateway.access.limits import Shares
+from gateway.decide.strict import load
 from gateway.http.context import Context, Environ, WsgiApplication, context_of, declared_bytes
 from gateway.http.door.rate_limits import spend_body_bytes
-from gateway.http.wire.body import read_body, weigh
+from gateway.http.wire.body import decode_value, read_body, weigh
+from gateway.http.wire.headers import require_json
+from gateway.http.wire.members import invalid_body
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import AdmissionLimits, RequestLimits
@@ -225,6 +230,12 @@ def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -
     if not raw:
         raise RequestRefused("malformed_json", "the body is empty")
     return raw
+
+
+def take_members(context: Context, limits: RequestLimits, schema: Schema) -> dict[str, Any]:
+    """The request's body, an object in JSON, as ``schema`` loads it."""
+    require_json(context.environ)
+    return load(schema, decode_value(take_body(context, limits), limits), invalid_body)
 
 
 def _refusal(full: Full) -> TryLater:

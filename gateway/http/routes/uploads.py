@@ -7,23 +7,20 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from flask import Flask
+from marshmallow import ValidationError, fields
 
 from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import Written
+from gateway.decide.strict import Exact, strict
 from gateway.errors import PreconditionFailed
-from gateway.http.context import Context, Environ, this_request
-from gateway.http.door.admission import take_body
+from gateway.http.context import Context, Environ, declared_bytes, this_request
+from gateway.http.door.admission import take_body, take_members
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.body import decode_document, decode_value, weigh
-from gateway.http.wire.conditions import (
-    CONDITION_MEMBERS,
-    body_conditions,
-    catalog_alone,
-    refuse_conditions,
-)
+from gateway.http.wire.body import decode_document, weigh
+from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
 from gateway.http.wire.headers import Preferences, catalog_name, percent_decoded, require_key
-from gateway.http.wire.members import attributes_asked, refuse_member, require_object, text
+from gateway.http.wire.members import attributes_asked
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import rfc3339
@@ -35,7 +32,29 @@ from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
-_OPEN_MEMBERS: Final = ("key", *CONDITION_MEMBERS, "attributes")
+
+# Conditions and ``attributes`` have parsers that they share with bulk lines.
+_AS_SENT: Final = fields.Raw(allow_none=True)
+UPLOAD_REQUEST: Final = strict(
+    key=Exact(str, "it must be a text", required=True),
+    if_match=_AS_SENT,
+    if_none_match=_AS_SENT,
+    attributes=_AS_SENT,
+)
+
+
+def _are_part_numbers(listed: list[Any]) -> bool:
+    seen: set[int] = set()
+    for index, each in enumerate(listed):
+        if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX or each in seen:
+            raise ValidationError({index: [f"it must be from 1 to {PART_NUMBER_MAX}, and once"]})
+        seen.add(each)
+    return bool(listed)
+
+
+UPLOAD_COMMIT: Final = strict(
+    parts=Exact(list, "it must be a list of part numbers that isn't empty", _are_part_numbers)
+)
 
 
 class UploadRoutes:
@@ -59,10 +78,8 @@ class UploadRoutes:
         """Check the conditions now and remember them; nothing is locked."""
         context = this_request()
         catalog = self._catalog(context.environ, catalog)
-        media_types.require_json(context.environ)
-        raw = take_body(context, self._limits)
-        asked = require_object(decode_value(raw, self._limits), _OPEN_MEMBERS)
-        key = text(asked, "key")
+        asked = take_members(context, self._limits, UPLOAD_REQUEST)
+        key = asked["key"]
         require_key(key, self._limits)
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
@@ -135,27 +152,10 @@ class UploadRoutes:
 
     def _numbers(self, context: Context) -> list[int] | None:
         """The parts that the body lists; None where there is no body, or it lists none."""
-        environ = context.environ
-        if environ.get("CONTENT_LENGTH") in (None, "", "0") and (
-            "HTTP_TRANSFER_ENCODING" not in environ
-        ):
+        if declared_bytes(context.environ) == 0:
             return None
-        media_types.require_json(environ)
-        raw = take_body(context, self._limits)
-        asked = require_object(decode_value(raw, self._limits), ("parts",))
-        if "parts" not in asked:
-            return None
-        listed = asked["parts"]
-        if not isinstance(listed, list) or not listed:
-            refuse_member("/parts", "it must be a list of part numbers that isn't empty")
-        seen: set[int] = set()
-        for index, each in enumerate(listed):
-            if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX:
-                refuse_member(f"/parts/{index}", f"it must be from 1 to {PART_NUMBER_MAX}")
-            if each in seen:
-                refuse_member(f"/parts/{index}", "it is listed twice")
-            seen.add(each)
-        return listed
+        numbers: list[int] | None = take_members(context, self._limits, UPLOAD_COMMIT)["parts"]
+        return numbers
 
     def _find(self, catalog: str, upload: str) -> OpenUpload:
         return self._uploads.find(catalog, _upload_id(upload), this_request().by)

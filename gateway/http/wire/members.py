@@ -1,15 +1,26 @@
-"""The members of a JSON object that was sent, checked one by one: a refusal names the pointer."""
+"""The members of a JSON object that was sent: a refusal names the pointer.
+
+Most bodies are held to a schema (``strict.load``); bulk lines and the actions of a transaction, of
+which there are thousands, member by member.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
+from marshmallow import ValidationError
+
+from gateway.decide.strict import Exact, text, whole
 from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
-from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.refusals import RequestRefused
 from gateway.model import Attributes
 from patching import join_pointer
+
+REVISION: Final = whole()
+# For the commit; "" is none.
+MESSAGE: Final = text(MESSAGE_CHARACTERS_MAX)
+AUTHOR: Final = Exact(str, f"it must be {AUTHOR_RULE}", is_author)
 
 
 def require_object(value: Any, known: Collection[str], at: str = "") -> dict[str, Any]:
@@ -32,7 +43,7 @@ def required(members: Mapping[str, Any], name: str) -> Any:
     return members[name]
 
 
-def text(members: Mapping[str, Any], name: str) -> str:
+def required_text(members: Mapping[str, Any], name: str) -> str:
     """The text under ``name``, which is required."""
     value = required(members, name)
     if not isinstance(value, str):
@@ -40,40 +51,21 @@ def text(members: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def switch(members: Mapping[str, Any], name: str) -> bool:
-    """The boolean member ``name``; false where there is no such member."""
-    value = members.get(name, False)
-    if not isinstance(value, bool):
-        refuse_member(f"/{name}", "it must be true or false")
-    return value
+def member(members: Mapping[str, Any], name: str, field: Exact, at: str = "") -> Any:
+    """The member ``name`` as ``field`` loads it, or the field's default."""
+    try:
+        return field.deserialize(members[name]) if name in members else field.load_default
+    except ValidationError as error:
+        refuse_member(f"{at}/{name}", str(error.messages[0]))
 
 
-def whole(members: Mapping[str, Any], name: str, minimum: int = 0, at: str = "") -> int:
-    """The whole number under ``name``, which is required."""
-    value = required(members, name)
-    if type(value) is not int or not minimum <= value <= REVISION_MAX:
-        refuse_member(f"{at}/{name}", f"it must be a whole number from {minimum} to {REVISION_MAX}")
-    return value
-
-
-def message_asked(members: Mapping[str, Any]) -> str | None:
-    """The commit's message in member ``message``; "" is none."""
-    message = text(members, "message") if "message" in members else ""
-    if len(message) > MESSAGE_CHARACTERS_MAX:
-        refuse_member("/message", f"it must be at most {MESSAGE_CHARACTERS_MAX} characters")
-    return message or None
-
-
-def author_asked(members: Mapping[str, Any]) -> str | None:
-    """The commit's author in member ``author``."""
-    author = text(members, "author") if "author" in members else None
-    if author is not None and not is_author(author):
-        refuse_member("/author", f"it must be {AUTHOR_RULE}")
-    return author
+def invalid_body(pointer: str, reason: str, **more: Any) -> RequestRefused:
+    detail = f"'{pointer}': {reason}"[:600]
+    return RequestRefused("invalid_body", detail, pointer=pointer, **more)
 
 
 def refuse_member(pointer: str, reason: str) -> NoReturn:
-    raise RequestRefused("invalid_body", f"'{pointer}': {reason}"[:600], pointer=pointer)
+    raise invalid_body(pointer, reason)
 
 
 _MODES: Final = ("keep", "clear", "replace")

@@ -153,6 +153,8 @@ def _of_gateway_error(error: GatewayError) -> Problem:
             problem.members |= {"key": error.key, "errors": list(error.errors)}
         case errors.SettingsInvalid():
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
+            if error.errors:
+                problem.members["errors"] = list(error.errors)
         case errors.TargetExists() | errors.DocumentNotFound():
             problem.members["key"] = error.key
         case errors.AttributesInvalid():

@@ -38,6 +38,7 @@ from gateway.decide.request import (
     Touch,
     Written,
 )
+from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
@@ -53,15 +54,15 @@ from gateway.http.wire.body import (
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.members import (
+    AUTHOR,
+    MESSAGE,
+    REVISION,
     attributes_asked,
-    author_asked,
-    message_asked,
+    member,
     refuse_member,
     require_known,
     required,
-    switch,
-    text,
-    whole,
+    required_text,
 )
 from gateway.http.wire.problems import Problem, problem_content, problem_of
 from gateway.http.wire.refusals import RequestRefused
@@ -72,7 +73,7 @@ from gateway.http.write.explain import outcome_members
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.service import Gateway
-from patching import Json, Limits
+from patching import Limits
 
 _OPERATIONS: Final = {
     "put": ("value", "attributes"),
@@ -95,6 +96,10 @@ _COMMON: Final = (
 )
 # Decoded with the document or the patch that they are.
 _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
+
+_IDEMPOTENCY_KEY: Final = Exact(
+    str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
+)
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -124,27 +129,26 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         )
     weigh(line.text, terms.limits)
     members, large = _members(line.text, terms.limits)
-    operation = text(members, "op")
+    operation = required_text(members, "op")
     if operation not in _OPERATIONS:
         refuse_member("/op", f"it must be one of {', '.join(_OPERATIONS)}")
     require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
-    catalog = catalog_name(quote(text(members, "catalog"), safe=""), terms.limits)
+    catalog = catalog_name(quote(required_text(members, "catalog"), safe=""), terms.limits)
     require(terms.by, Role.WRITE, catalog, "the line")
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
-    version = whole(members, "resource_version") if "resource_version" in members else None
     ask = Ask(
         by=terms.by,
         method=_METHODS.get(operation, operation),
         catalog=catalog,
         key=key,
         conditions=conditions,
-        prefer=Preferences(None, terms.wait_s, switch(members, "rebase")),
-        dry_run=switch(members, "dry_run") or terms.dry_run,
-        resource_version=version,
-        idempotency_key=_idempotency_key(members),
-        message=message_asked(members),
-        author=author_of(author_asked(members), terms.by, catalog),
+        prefer=Preferences(None, terms.wait_s, member(members, "rebase", SWITCH)),
+        dry_run=member(members, "dry_run", SWITCH) or terms.dry_run,
+        resource_version=member(members, "resource_version", REVISION),
+        idempotency_key=member(members, "idempotency_key", _IDEMPOTENCY_KEY),
+        message=member(members, "message", MESSAGE) or None,
+        author=author_of(member(members, "author", AUTHOR), terms.by, catalog),
     )
     edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
     sent = replace(sent, size_bytes=line.size_bytes)
@@ -196,7 +200,7 @@ def _edit(
         return Put(value, size_bytes, attributes), Sent(value, media_types.JSON, 0, attributes)
     if operation == "merge":
         value = decode_value(required(large, "value"), limits, "/value")
-        return Merge(value, len(encode(value))), _sent(value, media_types.MERGE_PATCH)
+        return Merge(value, len(encode(value))), Sent(value, media_types.MERGE_PATCH, 0)
     if operation == "patch":
         return _patch(required(large, "patch"), large.get("array_primary_keys"), patch_limits)
     return (Delete() if operation == "delete" else Touch()), NOTHING_SENT
@@ -206,15 +210,11 @@ def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, 
     operations = decode_patch(raw, "/patch")
     if keys is None and not patching.is_extended(operations):
         patch = patching.parse(operations, limits=limits)
-        return ApplyPatch(patch), _sent(operations, media_types.JSON_PATCH)
+        return ApplyPatch(patch), Sent(operations, media_types.JSON_PATCH, 0)
     with_keys = b"" if keys is None else b',"array_primary_keys":' + keys
     whole = decode_extended_patch(b'{"patch":' + raw + with_keys + b"}")
     extended = patching.parse_extended(whole, limits=limits)
-    return ApplyPatch(extended), _sent(whole, media_types.EXTENDED_PATCH)
-
-
-def _sent(body: Json, media_type: str) -> Sent:
-    return Sent(body, media_type, 0)
+    return ApplyPatch(extended), Sent(whole, media_types.EXTENDED_PATCH, 0)
 
 
 def _key(
@@ -224,17 +224,8 @@ def _key(
         if conditions is not NO_CONDITIONS:
             refuse_member("/key", "it is missing; the conditions are about it")
         return SETTINGS_KEY
-    key = text(members, "key")
+    key = required_text(members, "key")
     require_key(key, limits)
-    return key
-
-
-def _idempotency_key(members: dict[str, Any]) -> str | None:
-    if "idempotency_key" not in members:
-        return None
-    key = text(members, "idempotency_key")
-    if not is_idempotency_key(key):
-        refuse_member("/idempotency_key", "it must be 1 to 255 visible ASCII characters")
     return key
 
 

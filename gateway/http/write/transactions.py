@@ -37,27 +37,33 @@ from gateway.decide.request import (
     TokenIs,
     Touch,
 )
+from gateway.decide.strict import SWITCH, Exact, load, strict
 from gateway.errors import Unstorable
 from gateway.http.wire.body import check_operations, decode_members, document_bytes
 from gateway.http.wire.headers import require_key
 from gateway.http.wire.members import (
+    AUTHOR,
+    MESSAGE,
+    REVISION,
     attributes_asked,
-    author_asked,
-    message_asked,
+    invalid_body,
+    member,
     refuse_member,
     require_known,
     require_object,
-    switch,
-    whole,
 )
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
-from gateway.model import SETTINGS_KEY, Attributes
+from gateway.model import SETTINGS_KEY
 from patching import Json, Limits, PatchError, join_pointer
 
-_MEMBERS: Final = ("compare", "then", "else", "message", "author", "dry_run")
 _Item = TypeVar("_Item")
+
+_LIST: Final = Exact(list, "it must be a list")
+TRANSACTION: Final = strict(
+    compare=_LIST, then=_LIST, message=MESSAGE, author=AUTHOR, dry_run=SWITCH, **{"else": _LIST}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +81,9 @@ class Transaction:
 
 def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) -> Transaction:
     """Raises RequestRefused, Unstorable, and OverLimit."""
-    members = require_object(decode_members(raw), _MEMBERS)
-    lists = {name: _list(members, name) for name in ("compare", "then", "else")}
+    body: Any = decode_members(raw)
+    asked = load(TRANSACTION, body, invalid_body)
+    lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
     count = sum(map(len, lists.values()))
     if count > limits.transaction_actions_max:
         raise RequestRefused(
@@ -89,27 +96,20 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
         )
     reader = Reader(limits, patch_limits)
     return Transaction(
-        compare=_each(lists["compare"], "/compare", reader, read_compare),
-        then=_each(lists["then"], "/then", reader, read_action),
-        otherwise=_each(lists["else"], "/else", reader, read_action) if "else" in members else None,
-        message=message_asked(members),
-        author=author_asked(members),
-        dry_run=switch(members, "dry_run"),
-        body={name: value for name, value in members.items() if name in lists},
+        compare=_each(lists, "compare", reader, read_compare),
+        then=_each(lists, "then", reader, read_action),
+        otherwise=_each(lists, "else", reader, read_action) if "else" in lists else None,
+        message=asked["message"] or None,
+        author=asked["author"],
+        dry_run=asked["dry_run"],
+        body=lists,
     )
 
 
 def _each(
-    items: list[Any], at: str, reader: Reader, read: Callable[[Any, str, Reader], _Item]
+    lists: dict[str, Any], name: str, reader: Reader, read: Callable[[Any, str, Reader], _Item]
 ) -> tuple[_Item, ...]:
-    return tuple(read(item, f"{at}/{index}", reader) for index, item in enumerate(items))
-
-
-def _list(members: dict[str, Any], name: str) -> list[Any]:
-    value = members.get(name, [])
-    if not isinstance(value, list):
-        refuse_member(f"/{name}", "it must be an array")
-    return value
+    return tuple(read(each, f"/{name}/{at}", reader) for at, each in enumerate(lists.get(name, ())))
 
 
 _COMPARES: Final = ("etag", "absent", "equals", "test")
@@ -129,7 +129,7 @@ def read_compare(item: Any, at: str, reader: Reader) -> Compare:
     members = require_object(item, ("key", *_COMPARES, "resource_version"), at)
     if "resource_version" in members:
         require_known(members, ("resource_version",), at)
-        return RevisionIs(whole(members, "resource_version", at=at))
+        return RevisionIs(member(members, "resource_version", REVISION, at))
     key = _key(members, "key", at, reader)
     given = [name for name in _COMPARES if name in members]
     if len(given) != 1:
@@ -174,45 +174,39 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
 
 def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     value, size_bytes = _value(item, at, reader)
-    return Put(value, size_bytes, _put_attributes(item, at, reader))
+    attributes = attributes_asked(item, at)
+    if attributes:
+        document_bytes(attributes, reader.limits, f"{at}/attributes/value")
+    return Put(value, size_bytes, attributes)
 
 
 def _merge(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     return Merge(*_value(item, at, reader))
 
 
-def _patched(item: dict[str, Any], at: str, reader: Reader) -> Edit:
-    return ApplyPatch(_any_patch(item, at, reader))
-
-
 def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     if ("value" in item) == ("patch" in item):
         refuse_member(at, "it must have exactly one of: value, patch")
     if "patch" in item:
-        return EditAttributes(_patched(item, at, reader))  # type: ignore[arg-type]  # an ApplyPatch
+        return EditAttributes(_patched(item, at, reader))
     if "array_primary_keys" in item:
         refuse_member(f"{at}/array_primary_keys", "it goes with a patch")
     value, size_bytes = _value(item, at, reader)
     return EditAttributes(Put(value, size_bytes))
 
 
-def _put_attributes(item: dict[str, Any], at: str, reader: Reader) -> Attributes | None:
-    attributes = attributes_asked(item, at)
-    if attributes:
-        document_bytes(attributes, reader.limits, f"{at}/attributes/value")
-    return attributes
-
-
-def _any_patch(
-    item: dict[str, Any], at: str, reader: Reader
-) -> patching.Patch | patching.ExtendedPatch:
+def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
     if "patch" not in item:
         refuse_member(at, "'patch' is missing")
-    operations, place, limits = item["patch"], f"{at}/patch", reader.patch_limits
-    if "array_primary_keys" not in item and not patching.is_extended(operations):
-        return _patch(operations, place, reader, lambda: patching.parse(operations, limits=limits))
-    whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
-    return _patch(operations, place, reader, lambda: patching.parse_extended(whole, limits=limits))
+    operations, limits = item["patch"], reader.patch_limits
+
+    def parse() -> patching.Patch | patching.ExtendedPatch:
+        if "array_primary_keys" not in item and not patching.is_extended(operations):
+            return patching.parse(operations, limits=limits)
+        whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
+        return patching.parse_extended(whole, limits=limits)
+
+    return ApplyPatch(_patch(operations, f"{at}/patch", reader, parse))
 
 
 def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:

@@ -1,0 +1,97 @@
+"""Schemas that coerce nothing, and the pointers to what they refuse.
+
+Marshmallow's own fields take 1 for true, 2.0 for 2 and an object for a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from marshmallow import Schema, ValidationError, fields, missing, pre_load
+from marshmallow.exceptions import SCHEMA
+
+from patching import join_pointer
+
+_ERRORS_MAX = 20
+_POINTER_CHARACTERS_MAX = 1000
+
+
+class Exact(fields.Field[Any]):
+    """A value of exactly the type ``kind`` for which ``holds`` is true; ``rule`` says so to people.
+
+    Null is refused unless ``allow_none``; an optional member that is absent is loaded as None.
+    """
+
+    def __init__(
+        self, kind: type, rule: str, holds: Callable[[Any], object] | None = None, **options: Any
+    ) -> None:
+        said = {"required": "it is missing", "null": rule, "invalid": rule}
+        default = missing if options.get("required") else None
+        defaults = {"load_default": default, "allow_none": False, "error_messages": said}
+        super().__init__(**defaults | options)
+        self._kind = kind
+        self._holds = holds
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+        if type(value) is not self._kind or (self._holds and not self._holds(value)):
+            raise self.make_error("invalid")
+        return value
+
+
+def whole(minimum: int = 0, maximum: int = 2**63 - 1, **options: Any) -> Exact:
+    rule = f"it must be a whole number from {minimum} to {maximum}"
+    return Exact(int, rule, lambda number: minimum <= number <= maximum, **options)
+
+
+def text(characters_max: int, **options: Any) -> Exact:
+    rule = f"it must be a text of at most {characters_max} characters"
+    return Exact(str, rule, lambda text: len(text) <= characters_max, **options)
+
+
+SWITCH: Final = Exact(bool, "it must be true or false", load_default=False)
+
+
+class _Strict(Schema):
+    error_messages = {"type": "it must be an object"}  # noqa: RUF012 - as marshmallow has it
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error_messages["unknown"] = f"unknown; known are: {', '.join(self.fields)}"
+
+    @pre_load
+    def _few(self, value: Any, **_: Any) -> Any:
+        """The value without most unknown members: each takes microseconds to refuse."""
+        unknown = [name for name in value if name not in self.fields] if type(value) is dict else []
+        left_out = set(unknown[_ERRORS_MAX:])
+        return {name: value[name] for name in value if name not in left_out} if left_out else value
+
+
+def strict(**members: fields.Field[Any]) -> Schema:
+    """The schema of an object that has no other ``members``."""
+    return _Strict.from_dict(members)()
+
+
+def load(schema: Schema, value: Any, refused: Callable[..., Exception]) -> dict[str, Any]:
+    """The members of ``value`` by ``schema``. Raises ``refused(pointer, message, errors=…)``.
+
+    They tell of the first wrong place, ``errors`` of all (20 at most), each with its ``pointer``
+    and ``message``. Places are in the order of their pointers.
+    """
+    try:
+        return dict(schema.load(value))
+    except ValidationError as error:
+        places = sorted(_places(error.messages, value, ""))[:_ERRORS_MAX]
+        errors = [{"pointer": at[:_POINTER_CHARACTERS_MAX], "message": why} for at, why in places]
+        raise refused(*errors[0].values(), errors=errors) from error
+
+
+def _places(messages: Any, value: Any, at: str) -> Iterator[tuple[str, str]]:
+    if isinstance(messages, list):
+        yield at, " ".join(messages)
+    elif SCHEMA in messages and not isinstance(value, dict):  # marshmallow's name of the whole
+        yield from _places(messages[SCHEMA], value, at)
+    else:
+        for name, inner in messages.items():
+            member = value.get(name) if isinstance(value, dict) else None
+            yield from _places(inner, member, at + join_pointer([str(name)]))
