@@ -242,8 +242,7 @@ class SchemaViolation(CommitError):
 
 
 class SettingsInvalid(CommitError):
-    """``errors``: as those of SchemaViolation, where several places may be wrong."""
-
+    # ``errors``: as those of SchemaViolation, where several places may be wrong.
     code = "invalid_settings"
 
     def __init__(self, pointer: str, detail: str, errors: Sequence[dict[str, str]] = ()) -> None:

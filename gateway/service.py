@@ -33,10 +33,7 @@ from gateway.uploads import Uploads
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
-# As many requests in a batch are many; how many moves of a catalog may wait to be written out.
-_MANY = 16
-_MOVES_OF_FEW = 4
-_MOVES_OF_MANY = 1
+_MOVES_MAX = 4  # of a catalog that wait to be written out
 
 
 class Gateway:
@@ -172,15 +169,11 @@ class Gateway:
         """The commit made under an idempotency key; None proves that there is none so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
-    def _may_move(self, catalog: str, last: int) -> bool:
-        """Whether the head of a catalog may move on before all is written out.
-
-        Where few write it, each is answered sooner. Where many do, a later batch is a larger one.
-        """
-        moves = self._write_out.moves(catalog)
-        overlapping = moves < (_MOVES_OF_FEW if last < _MANY else _MOVES_OF_MANY)
-        return overlapping and self._write_out.has_room(
-            catalog, self.limits.tail_commits_max, self.limits.tail_bytes_max
+    def _may_move(self, catalog: str) -> bool:
+        """Whether the head of a catalog may move on, though not all is written out."""
+        limits = self.limits
+        return self._write_out.moves(catalog) < _MOVES_MAX and self._write_out.has_room(
+            catalog, limits.tail_commits_max, limits.tail_bytes_max
         )
 
     def feed(self, encode: Encode) -> Feed:

@@ -26,9 +26,8 @@ from gateway.meters import RoundTimes
 from gateway.runtime import Event, Runtime
 from gateway.store.contract import Moved
 
-# A turn is a worker's right to write a catalog. While another worker has it, the
-# queue looks again once it has probably ended, going by recent waits, and then often. After its own
-# turn the queue yields for a while: longer after a long turn, since workers look for those rarely.
+# A turn is a worker's right to write a catalog. The queue looks again for another's turn when it
+# has probably ended, and then often. After its own turn it yields, longer after a long one.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
@@ -44,7 +43,7 @@ _TURN_MEMORY = 0.8
 _TURN_PATIENCE = 4
 _TURN_PATIENCE_SHORTEST_S = 0.3
 _TURN_PATIENCE_LONGEST_S = 2.0
-_TURNS_LOST_MAX = 10_000  # only hints
+_HINTS_MAX = 10_000
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
 # Pacing: a pause grows by a step with each lost race, and shrinks with each won one.
@@ -52,7 +51,6 @@ _PAUSE_STEP_S = 0.001
 _PAUSE_LONGEST_S = 0.008
 _PAUSE_SHRINK = 0.7
 _PAUSE_SHORTEST_S = 0.0003
-_PACED_MAX = 10_000
 # For how long after another worker was seen on a catalog it is taken to be still there.
 _CONTENDED_S = 0.5
 
@@ -79,7 +77,7 @@ class Pacing:
 
     def met(self, catalog: str, now: float) -> None:
         """Another worker was seen to write the catalog, or to wait for its turn to."""
-        if len(self._contended_until) >= _PACED_MAX:
+        if len(self._contended_until) >= _HINTS_MAX:
             self._contended_until.clear()
         self._contended_until[catalog] = now + _CONTENDED_S
 
@@ -93,7 +91,7 @@ class Pacing:
         else:
             pause_s *= _PAUSE_SHRINK
         if pause_s >= _PAUSE_SHORTEST_S:
-            if len(self._pauses) >= _PACED_MAX:
+            if len(self._pauses) >= _HINTS_MAX:
                 self._pauses.clear()  # only hints
             self._pauses[catalog] = pause_s
 
@@ -146,15 +144,7 @@ class _Lane:
     turn_began: float = 0.0
     waits_since: float | None = None  # when it began to wait for another worker's turn to end
     not_before: float = 0.0
-    last: int = 0  # the requests of its last batch
     unreachable: bool = False  # its last batch came back because the database was out of reach
-
-
-MayMove = Callable[[str, int], bool]
-
-
-def _always(catalog: str, last: int) -> bool:  # noqa: ARG001
-    return True
 
 
 class Queue:
@@ -165,11 +155,9 @@ class Queue:
         runtime: Runtime,
         limits: ServiceLimits,
         turns: Turns | None = None,
-        may_move: MayMove = _always,
+        may_move: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """``may_move`` tells whether a catalog's head may move on, given the requests of its last
-        batch; where it may not, ``look_again`` is called when it may.
-        """
+        """``look_again`` is called when a catalog's head may move on that ``may_move`` refused."""
         self._runtime = runtime
         self._may_move = may_move
         self._turns = turns
@@ -334,7 +322,7 @@ class Queue:
                 continue
             if not lane.waiting:
                 self._drop_if_empty(catalog, lane)
-            elif not self._may_move(catalog, lane.last):
+            elif not self._may_move(catalog):
                 continue
             elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
                 pause_s = lane.not_before - now
@@ -369,7 +357,7 @@ class Queue:
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
-        if len(self._turns_lost) >= _TURNS_LOST_MAX:
+        if len(self._turns_lost) >= _HINTS_MAX:
             self._turns_lost.clear()
         self._turns_lost.add(catalog)
         self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
@@ -391,7 +379,6 @@ class Queue:
             if batch and size > self._limits.batch_bytes_max:
                 break
             batch.append(lane.waiting.popleft())
-        lane.last = len(batch)
         return batch
 
     def _wake_one(self) -> None:

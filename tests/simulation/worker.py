@@ -81,7 +81,7 @@ class Worker:
             catalog
             for catalog, lane in (queue._lanes.items() if queue._idle else ())
             if lane.waiting and not lane.busy and lane.not_before < now
-            if self._gateway._may_move(catalog, lane.last)
+            if self._gateway._may_move(catalog)
         ]
         if not due and not self._due_since:
             return []
