@@ -113,7 +113,7 @@ class ServiceLimits:
     uploads_bytes_max: int = _setting("uploads_bytes_max")
     deadline_ms: int = _setting("deadline_ms")
     write_out_grace_ms: int = 100
-    tail_commits_max: int = 1_024
+    tail_commits_max: int = 16
     tail_bytes_max: int = 1 * MIB
     head_bytes_max: int = 14 * MIB
     cached_catalogs_max: int = 200_000
