@@ -18,15 +18,12 @@ from gateway.limits import ServiceLimits
 from gateway.model import Commit, Head
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.write_out import Tail, moment, write_out
+from gateway.state.write_out import Patience, Tail, moment, write_out
 from gateway.store.contract import Store, Unreachable
 from patching import PatchError
 
-# Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
-_FIRST_SEEN_MAX = 10_000
+_HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
-# What a writer may take for each commit of its tail, on a busy machine.
-_GRACE_PER_COMMIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,9 @@ class Observer:
         self._store = store
         self._catch_up_max = limits.catch_up_commits_max
         self._cache = cache
+        # Catalogs that others have moved on since they were last looked at: their tails are read at
+        # once, not after the bare head.
+        self._moving: set[str] = set()
 
     def observe(self, catalogs: Collection[str]) -> dict[str, Standing]:
         """Where each catalog stands now; the cache stands there or further on. Raises Unreachable.
@@ -58,7 +58,11 @@ class Observer:
         A bounded cache may have dropped its entry again.
         """
         standings: dict[str, Standing] = {}
-        known = [catalog for catalog in catalogs if self._cache.revision(catalog) is not None]
+        known = [
+            catalog
+            for catalog in catalogs
+            if catalog not in self._moving and self._cache.revision(catalog) is not None
+        ]
         moved = set(catalogs).difference(known)
         if known:
             heads = self._store.heads(known)
@@ -66,6 +70,7 @@ class Observer:
                 standing = self._cached(heads.get(catalog) or Head(catalog))
                 if standing is None:
                     moved.add(catalog)
+                    self._expect_moves(catalog)
                 else:
                     standings[catalog] = standing
         while moved:
@@ -76,6 +81,11 @@ class Observer:
                     standings[catalog] = standing
                     moved.discard(catalog)
         return standings
+
+    def _expect_moves(self, catalog: str) -> None:
+        if len(self._moving) >= _HINTS_MAX:
+            self._moving.clear()
+        self._moving.add(catalog)
 
     def _cached(self, head: Head) -> Standing | None:
         """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far."""
@@ -90,6 +100,8 @@ class Observer:
         assert head.tail is not None
         catalog, tail = head.catalog, head.tail
         known = self._cache.revision(catalog)
+        if known == head.revision:
+            self._moving.discard(catalog)
         if known is not None and known < head.written:
             if head.written - known > self._catch_up_max or known < head.floor:
                 self._cache.forget(catalog)  # too much to catch up with
@@ -125,10 +137,8 @@ class Settler:
         self._cache = cache
         self._observer = observer
         self._runtime = runtime
-        # How long a tail is left to its own writers at least; a long one is left for longer.
-        self._grace_s = limits.write_out_grace_ms / 1000
+        self._patience = Patience(runtime, limits)
         self._late_s = limits.retention.late_s
-        self._first_seen: dict[str, tuple[int, float]] = {}
 
     def settle(self, catalog: str) -> Standing:
         """A standing of the catalog, at a head read within this call, that is written out.
@@ -164,7 +174,7 @@ class Settler:
         """Whether everything up to ``revision`` is written out, as far as it can be seen now."""
         if self._cache.written(catalog) >= revision:
             return True
-        if not self._store.last_written({catalog: revision}):
+        if not self._store.last_written({catalog: [revision]}):
             # Compaction takes commits away, at or below the floor alone.
             head = self._store.heads([catalog]).get(catalog)
             if head is None or max(head.written, head.floor) < revision:
@@ -173,23 +183,12 @@ class Settler:
         return True
 
     def take_over(self, catalog: str, standing: Standing) -> bool:
-        """Write a tail out, unless its writers still have time for it, which goes by its length.
+        """Write a tail out, unless its writers still have time for it.
 
         Returns whether it is written out.
         """
-        grace_s = self._grace_s
-        if grace_s:
-            grace_s += _GRACE_PER_COMMIT_S * len(standing.tail)
-        now = self._runtime.monotonic()
-        seen, since = self._first_seen.get(catalog, (standing.revision, now))
-        if seen != standing.revision:
-            since = now
-        if now - since < grace_s:
-            if len(self._first_seen) > _FIRST_SEEN_MAX:
-                self._first_seen.clear()
-            self._first_seen[catalog] = (standing.revision, since)
+        if not self._patience.is_over(catalog, standing.revision, len(standing.tail)):
             return False
-        self._first_seen.pop(catalog, None)
         read_at = moment(self._runtime)
         head = self._store.tails([catalog]).get(catalog)
         if head is None or not head.tail:

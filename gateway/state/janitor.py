@@ -51,7 +51,8 @@ class Janitor:
             return
         left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
         revisions = {head.catalog: head.revision for head in left}
-        written = self._store.last_written(revisions) if revisions else set()
+        asked = {catalog: [revision] for catalog, revision in revisions.items()}
+        written = set(self._store.last_written(asked)) if asked else set()
         for catalog in revisions.keys() - written:
             try:
                 if self._settler.finish(catalog, revisions[catalog]):

@@ -20,7 +20,7 @@ while a machine sleeps, the wall clock may be set back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.limits import ServiceLimits
@@ -37,6 +37,12 @@ _log = logging.getLogger(__name__)
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 5.0
 _WRITERS = 2
+# What other workers made is left to them for a while, and looked for this often.
+_LOOK_AGAIN_S = 0.003
+# What a worker may take for each commit of its tail, on a busy machine.
+_GRACE_PER_COMMIT_S = 0.002
+# Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
+_SIGHTINGS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +68,29 @@ class Tail:
     """Commits of one catalog, ascending without a gap, that were in its head after ``since``.
 
     Everything below them is written out. ``documents`` are states that these commits left, where
-    this worker has them; ``foreign`` is the last revision that another worker made.
+    this worker has them; ``foreign`` are the stretches, (first revision, last revision), that other
+    workers made and write out themselves, unless they died.
     """
 
     since: Moment
     commits: list[Commit] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
-    foreign: int = 0
+    foreign: list[tuple[int, int]] = field(default_factory=list)
 
     def drop(self, revision: int) -> None:
         """Leave out what is written out, up to ``revision``."""
         self.commits = [commit for commit in self.commits if commit.revision > revision]
         self.documents = {k: d for k, d in self.documents.items() if d.revision > revision}
+        self.foreign = [stretch for stretch in self.foreign if stretch[1] > revision]
+
+    def leave(self, first: int) -> None:
+        """Leave out the commits from ``first`` on."""
+        self.commits = [commit for commit in self.commits if commit.revision < first]
 
 
 def write_out(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
     """Write these tails out. Raises Unreachable, and PatchError where one doesn't fit."""
     refresh(store, runtime, tails, late_s)
-    leave_out_foreign(store, tails)
     unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
     stored = store.documents(unknown) if unknown else {}
     refresh(store, runtime, tails, late_s)
@@ -104,11 +115,10 @@ def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: f
 
 def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
     """Leave out what the workers that made it have written out themselves."""
-    foreign = {c: t.foreign for c, t in tails.items() if t.commits and t.foreign}
-    written = store.last_written(foreign) if foreign else ()
-    for catalog in written:
-        tails[catalog].drop(foreign[catalog])
-        tails[catalog].foreign = 0
+    foreign = {c: [last for _, last in tail.foreign] for c, tail in tails.items() if tail.foreign}
+    if foreign:
+        for catalog, revision in store.last_written(foreign).items():
+            tails[catalog].drop(revision)
 
 
 def last_changes(tail: Tail) -> dict[str, int]:
@@ -141,6 +151,32 @@ def states(catalog: str, tail: Tail, stored: Mapping[tuple[str, str], Document])
         if document is not None:
             found.append(document)
     return found
+
+
+class Patience:
+    """For how long tails have been left to the workers that made them. Not thread-safe."""
+
+    def __init__(self, runtime: Runtime, limits: ServiceLimits) -> None:
+        self._runtime = runtime
+        self._grace_s = limits.write_out_grace_ms / 1000
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def is_over(self, catalog: str, revision: int, commits: int) -> bool:
+        """Whether its makers had time for what they made up to ``revision``: so many commits."""
+        grace_s = self._grace_s
+        if grace_s:
+            grace_s += _GRACE_PER_COMMIT_S * commits
+        now = self._runtime.monotonic()
+        seen, since = self._seen.get(catalog, (revision, now))
+        if seen != revision:
+            since = now
+        if now - since >= grace_s:
+            self._seen.pop(catalog, None)
+            return True
+        if len(self._seen) > _SIGHTINGS_MAX:
+            self._seen.clear()
+        self._seen[catalog] = (revision, since)
+        return False
 
 
 @dataclass(slots=True)
@@ -179,6 +215,7 @@ class WriteOut:
         self._meters = meters
         self._lock = runtime.lock()
         self._outstanding: dict[str, _Outstanding] = {}
+        self._patience = Patience(runtime, limits)
         self._idle: list[Event] = []
 
     def start(self) -> None:
@@ -220,7 +257,7 @@ class WriteOut:
             known = tail.commits[-1].revision if tail.commits else first - 1
             foreign = [commit for commit in carried if commit.revision > known]
             if foreign:
-                tail.foreign = foreign[-1].revision
+                tail.foreign.append((foreign[0].revision, foreign[-1].revision))
             tail.commits += [*foreign, *commits]
             tail.documents.update(documents)
             held.moved.append((last, self._runtime.monotonic()))
@@ -256,9 +293,12 @@ class WriteOut:
                     self._idle.remove(mine)
 
     def _write(self, tails: Mapping[str, Tail]) -> None:
+        ours = {catalog: _copied(tail) for catalog, tail in tails.items()}
         through = {catalog: tail.commits[-1].revision for catalog, tail in tails.items()}
         try:
-            write_out(self._store, self._runtime, tails, self._late_s)
+            leave_out_foreign(self._store, ours)
+            left = self._leave_to_others(ours)
+            write_out(self._store, self._runtime, ours, self._late_s)
         except Unreachable as error:
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
@@ -273,7 +313,21 @@ class WriteOut:
             _log.exception("the tail of %r can't be written out", catalog, extra=about)
             self._put_off(tails)
         else:
-            self._end(through)
+            self._end({**through, **left}, left)
+
+    def _leave_to_others(self, tails: Mapping[str, Tail]) -> dict[str, int]:
+        """Leave what others made, and what comes after it, unless they had their time for it.
+
+        Returns up to where that is written out then which was not left to them.
+        """
+        left = {}
+        with self._lock:
+            for catalog, tail in tails.items():
+                for first, last in tail.foreign[:1]:
+                    if not self._patience.is_over(catalog, last, last - first + 1):
+                        tail.leave(first)
+                        left[catalog] = first - 1
+        return left
 
     def _put_off(self, catalogs: Iterable[str]) -> None:
         with self._lock:
@@ -284,14 +338,16 @@ class WriteOut:
                 held.not_before = self._runtime.monotonic() + pause_s
             self._wake_one()
 
-    def _end(self, through: Mapping[str, int]) -> None:
+    def _end(self, through: Mapping[str, int], left: Collection[str]) -> None:
+        """All is written out up to there; of the catalogs ``left``, look at the rest soon."""
         for catalog, revision in through.items():
             self._cache.wrote(catalog, revision)
         with self._lock:
             now = self._runtime.monotonic()
             for catalog, revision in through.items():
                 held = self._outstanding[catalog]
-                held.busy, held.failures, held.not_before = False, 0, 0.0
+                held.busy, held.failures = False, 0
+                held.not_before = now + _LOOK_AGAIN_S if catalog in left else 0.0
                 for reached, moved in held.moved:
                     if reached <= revision:
                         self._meters.written_out(now - moved)
@@ -307,4 +363,4 @@ class WriteOut:
 
 
 def _copied(tail: Tail) -> Tail:
-    return Tail(tail.since, list(tail.commits), dict(tail.documents), tail.foreign)
+    return Tail(tail.since, list(tail.commits), dict(tail.documents), list(tail.foreign))

@@ -94,9 +94,9 @@ class Store(Protocol):
     def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         """The heads with their tails."""
 
-    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
-        """The catalogs whose commit at the revision is there: all up to it is written out, unless
-        it was compacted."""
+    def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
+        """By catalog, the last of these revisions whose commit is there: all up to it is written
+        out, unless it was compacted."""
 
     def end_tails(self, revisions: Mapping[str, int]) -> None:
         """Note that everything is written out up to these revisions, where heads still are there:

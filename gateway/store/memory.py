@@ -42,9 +42,10 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         with self._lock:
             return {c: self._heads[c] for c in catalogs if c in self._heads}
 
-    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+    def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
         with self._lock:
-            return {c for c, r in revisions.items() if r in self._commits.get(c, {})}
+            there = {c: self._commits.get(c, {}).keys() & rs for c, rs in revisions.items()}
+        return {catalog: max(found) for catalog, found in there.items() if found}
 
     def end_tails(self, revisions: Mapping[str, int]) -> None:
         with self._lock:

@@ -110,9 +110,9 @@ class FaultyStore:
     def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         return _merged(self._read([_bound(self._inner.tails, [c]) for c in sorted(catalogs)]))
 
-    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
+    def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
         asked = [_bound(self._inner.last_written, {c: r}) for c, r in sorted(revisions.items())]
-        return {catalog for found in self._read(asked) for catalog in found}
+        return _merged(self._read(asked))
 
     def end_tails(self, revisions: Mapping[str, int]) -> None:
         self._write([_bound(self._inner.end_tails, {c: r}) for c, r in sorted(revisions.items())])

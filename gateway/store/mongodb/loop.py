@@ -39,11 +39,10 @@ class LoopPart(StorePart):
             with self._on.as_unreachable():
                 take_over_heads(self._on.catalogs, {"_id": one_of(older)})
 
-    def last_written(self, revisions: Mapping[str, int]) -> set[str]:
-        query = {"_id": one_of([records.commit_id(c, r) for c, r in revisions.items()])}
-        with self._on.reading() as session:
-            found = list(self._on.commits.find(query, {"_id": 1}, session=session))
-        return {records.named_by(record["_id"])[0] for record in found}
+    def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
+        ids = [records.commit_id(catalog, r) for catalog, each in revisions.items() for r in each]
+        # In ascending order, so that the last one of a catalog stays.
+        return dict(records.named_by(name) for name in sorted(self._there(ids)))
 
     def end_tails(self, revisions: Mapping[str, int]) -> None:
         updates = [
@@ -149,9 +148,18 @@ class LoopPart(StorePart):
             raise Unreachable("documents are made and deleted while they are written")
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
-        left = [InsertOne(records.commit_record(commit)) for commit in commits]
+        left = [records.commit_record(commit) for commit in commits]
+        # In order, so that a visible commit proves the ones before it; one that is there already
+        # stops the insert, which goes on behind it without all others that are there.
         while left:
-            # In order, so that a visible commit proves the ones before it; one that is there
-            # already stops the insert, which goes on behind it.
-            there = self._on.bulk(self._on.commits.bulk_write, left, ordered=True)
-            left = left[min(there) + 1 :] if there else []
+            inserts = [InsertOne(record) for record in left]
+            taken = self._on.bulk(self._on.commits.bulk_write, inserts, ordered=True)
+            left = left[min(taken) + 1 :] if taken else []
+            there = self._there([record["_id"] for record in left]) if left else ()
+            left = [record for record in left if record["_id"] not in there]
+
+    def _there(self, ids: Collection[str]) -> set[str]:
+        """Those of these commits' ids that are there."""
+        with self._on.reading() as session:
+            found = self._on.commits.find({"_id": one_of(ids)}, {"_id": 1}, session=session)
+            return {record["_id"] for record in found}
