@@ -20,7 +20,7 @@ from gunicorn import util
 from gunicorn.http.errors import NoMoreData
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server.connections import BoundedSending, set_user_timeout, shut_down
+from gateway.server.connections import BoundedSending, JoinedSending, set_user_timeout, shut_down
 from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
@@ -138,7 +138,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
     def _handled(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         self._under_way += 1
         try:
-            return super().handle_request(listener_name, req, sock, addr)
+            answer = JoinedSending(sock, has_body=req.method != "HEAD")
+            return super().handle_request(listener_name, req, answer, addr)
         finally:
             self._under_way -= 1
             if not self._is_full():
