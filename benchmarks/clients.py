@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,6 +70,28 @@ class PatchClient:
     def _choose(self) -> None:
         self._target = self._targets[int(self._rng.random() * len(self._targets))]
         self._value += 1
+
+
+class SteadyPatchClient(PatchClient):
+    """Patches at a fixed rate, to be a load on what others do: none of its patches is counted.
+
+    A patch that falls due while one is under way is left out.
+    """
+
+    def __init__(
+        self, number: int, targets: Sequence[Target], *, floor: int, per_second: float
+    ) -> None:
+        super().__init__(number, targets, floor=floor)
+        self._every_s = 1 / per_second
+        self._due = 0.0
+
+    def answered(self, answer: Answer) -> float | None:
+        refused_s = super().answered(answer)
+        if refused_s is not None:
+            return refused_s
+        now = time.perf_counter()
+        self._due = max(self._due + self._every_s, now)
+        return self._due - now
 
 
 class ReadClient:

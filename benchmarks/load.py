@@ -9,6 +9,7 @@ measured servers speak: answers with Content-Length, no chunks, no redirects.
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 import select
 import socket
@@ -100,9 +101,9 @@ def cut(buffer: bytes) -> tuple[Answer | None, bytes]:
 class _Run:
     """The state of one run."""
 
-    def __init__(self, port: int, clients: Sequence[Client], host: str) -> None:
+    def __init__(self, ports: Sequence[int], clients: Sequence[Client], host: str) -> None:
         self.connections: dict[int, _Connection] = {}
-        for client in clients:
+        for client, port in zip(clients, itertools.cycle(ports), strict=False):
             connection = _Connection(host, port, client)
             self.connections[connection.socket.fileno()] = connection
         self.paused: list[tuple[float, int]] = []  # heap of (wake time, connection)
@@ -188,7 +189,7 @@ class _Run:
 
 
 def run(
-    port: int,
+    port: int | Sequence[int],
     clients: Sequence[Client],
     seconds: float,
     warmup_s: float = 0.0,
@@ -196,11 +197,12 @@ def run(
 ) -> Measurement:
     """Drive one connection per client for `warmup_s` (not counted) and then `seconds`.
 
+    Where there are several ports, the clients are dealt out to them in turn.
     Returns early when no client has anything more to send. Requests still under way at the
     end are answered before it returns, but not counted.
     Raises UnexpectedAnswer as the clients do, and ConnectionLost.
     """
-    state = _Run(port, clients, host)
+    state = _Run((port,) if isinstance(port, int) else port, clients, host)
     try:
         return state.run(warmup_s, seconds)
     finally:

@@ -77,7 +77,8 @@ def write_json(
 
 
 def _figure_cells(figure: Figure) -> list[str]:
-    target = f"{figure.relation} {figure.bound:g}{figure.unit}"
+    bound = figure.bound
+    target = "" if bound is None else f"{figure.relation} {bound:g}{figure.unit}"
     if figure.measured is None:
         return [figure.name, target, "", "", "not measured"]
     measured = figure.measured
@@ -86,7 +87,7 @@ def _figure_cells(figure: Figure) -> list[str]:
         target,
         f"{measured.median:.2f}{figure.unit}",
         f"{measured.low:.2f}..{measured.high:.2f}",
-        "yes" if figure.met else "NO",
+        {True: "yes", False: "NO", None: ""}[figure.met],
     ]
 
 

@@ -23,18 +23,20 @@ _HOLDS: Mapping[Relation, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with a target. `measured` is None where the gateway wasn't measured."""
+    """A number with a target. `measured` is None where the gateway wasn't measured, `bound` where
+    there is no target.
+    """
 
     name: str
     relation: Relation
-    bound: float
+    bound: float | None
     measured: Spread | None
     unit: str = "x"
 
     @property
     def met(self) -> bool | None:
         """Whether the median meets the target."""
-        if self.measured is None:
+        if self.measured is None or self.bound is None:
             return None
         return _HOLDS[self.relation](self.measured.median, self.bound)
 

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from benchmarks import load, wire
@@ -60,20 +61,31 @@ class Rig:
         name = f"{application} {worker_class}"
         environment = {"BENCHMARK_MONGODB_URI": self.uri, "BENCHMARK_DATABASE": DATABASE}
         module = f"benchmarks.baselines.{application}_application:application"
-        return self._port(name, gunicorn(module, WORKERS, worker_class, environment))
+        port = self._port(name, gunicorn(module, WORKERS, worker_class, environment))
+        load.ask(port, wire.get("/"))  # it listens before its workers serve
+        return port
 
-    def gateway(self, *options: str, earlier: bool = False) -> int:
-        """The port of `gateway serve`, with more options than bind, workers and MongoDB."""
-        name = "earlier gateway" if earlier else "gateway"
+    def on(self, uri: str) -> Rig:
+        """A rig with servers of its own on that MongoDB; they are stopped when it is left."""
+        return replace(self, uri=uri, _stack=ExitStack(), _ports={})
+
+    def gateway(self, *options: str, earlier: bool = False, number: int = 1, host: str = "") -> int:
+        """The port of `gateway serve`, with more options than bind, workers and MongoDB.
+
+        Gateways of different numbers or hosts are different ones. Those of one host share their
+        turns, as the workers of one gateway do; those of different hosts only MongoDB.
+        """
+        kind = "earlier gateway" if earlier else "gateway"
+        name = " ".join((kind, *((f"{number}",) if number > 1 else ()), host, *options))
         tree = self.earlier if earlier else None
-        return self._port(" ".join((name, *options)), _gateway(self.uri, options, tree))
+        return self._port(name, _gateway(self.uri, options, tree, host))
 
     def serial(self) -> int:
         """A number that this rig gives once: for names and values that must be fresh."""
         return next(self._serials)
 
-    def run(self, port: int, clients: Sequence[load.Client]) -> Measurement:
-        """Drive the clients for the rig's warm-up and window."""
+    def run(self, port: int | Sequence[int], clients: Sequence[load.Client]) -> Measurement:
+        """Drive the clients for the rig's warm-up and window, dealt out to the ports in turn."""
         return load.run(port, clients, self.seconds, self.warmup_s)
 
     def _port(self, name: str, started: AbstractContextManager[int]) -> int:
@@ -84,8 +96,11 @@ class Rig:
 
 
 @contextmanager
-def _gateway(uri: str, options: Sequence[str], tree: Path | None) -> Iterator[int]:
-    """The code is that of ``tree``, of this checkout where that is None."""
+def _gateway(uri: str, options: Sequence[str], tree: Path | None, host: str) -> Iterator[int]:
+    """The code is that of ``tree``, of this checkout where that is None.
+
+    What a machine's workers share is in its folder of temporary files: a host has its own.
+    """
     port = free_port()
     command = [
         *(sys.executable, "-m", "gateway.cli", "serve", "--bind", f"127.0.0.1:{port}"),
@@ -94,7 +109,11 @@ def _gateway(uri: str, options: Sequence[str], tree: Path | None) -> Iterator[in
         *options,
     ]
     environment = {"PYTHONPATH": str(tree or _HERE), "PYTHONSAFEPATH": "1"}
-    with server(command, port, environment):
+    with ExitStack() as stack:
+        if host:
+            folder = TemporaryDirectory(prefix=f"benchmark-{host}-")
+            environment["TMPDIR"] = stack.enter_context(folder)
+        stack.enter_context(server(command, port, environment))
         until = time.monotonic() + _READY_S
         while (answer := load.ask(port, wire.get("/readyz"))).status != 200:
             if time.monotonic() > until:

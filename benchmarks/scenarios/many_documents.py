@@ -37,7 +37,7 @@ def run(rig: Rig) -> Result:
         [Table("Many documents: patches", LOAD_COLUMNS, load_rows(CLIENTS, results))],
         [
             figure("1,000 documents in one catalog / trivial endpoint", ONE_CATALOG, 0.45),
-            figure("1,000 catalogs of one document / trivial endpoint", MANY_CATALOGS, 0.25),
+            figure("1,000 catalogs of one document / trivial endpoint", MANY_CATALOGS, 0.30),
         ],
     )
 
