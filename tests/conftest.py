@@ -89,6 +89,21 @@ def group_of(nodeid: str) -> str:
     return next((each for each in TOGETHER if place.startswith(each)), place)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests have measured, and assert nothing about."""
+    reports = [each for some in terminalreporter.stats.values() for each in some]
+    measured = [
+        f"{name}: {value}"
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if getattr(report, "when", "") == "call"
+    ]
+    if measured:
+        terminalreporter.section("measured")
+        for line in measured:
+            terminalreporter.line(line)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """What is made now stays to the end, so the garbage collector needn't look at it again."""
@@ -171,6 +186,13 @@ def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]
         EmbeddedMongod(folder, start_timeout_s=WAIT_S) as running,
     ):
         yield running
+
+
+@pytest.fixture(scope="module")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For the mongods that the tests of a file share."""
+    with _data_folder(tmp_path_factory) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -135,22 +135,22 @@ def check(port: int, tally: Tally, *, clients: int, patches: int) -> None:
     assert times == sorted(set(times))
 
 
-def _page(port: int, after: int) -> Any:
+def _page(port: int, path: str, after: int) -> Any:
     """Read again where it is 503: a database that came back may close a last connection."""
     until = time.monotonic() + WAIT_S
     while True:
-        status, page = send(port, "GET", f"{COMMITS}?after={after}&limit=500")
+        status, page = send(port, "GET", f"{path}?after={after}&limit=500")
         if status != 503 or time.monotonic() > until:
             assert status == 200, page
             return page
         time.sleep(0.05)
 
 
-def all_commits(port: int) -> list[Any]:
+def all_commits(port: int, path: str = COMMITS) -> list[Any]:
     commits: list[Any] = []
     after: int | None = 0
     while after is not None:
-        page = _page(port, after)
+        page = _page(port, path, after)
         commits += page["commits"]
         after = page["next"]
     return commits

@@ -7,6 +7,7 @@ killed there is another one.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import time
@@ -34,11 +35,14 @@ _OPTIONS: Final = (
     "--oplogSize=64",  # MB
     "--setParameter=diagnosticDataCollectionEnabled=false",
     "--setParameter=enableTestCommands=1",  # fail points
+    # After so long, a secondary looks for another source than the one that has gone silent.
+    "--setParameter=oplogNetworkTimeoutBufferSeconds=1",
 )
 # Each follows the primary itself, so that a test knows who has what.
 _SETTINGS: Final = {
     "electionTimeoutMillis": 2000,
     "heartbeatIntervalMillis": 500,
+    "heartbeatTimeoutSecs": 2,
     "chainingAllowed": False,
 }
 _POLL_S: Final = 0.02
@@ -53,6 +57,7 @@ class Member:
         self.address = f"127.0.0.1:{port}"
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
         self.client = MongoClient[dict[str, Any]](
             f"mongodb://{self.address}/?directConnection=true",
             serverSelectionTimeoutMS=WAIT_MS,
@@ -86,11 +91,25 @@ class Member:
             self._process.kill()
             self._process.wait()
 
+    @contextmanager
+    def stopped(self) -> Iterator[Self]:
+        """SIGSTOP, and SIGCONT in the end: it doesn't know that time has passed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self._is_stopped = True
+        try:
+            yield self
+        finally:
+            self._is_stopped = False
+            self._process.send_signal(signal.SIGCONT)
+
     def hello(self) -> dict[str, Any]:
         """{} where it doesn't answer soon; it is asked again by those who wait for something."""
+        if self._is_stopped or not self.running:
+            return {}
         try:
             with pymongo.timeout(2):
-                return dict(self.client.admin.command("hello")) if self.running else {}
+                return dict(self.client.admin.command("hello"))
         except PyMongoError:
             return {}
 

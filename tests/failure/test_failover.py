@@ -1,4 +1,4 @@
-"""Primaries that die and step down: nothing lost, nothing twice, nothing older than was told.
+"""Primaries that die, stop and step down, and networks that break: every history is linearizable.
 
 A replica set of three, real gateways, real signals. What happens when is driven by progress and
 by what the members say of themselves, not by the clock.
@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -28,11 +29,11 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, connect
-from tests.failure.clients import CATALOG, COMMITS, DOCUMENT, all_commits, send
+from tests.failure.clients import CATALOG, COMMITS, DOCUMENT, send
+from tests.failure.linearizable import check
 from tests.failure.replica_set import Member, ReplicaSet
-from tests.failure.test_crashes import Mishaps
-from tests.failure.writers import COUNTER, Account, create, run_writers
-from tests.http.event_stream import Follower
+from tests.failure.wire import Cut, Wire
+from tests.failure.workload import Workload
 from tests.patience import WAIT_MS, WAIT_S
 from tests.retention.history_checks import check_history, compaction_of
 from tests.retention.test_compaction import KEYS, write_history
@@ -41,13 +42,13 @@ from tests.service import RunningGateway
 pytestmark = pytest.mark.mongod
 
 ROOT = Path(__file__).parents[2]
-CHANGES = COMMITS.replace("/commits", "/changes")
+COUNTER = DOCUMENT.rsplit("/", 1)[0] + "/counter"
 Eventually = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
-    with ReplicaSet(tmp_path_factory.mktemp("replica_set")) as running:
+def three(data_folder: Path) -> Iterator[ReplicaSet]:
+    with ReplicaSet(data_folder) as running:
         yield running
 
 
@@ -79,106 +80,122 @@ def verify(replica_set: ReplicaSet, database: str) -> str:
     return ended.stdout
 
 
-class LongPoller:
-    """Follows a catalog by one long poll after the other; ``commits`` are all it was told."""
+@dataclass(frozen=True)
+class Scene:
+    """Two gateways on the replica set, each behind a network of its own, and their clients."""
 
-    def __init__(self, port: int, path: str) -> None:
-        self.commits: list[Any] = []
-        self.unexpected: list[str] = []
-        self._port = port
-        self._path = path
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> LongPoller:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped = True
-        self._thread.join()
-
-    def _run(self) -> None:
-        after = 0
-        while not self._stopped:
-            with suppress(OSError, http.client.HTTPException):
-                status, answer = send(
-                    self._port, "GET", f"{self._path}?after={after}&timeout=2&limit=50"
-                )
-                if status == 200:
-                    self.commits += answer["commits"]
-                    after = answer["revision"]
-                elif status != 503:
-                    self.unexpected.append(f"{status} {answer}")
+    replica_set: ReplicaSet
+    wires: Mapping[str, Wire]
+    workload: Workload
 
 
-def check_account(port: int, account: Account) -> list[Any]:
-    """What the writers were told agrees with the documents and with the log; the log."""
-    assert account.unexpected == []
-    given_up = account.refused - account.acknowledged.keys()
-    status, document = send(port, "GET", DOCUMENT)
-    assert status == 200
-    status, counter = send(port, "GET", COUNTER)
-    assert status == 200
-    log = all_commits(port)
-    assert [each["revision"] for each in log] == list(range(1, len(log) + 1))
-    times = [each["time"] for each in log]
-    assert times == sorted(set(times))
-    told = {each["idempotency_key"]: each["revision"] for each in log[2:]}
-    assert len(told) == len(log) - 2, "something is there twice"
-    assert told == account.acknowledged
-    assert not given_up & told.keys()
-    appended = [each["idempotency_key"] for each in log[2:] if each["idempotency_key"][0] == "a"]
-    assert document["log"] == appended
-    counted = [each["idempotency_key"] for each in log[2:] if each["idempotency_key"][0] == "c"]
-    assert counter == {"count": len(counted), "by": counted[-1]}
-    return log
+def kill(scene: Scene) -> None:
+    """With a write that nobody else has; it comes back without it."""
+    killed = scene.replica_set.kill_primary_with_a_write_of_its_own()
+    scene.replica_set.await_primary(other_than=killed)
+    scene.workload.await_writes(10)
+    killed.start()
+    scene.replica_set.await_healthy()
 
 
-def test_a_killed_primary_and_one_that_steps_down_lose_nothing_and_nobody_misses_a_thing(
-    replica_set: ReplicaSet, database: str, eventually: Eventually
-) -> None:
-    """16 writers and 6 followers; a primary is killed, the next one steps down.
+def stop_and_wake(scene: Scene) -> None:
+    """It wakes up as a primary, long after both gateways have met the next one."""
+    with scene.replica_set.await_primary().stopped() as stopped:
+        scene.replica_set.await_primary(other_than=stopped)
+        scene.workload.await_writes(10)
+    scene.replica_set.await_healthy()
 
-    The one that is killed takes a write with it that nobody else has, and returns without it.
-    """
-    gone: list[Any] = []
 
-    def happen(number: int) -> None:
-        if number == 0:
-            gone.append(replica_set.kill_primary_with_a_write_of_its_own())
-            replica_set.await_primary(other_than=gone[0])
-            gone[0].start()
-        elif number == 1:
-            replica_set.await_healthy()
-            gone.append(replica_set.step_down())
-            replica_set.await_primary(other_than=gone[1])
+def step_down(scene: Scene) -> None:
+    stepped_down = scene.replica_set.step_down()
+    scene.replica_set.await_primary(other_than=stepped_down)
 
+
+def cut_answers(scene: Scene) -> None:
+    """Heads are moved, and nobody is told: in silence, then on broken connections."""
+    cuts: tuple[Cut, ...] = ("silent", "closed")
+    for how in cuts:
+        before = {name: wire.lost_moves for name, wire in scene.wires.items()}
+        for wire in scene.wires.values():
+            wire.cut_answers(how)
+        scene.workload.await_that(
+            lambda so_far=before: all(
+                wire.lost_moves >= so_far[name] + 3 for name, wire in scene.wires.items()
+            )
+        )
+        for wire in scene.wires.values():
+            wire.heal()
+        scene.workload.await_writes(10)
+
+
+_NOT_DONE = ("unknown", "not-applied")
+
+
+def partition(scene: Scene) -> None:
+    """One gateway from all members, with a move of a head under way, which arrives in the end."""
+    near, far = scene.wires
+    wire = scene.wires[near]
+    wire.partition()
+    scene.workload.await_that(lambda: wire.is_partitioned)
+    begun = time.monotonic()
+    scene.workload.await_that(
+        lambda: any(
+            call.gateway == near and call.returned > begun and call.outcome.kind in _NOT_DONE
+            for call in list(scene.workload.calls)
+        )
+    )
+    scene.workload.await_writes(10, far)
+    wire.heal()
+
+
+@pytest.fixture(scope="module")
+def gateways(three: ReplicaSet) -> Iterator[tuple[Mapping[str, Wire], Mapping[str, int]]]:
+    """The networks and the ports of two gateways, by name."""
     with ExitStack() as stack:
-        service = stack.enter_context(
-            RunningGateway(replica_set.uri, database, store_timeout_ms=2000, deadline_ms=10_000)
-        )
-        port = service.port
-        create(port)
-        followers = [stack.enter_context(Follower(lambda: port, CHANGES)) for _ in range(4)]
-        pollers = [stack.enter_context(LongPoller(port, CHANGES)) for _ in range(2)]
-        everybody: list[Follower | LongPoller] = [*followers, *pollers]
-        eventually(lambda: all(each.commits for each in everybody))
-        mishaps = stack.enter_context(Mishaps(120, happen))
-        account = Account(mishaps.progress)
-        run_writers(
-            port, account, appenders=10, counters=6, each=10, until=lambda: mishaps.happened >= 2
-        )
-        log = check_account(port, account)
-        for follower in everybody:
-            eventually(lambda one=follower: len(one.commits) >= len(log))
-            assert follower.commits == log
-            assert follower.unexpected == []
-        assert set().union(*(each.ended for each in followers)) <= {"store_unavailable"}
-    assert len(gone) == 2
-    assert f"commits: {len(log)}" in verify(replica_set, database)
-    # Somebody noticed each of them, else nothing was tested.
-    assert account.refused or account.resolved
+        wires, ports = {}, {}
+        for name in ("near", "far"):
+            wires[name] = wire = stack.enter_context(Wire([m.address for m in three.members]))
+            service = RunningGateway(
+                wire.uri, "failover", workers=1, store_timeout_ms=1000, deadline_ms=3000
+            )
+            ports[name] = stack.enter_context(service).port
+        yield wires, ports
+
+
+FAULTS = {
+    "primary-killed": kill,
+    "primary-stopped-and-woken": stop_and_wake,
+    "primary-stepped-down": step_down,
+    "answers-cut": cut_answers,
+    "gateway-partitioned": partition,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_history_around_a_fault_is_linearizable(
+    replica_set: ReplicaSet,
+    gateways: tuple[Mapping[str, Wire], Mapping[str, int]],
+    fault: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Of each catalog, while clients of both gateways write, read, page, transact and follow."""
+    wires, ports = gateways
+    workload = Workload(ports, [f"{fault}-{number}" for number in range(2)], seed=len(fault))
+    with ExitStack() as stack:
+        stack.enter_context(workload)
+        for wire in wires.values():
+            stack.callback(wire.heal)
+        workload.await_writes(10)
+        begun = time.monotonic()
+        FAULTS[fault](Scene(replica_set, wires, workload))
+        workload.await_writes(10)
+        workload.await_every_kind()
+    for catalog, history in workload.histories().items():
+        assert check(history)[:5] == [], catalog
+    longest = {name: workload.longest_without_write_s(name, begun) for name in ports}
+    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in longest.items())
+    print(f"the longest time without a write that succeeded: {told}")
+    record_property(f"longest time without a write that succeeded, {fault}", told)
 
 
 def put(port: int, value: Any) -> tuple[int, Any]:
@@ -233,68 +250,6 @@ def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
             writer.join()
         assert read_when_there(far) == 3
         assert read_when_there(near) == 3
-
-
-def test_no_reader_goes_back_in_time_while_primaries_come_and_go(
-    replica_set: ReplicaSet, database: str, eventually: Eventually
-) -> None:
-    """One writer counts; readers through both gateways never get less than anybody had before."""
-    newest = 0
-    lock = threading.Lock()
-    stopped = threading.Event()
-    older: list[str] = []
-    reads = 0
-
-    def saw(value: int) -> None:
-        nonlocal newest
-        with lock:
-            newest = max(newest, value)
-
-    def write(port: int) -> None:
-        value = 1
-        while not stopped.is_set():
-            with suppress(OSError, http.client.HTTPException):
-                if put(port, value)[0] in (200, 201):
-                    saw(value)
-                    value += 1
-
-    def read(port: int) -> None:
-        nonlocal reads
-        while not stopped.is_set():
-            expected = newest
-            with suppress(OSError, http.client.HTTPException):
-                status, value = send(port, "GET", DOCUMENT)
-                if status == 200:
-                    reads += 1
-                    if value < expected:
-                        older.append(f"{value} after {expected}")
-                    saw(value)
-
-    with ExitStack() as stack:
-        near, far = (
-            stack.enter_context(
-                RunningGateway(
-                    replica_set.uri, database, workers=1, store_timeout_ms=1000, deadline_ms=10_000
-                )
-            ).port
-            for _ in range(2)
-        )
-        threads = [threading.Thread(target=read, args=(port,)) for port in (near, far, far)]
-        threads.append(threading.Thread(target=write, args=(near,)))
-        stack.callback(stopped.set)
-        for thread in threads:
-            thread.start()
-        for mishap in (replica_set.step_down, replica_set.kill_primary, replica_set.step_down):
-            before, answered = newest, reads
-            eventually(lambda: newest > before + 20 and reads > answered + 20)  # noqa: B023
-            replica_set.await_healthy()
-            mishap()
-        before, answered = newest, reads
-        eventually(lambda: newest > before + 20 and reads > answered + 20)
-        stopped.set()
-        for thread in threads:
-            thread.join()
-    assert older == []
 
 
 @pytest.fixture
@@ -405,7 +360,8 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
     ) as service:
         port = service.port
         workers = service.worker_pids()
-        create(port)
+        for path, value in ((DOCUMENT, {"log": []}), (COUNTER, {"count": 0, "by": None})):
+            assert send(port, "PUT", path, value, Content_Type="application/json")[0] == 201
         left = replica_set.leave_one_secondary()
         assert replica_set.primary() is None
         # What was under way to the primary that died is in doubt; from here on nothing is.

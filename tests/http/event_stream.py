@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -64,11 +65,13 @@ def events(lines: Iterator[bytes]) -> Iterator[Event]:
 class Follower:
     """Follows a catalog as a browser does: connects again from the last event that it was told.
 
-    ``commits`` are all that it was told, in the order of arrival; ``ended`` the codes of ends.
+    ``commits`` are all that it was told, in the order of arrival, and ``times`` when each arrived;
+    ``ended`` the codes of ends.
     """
 
     def __init__(self, port: Callable[[], int], path: str, **headers: str) -> None:
         self.commits: list[Any] = []
+        self.times: list[float] = []
         self.ended: list[str] = []
         self.connected = 0
         self.unexpected: list[str] = []
@@ -115,6 +118,7 @@ class Follower:
                 if event.name == "end":
                     self.ended.append(event.data["code"])
                 if event.name == "commit":
+                    self.times.append(time.monotonic())
                     self.commits.append(event.data)
                 if event.id is not None:
                     self._position = event.id

@@ -1,0 +1,55 @@
+"""A client of the feed by long polls, beside the one of ``tests.http.event_stream``."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from tests.failure.clients import send
+
+
+class LongPoller:
+    """Follows a catalog by one long poll after the other.
+
+    ``commits`` are all that it was told, and ``times`` when each arrived.
+    """
+
+    def __init__(self, port: int, path: str) -> None:
+        self.commits: list[Any] = []
+        self.times: list[float] = []
+        self.unexpected: list[str] = []
+        self._port = port
+        self._path = path
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        after = 0
+        while not self._stopped:
+            with suppress(OSError, http.client.HTTPException):
+                status, answer = send(
+                    self._port, "GET", f"{self._path}?after={after}&timeout=2&limit=50"
+                )
+                if status == 200:
+                    self.times += [time.monotonic()] * len(answer["commits"])
+                    self.commits += answer["commits"]
+                    after = answer["revision"]
+                elif status != 503:
+                    self.unexpected.append(f"{status} {answer}")
