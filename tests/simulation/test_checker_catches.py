@@ -12,13 +12,31 @@ _SEEDS_MAX = 2_000
 # Where the search begins for those that the first seeds don't show: at one that does. When the
 # histories change, it goes on from there.
 _BEGIN = {
-    "guess-once": 52,
-    "back-in-time": 634,
-    "cached-at-a-revision": 58,
-    "whole-batches": 73,
-    "present-stays": 39,
-    "oldest-first": 73,
-    "late-guard": 190,
+    "replies-in-tail": 6,
+    "floor-below-written": 4,
+    "tail-ends-written": 6,
+    "fresh-head": 21,
+    "commit-id-lookup": 11,
+    "unknown-is-not-lost": 15,
+    "documents-guard": 21,
+    "idempotency-lookup": 14,
+    "commits-in-order": 14,
+    "back-in-time": 655,
+    "pausing-lanes": 17,
+    "cached-at-a-revision": 113,
+    "compares-in-order": 35,
+    "touch": 12,
+    "rebase": 16,
+    "whole-batches": 75,
+    "bulk-order": 9,
+    "deletion-of-all": 13,
+    "floor-last": 4,
+    "present-stays": 50,
+    "provisional-times": 18,
+    "oldest-first": 100,
+    "late-guard": 295,
+    "signals-are-hints": 35,
+    "whole-commits": 345,
 }
 
 
