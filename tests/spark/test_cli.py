@@ -23,7 +23,7 @@ import patching.spark.session
 from patching.spark.cli import main
 from tests.service import RunningGateway
 
-from .sessions import JAVA
+from .sessions import spark_settings
 from .test_sync import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -149,9 +149,8 @@ def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
     source = lines(tmp_path / "wanted.jsonl", {"a": 1})
     done = subprocess.run(
         [
-            *(submit, "--master", "local[1]", "--driver-memory", "512m"),
-            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-            *("--conf", f"spark.driver.extraJavaOptions={JAVA}"),
+            *(submit, "--master", "local[1]"),
+            *(f"--conf={name}={value}" for name, value in spark_settings(tmp_path).items()),
             *(str(ROOT / "patching" / "spark" / "__main__.py"), "sync", source, there.name),
             *("--url", there.url),
         ],
