@@ -131,54 +131,59 @@ def _check_feed(log: Sequence[Any], number: int, following: Following) -> Iterat
         yield Violation("feed", f"follower {number}: {len(told)} of {len(log)}, {near} at {first}")
 
 
+# A time, and what happened then.
+_Moment = tuple[float, str]
+
+
 class _Bounds:
     """``earliest[r]`` and ``latest[r]``: when revision r was made at the earliest, and at the
     latest; both ascend. Revision 0 was always there."""
 
     def __init__(self, ledger: Ledger, history: History) -> None:
         count = ledger.last + 1
-        earliest, latest = [-NEVER] * count, [NEVER] * count
+        after: list[_Moment] = [(-NEVER, "")] * count
+        before: list[_Moment] = [(NEVER, "")] * count
         self._first = _first_sent(history.calls)
         for label, made in ledger.by_label.items():
-            earliest[made.commit.revision] = self._first.get(label, -NEVER)
+            after[made.commit.revision] = self._first.get(label, -NEVER), f"{label} was sent"
         for call in history.calls:
-            outcome = call.outcome
-            current = outcome.revision
-            if outcome.kind == "applied" and 0 < current < count:
-                latest[current] = min(latest[current], call.returned)
-            elif _sees_the_present(call) and current < count:
-                if current + 1 < count:
-                    earliest[current + 1] = max(earliest[current + 1], self.invoked(call))
-                latest[current] = min(latest[current], call.returned)
-            elif outcome.kind == "read" and 0 < current < count:
-                latest[current] = min(latest[current], call.returned)
-        for following in history.followings:
+            seen = call.outcome.revision
+            if call.outcome.kind not in _SEEING or not 0 <= seen < count:
+                continue
+            told = f"{call.ask.label} was told of {seen} by {call.gateway}"
+            before[seen] = min(before[seen], (call.returned, told))
+            if _sees_the_present(call) and seen + 1 < count:
+                begun = f"{call.ask.label} was sent to {call.gateway}, and told that {seen} is all"
+                after[seen + 1] = max(after[seen + 1], (self.invoked(call), begun))
+        for number, following in enumerate(history.followings):
             for commit, time in zip(following.commits, following.times, strict=True):
                 if commit["revision"] < count:
-                    latest[commit["revision"]] = min(latest[commit["revision"]], time)
-        self.earliest = list(accumulate(earliest, max))
-        self.latest = list(accumulate(reversed(latest), min))[::-1]
-        self.latest[0] = -NEVER
+                    told = f"follower {number} was told of {commit['revision']}"
+                    before[commit["revision"]] = min(before[commit["revision"]], (time, told))
+        self._after = list(accumulate(after, max))
+        self._before = list(accumulate(reversed(before), min))[::-1]
+        self.earliest = [time for time, _ in self._after]
+        self.latest = [-NEVER, *(time for time, _ in self._before[1:])]
 
     def invoked(self, call: Call) -> float:
         """A write that is sent again may be told what became of it the first time."""
         return self._first.get(call.ask.label, call.invoked) if call.ask.writes else call.invoked
 
     def violations(self) -> Iterator[Violation]:
-        for revision in range(1, len(self.latest)):
-            behind_s = self.earliest[revision] - self.latest[revision]
-            if behind_s > 0:
-                yield Violation(
-                    "order",
-                    f"{revision}, or one before it, was not made yet, or had been passed over,"
-                    f" {behind_s:.3f} s after it was told of",
-                )
+        for (earliest, begun), (latest, told) in zip(
+            self._after[1:], self._before[1:], strict=True
+        ):
+            if earliest > latest:
+                yield Violation("order", f"{told}; {earliest - latest:.3f} s later {begun}")
                 return
 
     def current(self, call: Call) -> range:
         """The revisions at which the catalog may have been at some moment during the call."""
         first = bisect_left(self.latest, self.invoked(call)) - 1
         return range(first, max(first + 1, bisect_right(self.earliest, call.returned)))
+
+
+_SEEING = ("applied", "unchanged", "above", "commits", "read")
 
 
 def _first_sent(calls: Sequence[Call]) -> dict[str, float]:
@@ -193,12 +198,9 @@ def _first_sent(calls: Sequence[Call]) -> dict[str, float]:
 
 def _sees_the_present(call: Call) -> bool:
     """Whether the outcome's revision is one that was the newest during the call."""
-    if call.outcome.kind in ("unchanged", "above", "commits"):
-        return True
-    asks_for_a_revision = call.ask.kind == "read-at" or (
-        call.ask.kind == "list" and call.ask.revision is not None
-    )
-    return call.outcome.kind == "read" and not asks_for_a_revision
+    if call.outcome.kind != "read":
+        return call.outcome.kind != "applied"
+    return call.ask.kind != "read-at" and (call.ask.kind != "list" or call.ask.revision is None)
 
 
 def _check_call(ledger: Ledger, bounds: _Bounds, call: Call) -> Iterator[Violation]:

@@ -191,7 +191,8 @@ def test_every_history_around_a_fault_is_linearizable(
         workload.await_writes(10)
         workload.await_every_kind()
     for catalog, history in workload.histories().items():
-        assert check(history)[:5] == [], catalog
+        violations = [f"{each.kind}: {each.detail}" for each in check(history)]
+        assert not violations, "\n".join([catalog, *violations[:9]])
     longest = {name: workload.longest_without_write_s(name, begun) for name in ports}
     told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in longest.items())
     print(f"the longest time without a write that succeeded: {told}")

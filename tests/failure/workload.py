@@ -212,6 +212,7 @@ class Writer:
         self._catalog = catalog
         self._gateway = gateway
         self._rng = rng
+        self._others = [each for each in workload.gateways if each != gateway]
         self._count = itertools.count(1)
         self._last = ""  # the last value of its own that was acknowledged
         self._lease: str | None = None
@@ -275,12 +276,16 @@ class Writer:
         return (None, None) if found is None else found
 
     def write(self, label: str, *actions: Action, keyed: bool = False, **asked: Any) -> Call:
-        """With or without a key, as it is drawn. What has a key is sent until it is settled."""
+        """With or without a key, as it is drawn. What has a key is sent until it is settled, and
+        at times once more."""
         ask = write(label, self._catalog, *actions, **asked)
         if not keyed and self._rng.random() < 0.5:
             return self._workload.call(self._name, self._gateway, ask)
         ask = replace(ask, idempotency_key=f"key-{label}", fingerprint=digest(ask))
-        return self._workload.settle(self._name, self._gateway, ask)
+        call = self._workload.settle(self._name, self._gateway, ask)
+        if self._rng.random() < 0.3:  # as if the answer hadn't arrived
+            self._workload.settle(self._name, self._rng.choice(self._others), ask)
+        return call
 
 
 class Reader:
