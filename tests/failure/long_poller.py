@@ -15,12 +15,14 @@ from tests.failure.clients import send
 class LongPoller:
     """Follows a catalog by one long poll after the other.
 
-    ``commits`` are all that it was told, and ``times`` when each arrived.
+    ``commits`` are all that it was told, ``times`` when each arrived, and ``position`` is the
+    revision that it has come to.
     """
 
     def __init__(self, port: int, path: str) -> None:
         self.commits: list[Any] = []
         self.times: list[float] = []
+        self.position = 0
         self.unexpected: list[str] = []
         self._port = port
         self._path = path
@@ -41,15 +43,14 @@ class LongPoller:
         self._thread.join()
 
     def _run(self) -> None:
-        after = 0
         while not self._stopped:
             with suppress(OSError, http.client.HTTPException):
                 status, answer = send(
-                    self._port, "GET", f"{self._path}?after={after}&timeout=2&limit=50"
+                    self._port, "GET", f"{self._path}?after={self.position}&timeout=2&limit=50"
                 )
                 if status == 200:
                     self.times += [time.monotonic()] * len(answer["commits"])
                     self.commits += answer["commits"]
-                    after = answer["revision"]
+                    self.position = answer["revision"]
                 elif status != 503:
                     self.unexpected.append(f"{status} {answer}")

@@ -182,17 +182,18 @@ def test_every_history_around_a_fault_is_linearizable(
     wires, ports = gateways
     workload = Workload(ports, [f"{fault}-{number}" for number in range(2)], seed=len(fault))
     with ExitStack() as stack:
-        stack.enter_context(workload)
-        for wire in wires.values():
-            stack.callback(wire.heal)
-        workload.await_writes(10)
-        begun = time.monotonic()
-        FAULTS[fault](Scene(replica_set, wires, workload))
-        workload.await_writes(10)
-        workload.await_every_kind()
-    for catalog, history in workload.histories().items():
-        violations = [f"{each.kind}: {each.detail}" for each in check(history)]
-        assert not violations, "\n".join([catalog, *violations[:9]])
+        stack.callback(workload.close)
+        with workload, ExitStack() as ended:
+            for wire in wires.values():
+                ended.callback(wire.heal)
+            workload.await_writes(10)
+            begun = time.monotonic()
+            FAULTS[fault](Scene(replica_set, wires, workload))
+            workload.await_writes(10)
+            workload.await_every_kind()
+        for catalog, history in workload.histories().items():
+            violations = [f"{each.kind}: {each.detail}" for each in check(history)]
+            assert not violations, "\n".join([catalog, *violations[:9]])
     longest = {name: workload.longest_without_write_s(name, begun) for name in ports}
     told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in longest.items())
     print(f"the longest time without a write that succeeded: {told}")

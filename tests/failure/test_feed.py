@@ -228,7 +228,7 @@ def test_a_filtered_and_idle_feed_is_resumed_from_its_bookmark(
     path = f"{CHANGES}?prefix=mine/"
     with Follower(lambda: service.port, path) as follower:
         run_clients(service.port, Tally(), clients=4, turns=range(10))
-        eventually(lambda: follower._position == 41)
+        eventually(lambda: follower.position == 41)
     assert follower.commits == []
     mine = DOCUMENT.replace(DOCUMENT.rsplit("/documents/")[1], "mine/x")
     assert send(service.port, "PUT", mine, 1, Content_Type="application/json")[0] == 201
@@ -250,7 +250,7 @@ def test_a_commit_of_several_documents_is_one_event(
             stack.enter_context(Follower(lambda: service.port, CHANGES + query))
             for query in ("?after=3", "?after=3&key=b")
         )
-        eventually(lambda: everything._position == filtered._position == 3)
+        eventually(lambda: everything.position == filtered.position == 3)
         assert send(service.port, "DELETE", catalog)[0] == 204
         eventually(lambda: everything.revisions == filtered.revisions == [4])
         assert {c["key"] for c in everything.commits[0]["changes"]} >= {"a", "b"}

@@ -126,8 +126,8 @@ class Workload:
             assert all(each == log for each in others)
             logs[catalog] = log
             for follower in self._followers[catalog]:
-                self.await_that(lambda one=follower, all=log: len(one.commits) >= len(all))
-        self._stack.close()
+                self.await_that(lambda one=follower, all=log: one.position >= len(all))
+        self.close()
         return {catalog: self._history(catalog, log) for catalog, log in logs.items()}
 
     def _history(self, catalog: Name, log: Sequence[Any]) -> History:
@@ -141,6 +141,7 @@ class Workload:
             self._begin()
         except BaseException as error:
             self.__exit__(type(error), error, None)
+            self.close()
             raise
         return self
 
@@ -172,14 +173,15 @@ class Workload:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The followers go on until ``histories``: they have the rest to hear."""
+        """The followers go on until ``close``: they have the rest to hear."""
         self.stopped.set()
         for thread in self._threads:
             thread.join()
-        if kind is not None:
-            self._stack.close()
-        elif self._broken:
+        if kind is None and self._broken:
             raise self._broken[0]
+
+    def close(self) -> None:
+        self._stack.close()
 
     def _acknowledged(self, gateway: str) -> list[Call]:
         return [

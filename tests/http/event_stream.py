@@ -84,6 +84,11 @@ class Follower:
         self._thread = threading.Thread(target=self._run)
 
     @property
+    def position(self) -> int:
+        """The revision that it has come to."""
+        return self._position or 0
+
+    @property
     def revisions(self) -> list[int]:
         return [commit["revision"] for commit in self.commits]
 
