@@ -12,6 +12,7 @@ The kinds of violations:
                    simulation's ``Ledger`` replays them with its model, which tells kinds of its own
     lost           what was acknowledged is in the log, at the revision and as the commit told
     applied-anyway what was refused, changed nothing, or certainly was not applied isn't there
+    denied         a write that was acknowledged is told the same when it is sent again
     order          the bounds of all commits fit: the order of the log agrees with real time
     read           what is read is what its revision had, all documents of it that were asked for
     untrue         a refusal, or "nothing to do", was true of a state during the call
@@ -84,8 +85,16 @@ def _violations(history: History) -> Iterator[Violation]:
             said = f"{call.client} of {call.gateway}, {call.ask.label}: {violation.detail}"
             yield Violation(violation.kind, said)
     for label, tries in tried.items():
+        yield from _check_tries(label, tries)
         if label in ledger.by_label and all(each.outcome.kind in _NOT_DONE for each in tries):
             yield Violation("applied-anyway", f"{label}: {[each.outcome.kind for each in tries]}")
+
+
+def _check_tries(label: str, tries: Sequence[Call]) -> Iterator[Violation]:
+    told = min((each.returned for each in tries if each.outcome.kind == "applied"), default=NEVER)
+    for each in tries:
+        if each.invoked > told and each.outcome.kind in ("refused", "unchanged"):
+            yield Violation("denied", f"{label} was done, and is {each.outcome.kind}")
 
 
 _NOT_DONE = ("refused", "unchanged", "not-applied")

@@ -167,6 +167,16 @@ WRONG: dict[str, tuple[str, History]] = {
     "a write by nobody": ("log", logged(*LOG[:3], FOURTH | {"message": "nobody's"})),
     "time goes back": ("time", logged(*LOG[:3], FOURTH | {"time": THIRD["time"]})),
     "a replay tells another commit": ("lost", told("again", revision=2, commit_id="2" * 32)),
+    "a replay is told as a conflict": (
+        "denied",
+        replace(
+            RIGHT, calls=[*RIGHT.calls, call(BOTH, 150, "refused", code="precondition_failed")]
+        ),
+    ),
+    "a replay is told as nothing to do": (
+        "denied",
+        replace(RIGHT, calls=[*RIGHT.calls, call(BOTH, 150, "unchanged", 4)]),
+    ),
     "a refused write is there": (
         "applied-anyway",
         told("last", kind="refused", code="precondition_failed"),

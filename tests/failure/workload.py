@@ -29,7 +29,7 @@ HOT, COUNTER, LEFT, RIGHT, COLD, LEASE = map(
     Name, ("hot", "counter", "left", "right", "cold/one", "cold/lease")
 )
 _BEGIN: Final = {
-    HOT: {},
+    HOT: {"log": []},
     COUNTER: {"count": 0, "by": None},
     LEFT: {"amount": 1000},
     RIGHT: {"amount": 1000},
@@ -224,7 +224,11 @@ class Writer:
         self._rng.choice(kinds)(f"{self._name}-{next(self._count)}")
 
     def _patch(self, label: str) -> None:
-        """A member of its own in a document that all change."""
+        """A member of its own in a document that all change, or one more item in a list."""
+        if self._rng.random() < 0.4:
+            item = {"op": "add", "path": "/log/-", "value": label}
+            self.write(label, Action("patch", HOT, [item]))
+            return
         change = {"op": "add", "path": f"/{self._name}", "value": label}
         test = {"op": "test", "path": f"/{self._name}", "value": self._last}
         tests = [test] if self._last and self._rng.random() < 0.4 else []
