@@ -14,6 +14,7 @@ from gateway.commit.queue import Turns
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.http.wire.problems import remembered
 from gateway.limits import limits_of
 from gateway.metrics.meters import measured
 from gateway.operation import operation
@@ -41,7 +42,7 @@ def create_application(settings: Settings) -> Flask:
     runtime = ThreadRuntime()
     limits = limits_of(settings)
     turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, runtime, limits.service, turns, watched.meters)
+    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered)
     gateway.retention.compactor.start()
     gateway.janitor.start()
     watched.watch(gateway, connected.uploads(), runtime)

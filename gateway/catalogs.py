@@ -72,6 +72,7 @@ class Catalogs:
         request wants, OverLimit, DeadlineExceeded, and what ``commit`` raises.
         """
         refusal: CommitError = CatalogNotFound(request.catalog, 0)
+        request = replace(request, once=False)  # several requests under one key
         while True:
             try:
                 deletion = self.deletion_of(request)

@@ -31,6 +31,7 @@
         +-- Unstorable           the value can't be held by the store
         +-- OverLimit            larger than a setting allows
         +-- IdempotencyMismatch  the key was used before with another payload
+        +-- RefusedBefore        the request was refused under its key before
         +-- QueueFull            admission refused, nothing was tried
         +-- TooManyWatchers      the process has as many watchers as it may
         +-- TooManyUploads       open uploads are as many, or as large, as they may be
@@ -44,12 +45,12 @@ Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 from gateway.conflict import Conflict
 from gateway.model import Right
-from patching import LimitExceeded, PatchError
+from patching import Json, LimitExceeded, PatchError
 
 _GRANTS_SHOWN: Final = 5
 
@@ -329,10 +330,23 @@ class OverLimit(CommitError):
 class IdempotencyMismatch(CommitError):
     code = "idempotency_key_reused"
 
-    def __init__(self, key: str, revision: int) -> None:
-        used = f"was used for another request, applied as revision {revision}"
-        super().__init__(f"idempotency key {key!r} {used}")
+    def __init__(self, key: str, revision: int, *, applied: bool = True) -> None:
+        used = "applied as" if applied else "which changed nothing at"
+        super().__init__(
+            f"idempotency key {key!r} was used for another request, {used} revision {revision}"
+        )
         self.revision = revision
+
+
+class RefusedBefore(CommitError):
+    """``before``: the code that it was refused with. ``members``: what was told beside that."""
+
+    code = "refused_before"  # never told: see ``code_of``
+
+    def __init__(self, code: str, detail: str, members: Mapping[str, Json] | None = None) -> None:
+        super().__init__(detail)
+        self.before = code
+        self.members = dict(members or {})
 
 
 class QueueFull(CommitError):
@@ -395,6 +409,8 @@ def code_of(error: GatewayError | PatchError) -> str:
     """The stable code of the error, on the wire, in the audit log and in metrics."""
     if isinstance(error, PatchDoesNotFit):
         error = error.error
+    if isinstance(error, RefusedBefore):
+        return error.before
     if isinstance(error, OverLimit | LimitExceeded):
         return "nesting_too_deep" if error.limit == "depth_max" else OverLimit.code
     return _PATCH_CODES.get(error.code, error.code) if isinstance(error, PatchError) else error.code

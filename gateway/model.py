@@ -183,9 +183,36 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided under an idempotency key that made no commit: a key decides once.
+
+    A catalog counts its verdicts: ``number``. ``revision`` is the one that it was decided at,
+    ``id`` that of the commit that the request would have made. ``outcome`` is JSON that ``decide``
+    makes and reads. ``size_bytes`` is about what its record takes.
+    """
+
+    catalog: str
+    number: int
+    revision: int
+    time_us: int
+    id: str
+    idempotency: Idempotency
+    attempts: int
+    outcome: dict[str, Json]
+    size_bytes: int = field(default=0, compare=False)
+
+
+# What an idempotency key has decided.
+Reply = Commit | Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """Where a catalog is. All commits up to ``written`` are written out; ``tail`` are the ones
     above it up to ``revision``, None where they weren't read.
+
+    ``judged`` is the number of the last verdict. Those up to ``judged_written`` are written out;
+    ``verdicts`` are the ones above it, None where they weren't read.
 
     ``floor`` is the oldest revision whose state can still be told; the commits above it are all
     there. ``deleted``: the catalog was deleted at ``revision``.
@@ -198,6 +225,9 @@ class Head:
     floor: int = 0
     deleted: bool = False
     tail: tuple[Commit, ...] | None = None
+    judged: int = 0
+    judged_written: int = 0
+    verdicts: tuple[Verdict, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,22 @@ from gateway.catalogs import Catalogs
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue, Turns
 from gateway.commit.round import RoundParts
-from gateway.decide.request import Edit, KeyEdit, Request, Rules, Terms, Written
+from gateway.decide.request import (
+    Edit,
+    KeyEdit,
+    Request,
+    Rules,
+    Tell,
+    Terms,
+    Written,
+    told_refusal,
+)
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
-from gateway.model import Commit
+from gateway.model import Commit, Reply
 from gateway.read.document import Documents, Reading
 from gateway.read.history import CommitPage, History, RevisionAt
 from gateway.read.listing import Listing
@@ -52,10 +61,11 @@ class Gateway:
         limits: ServiceLimits,
         turns: Turns | None = None,
         meters: Meters = NO_METERS,
+        told: Tell = told_refusal,
     ) -> None:
         """``turns``: how the workers of this machine make room for each other, if they can.
 
-        ``meters`` are told of the work as it is done.
+        ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
         """
         self.limits = limits
         self._store = store
@@ -78,7 +88,7 @@ class Gateway:
         self._queue = queue = Queue(runtime, limits, turns, self._may_move)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)
-        rules = Rules(limits, store.stored_bytes, settings.of)
+        rules = Rules(limits, store.stored_bytes, settings.of, told)
         parts = RoundParts(
             store, runtime, self._cache, observer, self._write_out, queue, rules, meters
         )
@@ -165,8 +175,8 @@ class Gateway:
         """The commit at ``revision``; errors: ``History.commit``."""
         return _as_unavailable(lambda: self._history.commit(catalog, revision))
 
-    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
-        """The commit made under an idempotency key; None proves that there is none so far."""
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
+        """What an idempotency key decided; None proves that it decided nothing so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
     def _may_move(self, catalog: str) -> bool:

@@ -55,7 +55,7 @@ from gateway.errors import (
     UploadNotFound,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Commit, Document, Idempotency, living
+from gateway.model import Attributes, Commit, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Upload, UploadPart, UploadStore
@@ -80,7 +80,7 @@ class Writes(Protocol):
         **terms: Unpack[Terms],
     ) -> Written: ...
 
-    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None: ...
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Uploads:
         """The result of an earlier commit of the upload, None where there is none so far."""
         name = _idempotency(opened.upload)
         commit = self._writes.reply(opened.upload.catalog, name.principal, name.key)
-        if commit is None:
+        if not isinstance(commit, Commit):  # an upload's refusals aren't remembered
             return None
         return Written(Applied(commit, {}, replayed=True), commit.id, commit.attempts)
 

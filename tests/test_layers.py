@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "tracing": "context door meters",
     "operation": "door meters metrics runtime service store tracing wire",
     "server": "access limits logs metrics settings store",
-    "application": "access app commit door limits metrics operation runtime server service"
+    "application": "access app commit door limits metrics operation runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
     " tokens",

@@ -1,6 +1,6 @@
 """The inputs of a decision: documents and earlier replies of a catalog, all at one revision.
 
-An earlier reply is the commit that a request's idempotency key has made before.
+An earlier reply is what a request's idempotency key has decided before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden
-from gateway.model import WITHHELD, Commit, Document, token_revision
+from gateway.model import WITHHELD, Document, Reply, token_revision
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, advance_all, read_large, rebuild
 from gateway.store.contract import Store
@@ -42,7 +42,15 @@ def read_views(
         seen = cache.view(catalog, keys)
         if seen is None:
             continue
-        views[catalog] = View(catalog, seen.revision, seen.time_us, seen.documents, tail=seen.tail)
+        views[catalog] = View(
+            catalog,
+            seen.revision,
+            seen.time_us,
+            seen.documents,
+            tail=seen.tail,
+            judged=seen.judged,
+            verdicts=seen.verdicts,
+        )
         if len(seen.documents) < len(keys):
             absent[catalog] = keys - seen.documents.keys()
     if absent:
@@ -51,7 +59,9 @@ def read_views(
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})
     return {
-        catalog: replace(view, replies=replies.get(catalog, {}) | replies_in(view.tail))
+        catalog: replace(
+            view, replies=replies.get(catalog, {}) | replies_in((*view.tail, *view.verdicts))
+        )
         for catalog, view in views.items()
     }
 
@@ -146,8 +156,8 @@ def _add_documents(
 
 def earlier_replies(
     store: Store, batches: Mapping[str, Sequence[Request]]
-) -> dict[str, dict[tuple[str, str], Commit]]:
-    """By catalog, the commits that the requests' keys have made, by principal and key.
+) -> dict[str, dict[tuple[str, str], Reply]]:
+    """By catalog, what the requests' keys have decided, by principal and key.
 
     The look-up follows the choice of the views' revisions: a key that is neither found nor in a
     view's tail was unused then.
@@ -158,19 +168,19 @@ def earlier_replies(
             if request.idempotency is not None:
                 name = (request.idempotency.principal, request.idempotency.key)
                 wanted.setdefault(catalog, set()).add(name)
-    replies: dict[str, dict[tuple[str, str], Commit]] = {}
+    replies: dict[str, dict[tuple[str, str], Reply]] = {}
     if wanted:
-        for (catalog, principal, key), commit in store.replies(wanted).items():
-            replies.setdefault(catalog, {})[principal, key] = commit
+        for (catalog, principal, key), reply in store.replies(wanted).items():
+            replies.setdefault(catalog, {})[principal, key] = reply
     return replies
 
 
-def replies_in(tail: Sequence[Commit]) -> dict[tuple[str, str], Commit]:
-    """By (principal, key), the commits under idempotency keys that may not be written out."""
+def replies_in(tail: Sequence[Reply]) -> dict[tuple[str, str], Reply]:
+    """By (principal, key), what idempotency keys have decided that may not be written out."""
     return {
-        (commit.idempotency.principal, commit.idempotency.key): commit
-        for commit in tail
-        if commit.idempotency is not None
+        (reply.idempotency.principal, reply.idempotency.key): reply
+        for reply in tail
+        if reply.idempotency is not None
     }
 
 

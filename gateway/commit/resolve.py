@@ -3,7 +3,8 @@
 Where the connection breaks around a move, the move may have happened, or may still happen later
 on the server. The same move is sent again, with the same commit ids, until the answer is
 definite: it asks for the same head as before, so it can win once at the most. If the head turns
-out to be elsewhere, the commit at the first revision of the batch says whose it is.
+out to be elsewhere, the commit at the first revision of the batch says whose it is, or its first
+verdict.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ def move_until_known(
 
 
 def whose(store: Store, move: Move) -> Moved | None:
-    """Whether the commits above the move's base are its own: looked up by the first one's id.
+    """Whether the move was made: its first commit, or verdict, is looked up by its id.
 
     None where that can't be told any more: history was compacted beyond it meanwhile.
     """
+    if not move.commits:
+        return _whose_verdict(store, move)
     ours = move.commits[0]
     head = store.tails([ours.catalog]).get(ours.catalog)
     if head is not None and any(commit.id == ours.id for commit in head.tail or ()):
@@ -68,3 +71,17 @@ def whose(store: Store, move: Move) -> Moved | None:
     # Read again: the floor may have risen after the head was read.
     floor = max((each.floor for each in store.heads([ours.catalog]).values()), default=0)
     return None if floor >= ours.revision else Moved.LOST
+
+
+def _whose_verdict(store: Store, move: Move) -> Moved | None:
+    ours = move.verdicts[0]
+    head = store.tails([move.catalog]).get(move.catalog)
+    found = {each.number: each for each in (head.verdicts if head else None) or ()}
+    if ours.number in found:
+        return Moved.WON if found[ours.number].id == ours.id else Moved.LOST
+    if head is None or head.judged < ours.number:
+        return Moved.LOST
+    asked = ours.idempotency
+    replies = store.replies({move.catalog: [(asked.principal, asked.key)]})
+    reply = replies.get((move.catalog, asked.principal, asked.key))
+    return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST

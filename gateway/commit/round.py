@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from gateway.commit.inputs import read_views
 from gateway.commit.queue import Pending, Queue
@@ -29,12 +29,13 @@ from gateway.decide.decide import decide
 from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
-from gateway.model import Commit
+from gateway.model import Commit, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import Observer
 from gateway.state.sharing import halves
-from gateway.state.write_out import WriteOut, moment
+from gateway.state.tail import moment
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Round:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
             decisions = self.decisions(self._batches.keys() - guessed, guessed)
-            unproven = {c for c in guessed if c not in decisions or not decisions[c].commits}
+            unproven = {c for c in guessed if c not in decisions or not decisions[c].moves}
             for catalog in unproven:
                 decisions.pop(catalog, None)
             decisions |= self.decisions(unproven, ())
@@ -91,7 +92,7 @@ class Round:
             self._give_back(error)
             return
         for catalog, decision in list(decisions.items()):
-            if catalog in self._batches and not decision.commits:
+            if catalog in self._batches and not decision.moves:
                 self._answer(catalog, decision)
                 del decisions[catalog]
         self._times.decided = self._parts.runtime.monotonic()
@@ -208,14 +209,14 @@ class Round:
         decisions = {c: d for c, d in decisions.items() if c in held}
         if not decisions:
             return
-        moves = []
-        for catalog, decision in decisions.items():
-            first = next(iter(self._carried(catalog)), decision.commits[0])
-            moves.append(Move(decision.commits, first.revision - 1))
+        moves = {catalog: self._move(catalog, decision) for catalog, decision in decisions.items()}
         self._moving = True
         try:
             moved = move_until_known(
-                self._parts.store, self._parts.runtime, moves, self._latest_deadline
+                self._parts.store,
+                self._parts.runtime,
+                list(moves.values()),
+                self._latest_deadline,
             )
         except Unsent as error:
             self._moving = False
@@ -234,29 +235,49 @@ class Round:
                 self._parts.cache.forget(catalog)
                 self._end(catalog, in_doubt(batch, decisions[catalog]))
         for catalog, decision in won.items():
-            self._parts.cache.replace(decision.commits, decision.documents)
+            self._parts.cache.replace(moves[catalog], decision.documents)
             if not self._parts.queue.is_contended(catalog):
                 self._guesses.gained(catalog)
-            carried = self._carried(catalog)
-            self._parts.write_out.add(self._since, carried, decision.commits, decision.documents)
+            self._parts.write_out.add(
+                self._since, moves[catalog], *self._carried(catalog), decision.documents
+            )
             self._answer(catalog, decision, race=Moved.WON)
 
-    def _carried(self, catalog: str) -> list[Commit]:
+    def _move(self, catalog: str, decision: Decision | None) -> Move:
+        """The move that a decision asks for; without one, a move of nothing."""
+        view = self._views[catalog]
+        tail, verdicts = self._carried(catalog)
+        return Move(
+            catalog,
+            view.revision,
+            decision.commits if decision else (),
+            view.revision - len(tail),
+            view.judged,
+            decision.verdicts if decision else (),
+            view.judged - len(verdicts),
+        )
+
+    def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:
         """The tail that a move carries along: of the view's, what isn't written out by now."""
-        written = self._parts.cache.written(catalog)
-        return [commit for commit in self._views[catalog].tail if commit.revision > written]
+        view, cache = self._views[catalog], self._parts.cache
+        written, judged = cache.written(catalog), cache.judged_written(catalog)
+        return (
+            [commit for commit in view.tail if commit.revision > written],
+            [verdict for verdict in view.verdicts if verdict.number > judged],
+        )
 
     def _has_room(self, catalog: str, decision: Decision) -> bool:
-        """Whether the decision's commits fit into the head beside the tail that they join."""
-        tail = self._carried(catalog)
-        size_bytes = sum(commit.size_bytes for commit in (*tail, *decision.commits))
-        return not tail or size_bytes <= self._parts.rules.limits.head_bytes_max
+        """Whether the decision fits into the head beside the tail that it joins."""
+        carried: list[Reply] = [*chain[Reply](*self._carried(catalog))]
+        joined = (*carried, *decision.commits, *decision.verdicts)
+        size_bytes = sum(each.size_bytes for each in joined)
+        return not carried or size_bytes <= self._parts.rules.limits.head_bytes_max
 
     def _write_out_first(self, catalog: str) -> None:
         """The batch goes back until the tail, which leaves it no room, is written out."""
-        tail = self._carried(catalog)
-        if tail and not self._parts.write_out.moves(catalog):
-            self._parts.write_out.add(self._since, tail, (), {})
+        carried = self._carried(catalog)
+        if not self._parts.write_out.moves(catalog):
+            self._parts.write_out.add(self._since, self._move(catalog, None), *carried)
         self._guesses.lost(catalog)
         self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
 

@@ -47,6 +47,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import parse_settings
+from gateway.decide.verdicts import is_remembered, outcome_of, told_bytes, told_outcome
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -54,7 +55,16 @@ from gateway.errors import (
     OverLimit,
     PreconditionFailed,
 )
-from gateway.model import SETTINGS_KEY, Change, Commit, Document, Idempotency, living
+from gateway.model import (
+    SETTINGS_KEY,
+    Change,
+    Commit,
+    Document,
+    Idempotency,
+    Reply,
+    Verdict,
+    living,
+)
 from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
@@ -77,13 +87,16 @@ def decide(
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
-        return Decision((), (deciding.too_heavy(requests[0], view.too_heavy),), {})
+        outcomes.append(deciding.too_heavy(requests[0], attempts[0], view.too_heavy))
+        return Decision((), tuple(outcomes), {}, tuple(deciding.verdicts))
     for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
         outcome = None if deciding.tired else deciding.one(request, attempt)
         if outcome is None:
             break
         outcomes.append(outcome)
-    return Decision(tuple(deciding.commits), tuple(outcomes), deciding.documents)
+    return Decision(
+        tuple(deciding.commits), tuple(outcomes), deciding.documents, tuple(deciding.verdicts)
+    )
 
 
 class Deciding:
@@ -98,6 +111,7 @@ class Deciding:
         self._bytes = 0
         self._work_bytes = 0
         self.commits: list[Commit] = []
+        self.verdicts: list[Verdict] = []
         self.documents: dict[str, Document] = {}
 
     @property
@@ -112,6 +126,32 @@ class Deciding:
             if reply is not None:
                 return _replay(request.idempotency, reply)
         self._work_bytes += request.size_bytes
+        outcome = self._decided(request, attempt)
+        if outcome is not None and is_remembered(request, outcome):
+            self._judge(request, outcome, attempt)
+        return outcome
+
+    def _judge(self, request: Request, outcome: Outcome, attempt: int) -> None:
+        """Have the request's key stand for an outcome without a commit."""
+        assert isinstance(outcome, Unchanged | Refused)
+        assert request.idempotency is not None
+        told = told_outcome(outcome, self._rules)
+        verdict = Verdict(
+            catalog=request.catalog,
+            number=self._view.judged + len(self.verdicts) + 1,
+            revision=self.revision,
+            time_us=self._now_us,
+            id=request.commit_id,
+            idempotency=request.idempotency,
+            attempts=attempt,
+            outcome=told,
+            size_bytes=told_bytes(told),
+        )
+        self.verdicts.append(verdict)
+        self._bytes += verdict.size_bytes
+        self._replies[request.idempotency.principal, request.idempotency.key] = verdict
+
+    def _decided(self, request: Request, attempt: int) -> Outcome | None:
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
@@ -122,13 +162,16 @@ class Deciding:
                 error.at(self.revision)
             return Refused(error)
 
-    def too_heavy(self, request: Request, size_bytes: int) -> Outcome:
+    def too_heavy(self, request: Request, attempt: int, size_bytes: int) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
+        outcome = Refused(_too_heavy(size_bytes))
         try:
             refuse_forbidden(request, self.document)
         except CommitError as error:
-            return Refused(error)
-        return Refused(_too_heavy(size_bytes))
+            outcome = Refused(error)
+        if is_remembered(request, outcome):
+            self._judge(request, outcome, attempt)
+        return outcome
 
     @property
     def revision(self) -> int:
@@ -331,8 +374,9 @@ def _too_heavy(size_bytes: int) -> OverLimit:
     )
 
 
-def _replay(asked: Idempotency, reply: Commit) -> Outcome:
+def _replay(asked: Idempotency, reply: Reply) -> Outcome:
     assert reply.idempotency is not None
+    applied = isinstance(reply, Commit)
     if reply.idempotency.fingerprint != asked.fingerprint:
-        return Refused(IdempotencyMismatch(asked.key, reply.revision))
-    return Applied(reply, {}, replayed=True)
+        return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
+    return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)

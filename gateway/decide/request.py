@@ -14,9 +14,18 @@ from typing import Final, TypedDict
 from gateway.access import NOBODY, Principal
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import CommitError
+from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY, Attributes, Change, Commit, Document, Idempotency
+from gateway.model import (
+    SETTINGS_KEY,
+    Attributes,
+    Change,
+    Commit,
+    Document,
+    Idempotency,
+    Reply,
+    Verdict,
+)
 from patching import ExtendedPatch, Json, Patch
 
 
@@ -156,7 +165,8 @@ class Request:
     what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
     follows from the rest, and so does which of these it needs no content of (``token_keys``).
 
-    ``by`` is who asks for it, and ``author`` whom its commit names.
+    ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
+    decides once, whatever the outcome; without it, only a commit is remembered.
     """
 
     catalog: str
@@ -173,6 +183,7 @@ class Request:
     author: str = "anonymous"
     message: str | None = None
     idempotency: Idempotency | None = None
+    once: bool = False
     dry_run: bool = False
     size_bytes: int = 0
     keys: frozenset[str] = field(init=False)
@@ -227,6 +238,7 @@ class Terms(TypedDict, total=False):
     author: str
     message: str | None
     idempotency: Idempotency | None
+    once: bool
     dry_run: bool
     size_bytes: int
 
@@ -256,7 +268,8 @@ class Unchanged:
     ``documents`` are the states it would leave, by key, None where there is no live document; for
     a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
     tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
-    false and the ``otherwise`` of the request changes nothing.
+    false and the ``otherwise`` of the request changes nothing. ``replayed``: it was found out the
+    first time that the request was sent; contents are WITHHELD.
     """
 
     documents: Mapping[str, Document | None]
@@ -265,6 +278,7 @@ class Unchanged:
     succeeded: bool = True
     changes: tuple[Change, ...] = ()
     rebased_from: str | None = None
+    replayed: bool = False
 
     @property
     def document(self) -> Document | None:
@@ -301,17 +315,27 @@ class Written:
 DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
+# What is kept of a refusal: the arguments of ``RefusedBefore``.
+Tell = Callable[[CommitError], Mapping[str, Json]]
+
+
+def told_refusal(error: CommitError) -> dict[str, Json]:
+    return {"code": code_of(error), "detail": error.detail}
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of a decision, besides the state.
 
     ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` returns the
-    settings of a settings document, or of None (see ``CompiledSettings``).
+    settings of a settings document, or of None (see ``CompiledSettings``). ``told`` makes of a
+    refusal what its verdict keeps.
     """
 
     limits: ServiceLimits
     stored_bytes: Callable[[Json], int]
     settings_of: Callable[[Document | None], CatalogSettings]
+    told: Tell = told_refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +343,12 @@ class View:
     """A catalog's state at ``revision``, as far as its batch needs it.
 
     ``documents`` has every key that the batch names: a document, a tombstone, or None where the
-    key never existed. ``replies`` has the commits already made under the idempotency keys of the
-    batch, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
+    key never existed. ``replies`` has what the idempotency keys of the batch have decided
+    already, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
     has, by (key, token), the documents that patches to be rebased were made against.
 
-    ``tail``: the last commits up to ``revision``, which may not be written out; a decision doesn't
-    look at them.
+    ``judged`` is the number of the catalog's last verdict. ``tail`` are the last commits, and
+    ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
     ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
     read for one request; then they aren't there, and it is refused.
@@ -334,16 +358,19 @@ class View:
     revision: int
     time_us: int
     documents: Mapping[str, Document | None]
-    replies: Mapping[tuple[str, str], Commit] = field(default_factory=dict)
+    replies: Mapping[tuple[str, str], Reply] = field(default_factory=dict)
     bases: Mapping[tuple[str, str], Document] = field(default_factory=dict)
     tail: tuple[Commit, ...] = ()
+    judged: int = 0
+    verdicts: tuple[Verdict, ...] = ()
     requests: int | None = None
     too_heavy: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``commits`` at revisions view.revision + 1, + 2, …; one outcome per request, in order.
+    """``commits`` at revisions view.revision + 1, + 2, …; ``verdicts`` numbered view.judged + 1,
+    + 2, …; one outcome per request, in order.
 
     ``outcomes`` may be shorter than the batch: the requests behind its end did not fit any more
     and are decided in the next one. ``documents`` are the states the commits leave, by key.
@@ -352,3 +379,9 @@ class Decision:
     commits: tuple[Commit, ...]
     outcomes: tuple[Outcome, ...]
     documents: Mapping[str, Document]
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether it has something for the head."""
+        return bool(self.commits or self.verdicts)

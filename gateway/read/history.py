@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Document
+from gateway.model import Commit, Document, Reply
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
@@ -130,13 +131,13 @@ class History:
             raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
         return found[0]
 
-    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Commit | None:
-        """The commit made under the key; None proves that none was made up to now."""
+    def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
+        """What the key decided; None proves that it decided nothing up to now."""
         standing = self._observer.observe([catalog])[catalog]
-        for commit in standing.tail:
-            asked = commit.idempotency
+        for reply in chain[Reply](standing.tail, standing.verdicts):
+            asked = reply.idempotency
             if asked is not None and (asked.principal, asked.key) == (principal, idempotency_key):
-                return commit
+                return reply
         replies = self._store.replies({catalog: [(principal, idempotency_key)]})
         return replies.get((catalog, principal, idempotency_key))
 

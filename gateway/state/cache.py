@@ -1,9 +1,9 @@
 """What this process remembers: per catalog the state at one revision that the head had.
 
 The cache is never a source of truth. An entry says "at revision h these documents were so, and all
-commits up to w are written out; the others are these". Its user compares h with a head that was
-read after the question came, or lets a won write prove that h was the head; ``Guesses`` are the
-catalogs where that is likely.
+commits up to w are written out; the others are these", and the same of verdicts. Its user compares
+h with a head that was read after the question came, or lets a won write prove that h was the head;
+``Guesses`` are the catalogs where that is likely.
 
 Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
 """
@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import CacheReadings
-from gateway.model import Commit, Document
+from gateway.model import Commit, Document, Head, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.replay import advance
+from gateway.store.contract import Move
 from patching import PatchError
 
 # Parsed JSON takes several times the room of its text; entries have a fixed cost besides.
@@ -33,19 +34,25 @@ class _Entry:
     time_us: int
     written: int
     tail: tuple[Commit, ...]
+    judged: int
+    judged_written: int
+    verdicts: tuple[Verdict, ...]
     documents: dict[str, Document | None]
 
 
 class Seen(NamedTuple):
     """An entry at one moment, with those of the documents asked for that it has.
 
-    ``tail`` are the commits above ``written`` up to ``revision``.
+    ``tail`` are the commits above ``written`` up to ``revision``; ``verdicts`` those up to number
+    ``judged`` that may not be written out.
     """
 
     revision: int
     time_us: int
     written: int
     tail: tuple[Commit, ...]
+    judged: int
+    verdicts: tuple[Verdict, ...]
     documents: dict[str, Document | None]
 
 
@@ -71,24 +78,33 @@ class Cache:
         entry = self._entries.get(catalog)
         return 0 if entry is None else entry.written
 
-    def begin(
-        self,
-        catalog: str,
-        revision: int,
-        time_us: int,
-        written: int,
-        tail: Sequence[Commit] = (),
-    ) -> None:
-        """Start an entry at a revision of the head, unless there is one as new or newer."""
+    def judged_written(self, catalog: str) -> int:
+        """Up to which verdict this process knows the catalog's to be written out."""
+        entry = self._entries.get(catalog)
+        return 0 if entry is None else entry.judged_written
+
+    def begin(self, head: Head) -> None:
+        """Start an entry at a head with its tail, unless there is one as new or newer."""
         with self._lock:
-            entry = self._entries.get(catalog)
-            if entry is not None and entry.revision >= revision:
-                return
-            self._drop(catalog)
-            self._entries[catalog] = _Entry(revision, time_us, written, tuple(tail), {})
-            self._bytes += _tail_memory(tail)
-            if len(self._entries) > self._limits.cached_catalogs_max:
-                self._drop(next(iter(self._entries)))
+            entry = self._entries.get(head.catalog)
+            if entry is None or entry.revision < head.revision:
+                self._drop(head.catalog)
+                tail, verdicts = head.tail or (), head.verdicts or ()
+                self._entries[head.catalog] = _Entry(
+                    head.revision,
+                    head.time_us,
+                    head.written,
+                    tail,
+                    head.judged,
+                    head.judged_written,
+                    verdicts,
+                    {},
+                )
+                self._bytes += _tail_memory((*tail, *verdicts))
+                if len(self._entries) > self._limits.cached_catalogs_max:
+                    self._drop(next(iter(self._entries)))
+            elif entry.judged < head.judged:
+                self._judge(entry, head.judged, head.judged_written, head.verdicts or ())
 
     def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
         """The entry, with those of ``keys`` that are known, all at one moment."""
@@ -104,7 +120,15 @@ class Cache:
             self._misses += len(keys) - len(found)
             for key in found:
                 self._recent.move_to_end((catalog, key))
-            return Seen(entry.revision, entry.time_us, entry.written, entry.tail, found)
+            return Seen(
+                entry.revision,
+                entry.time_us,
+                entry.written,
+                entry.tail,
+                entry.judged,
+                entry.verdicts,
+                found,
+            )
 
     def readings(self) -> CacheReadings:
         return CacheReadings(self._bytes, self._hits, self._misses)
@@ -139,17 +163,35 @@ class Cache:
             self._bytes += _tail_memory(left) - _tail_memory(entry.tail)
             entry.tail = left
 
-    def replace(self, commits: Sequence[Commit], documents: Mapping[str, Document]) -> None:
-        """Move a catalog's entry on by the ``commits`` of a won move, to the states they left."""
-        catalog, last = commits[0].catalog, commits[-1]
+    def wrote_verdicts(self, catalog: str, number: int) -> None:
+        """All verdicts up to ``number`` are written out."""
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is None or entry.revision != commits[0].revision - 1:
+            if entry is not None and number > entry.judged_written:
+                self._judge(entry, entry.judged, min(number, entry.judged), entry.verdicts)
+
+    def _judge(self, entry: _Entry, judged: int, written: int, verdicts: Iterable[Verdict]) -> None:
+        left = tuple(verdict for verdict in verdicts if verdict.number > written)
+        self._bytes += _tail_memory(left) - _tail_memory(entry.verdicts)
+        entry.judged, entry.verdicts = judged, left
+        entry.judged_written = max(entry.judged_written, written)
+
+    def replace(self, move: Move, documents: Mapping[str, Document]) -> None:
+        """Move a catalog's entry on by a won move, to the states that its commits left."""
+        with self._lock:
+            entry = self._entries.get(move.catalog)
+            if entry is None or (entry.revision, entry.judged) != (move.base, move.judged):
                 return
             for key, document in documents.items():
-                self._put(catalog, entry, key, document)
-            entry.revision, entry.time_us = last.revision, last.time_us
-            self._lengthen(entry, commits)
+                self._put(move.catalog, entry, key, document)
+            if move.commits:
+                last = move.commits[-1]
+                entry.revision, entry.time_us = last.revision, last.time_us
+                self._lengthen(entry, move.commits)
+            if move.verdicts:
+                _, judged = move.reached
+                verdicts = (*entry.verdicts, *move.verdicts)
+                self._judge(entry, judged, entry.judged_written, verdicts)
             self._evict()
 
     def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
@@ -195,7 +237,7 @@ class Cache:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
-        self._bytes -= _tail_memory(entry.tail)
+        self._bytes -= _tail_memory((*entry.tail, *entry.verdicts))
         for key, document in entry.documents.items():
             self._bytes -= _memory(document)
             del self._recent[catalog, key]
@@ -206,8 +248,8 @@ def _memory(document: Document | None) -> int:
     return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
 
 
-def _tail_memory(tail: Iterable[Commit]) -> int:
-    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * commit.size_bytes for commit in tail)
+def _tail_memory(tail: Iterable[Reply]) -> int:
+    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Head
+from gateway.model import Commit, Head, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.write_out import Patience, Tail, moment, write_out
+from gateway.state.tail import Tail, moment, write_out
+from gateway.state.write_out import Patience
 from gateway.store.contract import Store, Unreachable
 from patching import PatchError
 
@@ -30,8 +31,8 @@ _LOOK_AGAIN_S = 0.002
 class Standing:
     """Where a catalog stood at a moment after it was asked for.
 
-    ``deleted``: the catalog was deleted at ``revision``. ``tail`` are the commits up to there that
-    may not be written out.
+    ``deleted``: the catalog was deleted at ``revision``. ``tail`` are the commits up to there, and
+    ``verdicts`` the verdicts, that may not be written out.
     """
 
     revision: int
@@ -39,6 +40,7 @@ class Standing:
     floor: int = 0
     deleted: bool = False
     tail: tuple[Commit, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class Observer:
@@ -76,7 +78,7 @@ class Observer:
         while moved:
             heads = self._store.tails(moved)
             for catalog in list(moved):
-                standing = self._catch_up(heads.get(catalog) or Head(catalog, tail=()))
+                standing = self._catch_up(heads.get(catalog) or Head(catalog, tail=(), verdicts=()))
                 if standing is not None:
                     standings[catalog] = standing
                     moved.discard(catalog)
@@ -90,10 +92,12 @@ class Observer:
     def _cached(self, head: Head) -> Standing | None:
         """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far."""
         self._cache.wrote(head.catalog, max(head.written, head.floor))
+        self._cache.wrote_verdicts(head.catalog, head.judged_written)
         seen = self._cache.view(head.catalog)
-        if seen is None or seen.revision < head.revision:
+        if seen is None or seen.revision < head.revision or seen.judged < head.judged:
             return None
-        return _standing(head, tuple(each for each in seen.tail if each.revision <= head.revision))
+        tail = tuple(each for each in seen.tail if each.revision <= head.revision)
+        return _standing(head, tail, seen.verdicts)
 
     def _catch_up(self, head: Head) -> Standing | None:
         """The standing at ``head``, read with its tail; None where it must be read again."""
@@ -113,13 +117,14 @@ class Observer:
                         self._cache.forget(catalog)
                     return None
         self._cache.advance(catalog, tail)
-        self._cache.begin(catalog, head.revision, head.time_us, head.written, tail)
+        self._cache.begin(head)
         self._cache.wrote(catalog, max(head.written, head.floor))
-        return _standing(head, tail)
+        self._cache.wrote_verdicts(catalog, head.judged_written)
+        return _standing(head, tail, head.verdicts or ())
 
 
-def _standing(head: Head, tail: tuple[Commit, ...]) -> Standing:
-    return Standing(head.revision, head.time_us, head.floor, head.deleted, tail)
+def _standing(head: Head, tail: tuple[Commit, ...], verdicts: tuple[Verdict, ...]) -> Standing:
+    return Standing(head.revision, head.time_us, head.floor, head.deleted, tail, verdicts)
 
 
 class Settler:
@@ -138,7 +143,7 @@ class Settler:
         self._observer = observer
         self._runtime = runtime
         self._patience = Patience(runtime, limits)
-        self._late_s = limits.retention.late_s
+        self._retention = limits.retention
 
     def settle(self, catalog: str) -> Standing:
         """A standing of the catalog, at a head read within this call, that is written out.
@@ -163,12 +168,15 @@ class Settler:
             if not self.take_over(catalog, standing):
                 self._runtime.sleep(_LOOK_AGAIN_S)
 
-    def finish(self, catalog: str, revision: int) -> bool:
-        """Whether everything up to ``revision`` is written out, by this call where it is time."""
-        if self.is_written(catalog, revision):
+    def finish(self, catalog: str, revision: int, judged: int = 0) -> bool:
+        """Whether everything up to ``revision``, and to verdict ``judged``, is written out, by this
+        call where it is time."""
+        if self._cache.judged_written(catalog) >= judged and self.is_written(catalog, revision):
             return True
         standing = self._observer.observe([catalog])[catalog]
-        return not standing.tail or self.take_over(catalog, standing)
+        if not standing.tail and not (judged and standing.verdicts):
+            return True
+        return self.take_over(catalog, standing)
 
     def is_written(self, catalog: str, revision: int) -> bool:
         """Whether everything up to ``revision`` is written out, as far as it can be seen now."""
@@ -191,16 +199,17 @@ class Settler:
             return False
         read_at = moment(self._runtime)
         head = self._store.tails([catalog]).get(catalog)
-        if head is None or not head.tail:
+        if head is None or not (head.tail or head.verdicts):
             return True
-        tail = Tail(read_at, list(head.tail))
+        tail = Tail(read_at, head.written, list(head.tail or ()), list(head.verdicts or ()))
         try:
-            write_out(self._store, self._runtime, {catalog: tail}, self._late_s)
+            write_out(self._store, self._runtime, {catalog: tail}, self._retention)
         except PatchError:
             # Where others have finished it meanwhile, what it was to be applied to may be gone.
             if not self.is_written(catalog, standing.revision):
                 raise
         self._cache.wrote(catalog, head.revision)
+        self._cache.wrote_verdicts(catalog, head.judged)
         return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.store.contract import Store, Unreachable
@@ -50,16 +51,25 @@ class Janitor:
         if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
             return
         left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
-        revisions = {head.catalog: head.revision for head in left}
-        asked = {catalog: [revision] for catalog, revision in revisions.items()}
-        written = set(self._store.last_written(asked)) if asked else set()
-        for catalog in revisions.keys() - written:
-            try:
-                if self._settler.finish(catalog, revisions[catalog]):
-                    written.add(catalog)
-            except Unreachable:
-                raise
-            except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
-                about = {"catalog": catalog}
-                _log.exception("the tail of %r can't be written out", catalog, extra=about)
-        self._store.end_tails({catalog: revisions[catalog] for catalog in written})
+        asked = {
+            head.catalog: [head.revision] for head in left if head.judged_written == head.judged
+        }
+        there = self._store.last_written(asked) if asked else {}
+        self._store.end_tails(
+            {
+                head.catalog: (head.revision, head.judged)
+                for head in left
+                if head.catalog in there or self._finish(head)
+            }
+        )
+
+    def _finish(self, head: Head) -> bool:
+        """Whether all that the head has is written out. Raises Unreachable."""
+        try:
+            return self._settler.finish(head.catalog, head.revision, head.judged)
+        except Unreachable:
+            raise
+        except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
+            about = {"catalog": head.catalog}
+            _log.exception("the tail of %r can't be written out", head.catalog, extra=about)
+            return False

@@ -1,20 +1,10 @@
-"""Writing out: what heads have in their tails is copied to where it is read and kept.
-
-Documents first, commits in order after them. So a commit's presence proves that everything up to it
-is written out. It may be done twice, or by several workers at once: each document is written only
-over an older one, each commit is inserted once.
+"""Writing out behind the answers: what heads have in their tails is copied to where it is read.
 
 Worked example. The catalog is at 7, all written out. This worker moves the head to 8 and answers;
 while it writes 8 out it moves the head to 9 and to 10, and answers. Of 9 and 10 it writes out each
 document once, as 10 left it, then both commits. Another worker that moved the head to 9 meanwhile
-would have carried 8 along in its tail, and would write it out before its own 9 if it isn't there.
-
-*A write-out that slept* must bring nothing back that compaction took away. History is taken away
-only ``RetentionLimits.sweep_grace_s`` after the floor has passed it, and the floor passes only what
-is written out. So what was in a tail at some moment is harmless to write for that long, whatever
-others do; a worker that has taken half of the time looks at the head again before it sends more,
-and leaves out what is written out by then. Both clocks are asked: the monotonic one may stand still
-while a machine sleeps, the wall clock may be set back.
+would have carried 8 along in its tail. It leaves 8 to its maker for a while, and writes it out
+before its own 9 if it still isn't there.
 """
 
 from __future__ import annotations
@@ -22,16 +12,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Commit, Document
+from gateway.model import Commit, Document, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
-from gateway.state.replay import advance_all
-from gateway.store.contract import Store, Unreachable
+from gateway.state.tail import Moment, Tail, copied, leave_out_foreign, write_out
+from gateway.store.contract import Move, Store, Unreachable
 
 _log = logging.getLogger(__name__)
+
+NOTHING: Final[Mapping[str, Document]] = {}
 
 # Doubled with each failure in a row.
 _PAUSE_S = 0.05
@@ -43,114 +36,6 @@ _LOOK_AGAIN_S = 0.003
 _GRACE_PER_COMMIT_S = 0.002
 # Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
 _SIGHTINGS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A moment on both clocks."""
-
-    monotonic: float
-    wall_us: int
-
-
-def moment(runtime: Runtime) -> Moment:
-    return Moment(runtime.monotonic(), runtime.now_us())
-
-
-def elapsed_s(runtime: Runtime, since: Moment) -> float:
-    """The longer of the times that the two clocks show."""
-    now = moment(runtime)
-    return max(now.monotonic - since.monotonic, (now.wall_us - since.wall_us) / 1_000_000)
-
-
-@dataclass(slots=True)
-class Tail:
-    """Commits of one catalog, ascending without a gap, that were in its head after ``since``.
-
-    Everything below them is written out. ``documents`` are states that these commits left, where
-    this worker has them; ``foreign`` are the stretches, (first revision, last revision), that other
-    workers made and write out themselves, unless they died.
-    """
-
-    since: Moment
-    commits: list[Commit] = field(default_factory=list)
-    documents: dict[str, Document] = field(default_factory=dict)
-    foreign: list[tuple[int, int]] = field(default_factory=list)
-
-    def drop(self, revision: int) -> None:
-        """Leave out what is written out, up to ``revision``."""
-        self.commits = [commit for commit in self.commits if commit.revision > revision]
-        self.documents = {k: d for k, d in self.documents.items() if d.revision > revision}
-        self.foreign = [stretch for stretch in self.foreign if stretch[1] > revision]
-
-    def leave(self, first: int) -> None:
-        """Leave out the commits from ``first`` on."""
-        self.commits = [commit for commit in self.commits if commit.revision < first]
-
-
-def write_out(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
-    """Write these tails out. Raises Unreachable, and PatchError where one doesn't fit."""
-    refresh(store, runtime, tails, late_s)
-    unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
-    stored = store.documents(unknown) if unknown else {}
-    refresh(store, runtime, tails, late_s)
-    store.write_documents(
-        {catalog: states(catalog, tail, stored) for catalog, tail in tails.items()}
-    )
-    refresh(store, runtime, tails, late_s)
-    store.write_commits([commit for tail in tails.values() for commit in tail.commits])
-
-
-def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
-    """Leave out what others have written out, where it is late for some of the tails."""
-    late = {c: tail for c, tail in tails.items() if elapsed_s(runtime, tail.since) > late_s}
-    if late:
-        now = moment(runtime)
-        heads = store.heads(late)
-        for catalog, tail in late.items():
-            if catalog in heads:
-                tail.drop(max(heads[catalog].written, heads[catalog].floor))
-            tail.since = now
-
-
-def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
-    """Leave out what the workers that made it have written out themselves."""
-    foreign = {c: [last for _, last in tail.foreign] for c, tail in tails.items() if tail.foreign}
-    if foreign:
-        for catalog, revision in store.last_written(foreign).items():
-            tails[catalog].drop(revision)
-
-
-def last_changes(tail: Tail) -> dict[str, int]:
-    """By key, the revision of its last change."""
-    return {change.key: commit.revision for commit in tail.commits for change in commit.changes}
-
-
-def unknown_keys(tail: Tail) -> list[str]:
-    """The keys whose states must be made by replay: another worker changed them."""
-    return [
-        key
-        for key, revision in last_changes(tail).items()
-        if key not in tail.documents or tail.documents[key].revision < revision
-    ]
-
-
-def states(catalog: str, tail: Tail, stored: Mapping[tuple[str, str], Document]) -> list[Document]:
-    """The states that the tail leaves: the ones at hand, and the others by replay.
-
-    A stored document is as it was before some of the commits, or later.
-    """
-    found = []
-    for key, revision in last_changes(tail).items():
-        document = tail.documents.get(key)
-        if document is None or document.revision < revision:
-            before = stored.get((catalog, key))
-            document = advance_all(before, key, tail.commits)
-            if document is before:
-                continue
-        if document is not None:
-            found.append(document)
-    return found
 
 
 class Patience:
@@ -184,7 +69,8 @@ class _Outstanding:
     """A catalog's tail, as far as this process has it to write out, in moves."""
 
     tail: Tail
-    moved: list[tuple[int, float]] = field(default_factory=list)  # to which revision, and when
+    # To which revision and verdict, and when.
+    moved: list[tuple[tuple[int, int], float]] = field(default_factory=list)
     size_bytes: int = 0
     busy: bool = False
     failures: int = 0  # in a row
@@ -210,7 +96,7 @@ class WriteOut:
         self._store = store
         self._cache = cache
         self._runtime = runtime
-        self._late_s = limits.retention.late_s
+        self._retention = limits.retention
         self._written = written
         self._meters = meters
         self._lock = runtime.lock()
@@ -231,37 +117,39 @@ class WriteOut:
         """Whether what is to be written out of the catalog is below these bounds."""
         held = self._outstanding.get(catalog)
         return held is None or (
-            len(held.tail.commits) < commits_max and held.size_bytes < bytes_max
+            len(held.tail.commits) + len(held.tail.verdicts) < commits_max
+            and held.size_bytes < bytes_max
         )
 
     def add(
         self,
         since: Moment,
-        carried: Sequence[Commit],
-        commits: Sequence[Commit],
-        documents: Mapping[str, Document],
+        move: Move,
+        carried: Sequence[Commit] = (),
+        judged: Sequence[Verdict] = (),
+        documents: Mapping[str, Document] = NOTHING,
     ) -> None:
-        """A head was moved by ``commits``, over a tail that was ``carried`` along.
+        """A head was moved, over a tail that was ``carried`` along, and verdicts, ``judged``.
 
-        Both were in it after ``since``; everything below them is written out. Without ``commits``,
-        only the tail is to be written out.
+        They were in it after ``since``. The move may have nothing of its own.
         """
-        first, last = (*carried, *commits)[0].revision, (*carried, *commits)[-1].revision
-        catalog = (carried or commits)[0].catalog
         with self._lock:
-            held = self._outstanding.get(catalog)
+            held = self._outstanding.get(move.catalog)
             if held is None:
-                held = self._outstanding[catalog] = _Outstanding(Tail(since))
+                held = self._outstanding[move.catalog] = _Outstanding(Tail(since, move.written))
             tail = held.tail
-            tail.drop(first - 1)
-            known = tail.commits[-1].revision if tail.commits else first - 1
+            tail.drop(move.written)
+            tail.drop_verdicts(move.judged_written)
+            known, known_verdict = tail.reached
             foreign = [commit for commit in carried if commit.revision > known]
             if foreign:
                 tail.foreign.append((foreign[0].revision, foreign[-1].revision))
-            tail.commits += [*foreign, *commits]
+            tail.commits += [*foreign, *move.commits]
+            tail.verdicts += [each for each in judged if each.number > known_verdict]
+            tail.verdicts += move.verdicts
             tail.documents.update(documents)
-            held.moved.append((last, self._runtime.monotonic()))
-            held.size_bytes = sum(commit.size_bytes for commit in tail.commits)
+            held.moved.append((move.reached, self._runtime.monotonic()))
+            held.size_bytes = tail.size_bytes
             self._wake_one()
 
     def _wake_one(self) -> None:
@@ -283,7 +171,7 @@ class WriteOut:
                 for held in due.values():
                     held.busy = True
                 if due:
-                    return {c: _copied(held.tail) for c, held in due.items()}
+                    return {c: copied(held.tail) for c, held in due.items()}
                 wait_s = min((held.not_before - now for held in idle.values()), default=None)
                 mine.clear()
                 self._idle.append(mine)
@@ -293,12 +181,12 @@ class WriteOut:
                     self._idle.remove(mine)
 
     def _write(self, tails: Mapping[str, Tail]) -> None:
-        ours = {catalog: _copied(tail) for catalog, tail in tails.items()}
-        through = {catalog: tail.commits[-1].revision for catalog, tail in tails.items()}
+        ours = {catalog: copied(tail) for catalog, tail in tails.items()}
+        through = {catalog: tail.reached for catalog, tail in tails.items()}
         try:
             leave_out_foreign(self._store, ours)
             left = self._leave_to_others(ours)
-            write_out(self._store, self._runtime, ours, self._late_s)
+            write_out(self._store, self._runtime, ours, self._retention)
         except Unreachable as error:
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
@@ -313,7 +201,7 @@ class WriteOut:
             _log.exception("the tail of %r can't be written out", catalog, extra=about)
             self._put_off(tails)
         else:
-            self._end({**through, **left}, left)
+            self._end({**through, **{c: (left[c], through[c][1]) for c in left}}, left)
 
     def _leave_to_others(self, tails: Mapping[str, Tail]) -> dict[str, int]:
         """Leave what others made, and what comes after it, unless they had their time for it.
@@ -338,29 +226,30 @@ class WriteOut:
                 held.not_before = self._runtime.monotonic() + pause_s
             self._wake_one()
 
-    def _end(self, through: Mapping[str, int], left: Collection[str]) -> None:
+    def _end(self, through: Mapping[str, tuple[int, int]], left: Collection[str]) -> None:
         """All is written out up to there; of the catalogs ``left``, look at the rest soon."""
-        for catalog, revision in through.items():
+        for catalog, (revision, judged) in through.items():
             self._cache.wrote(catalog, revision)
+            self._cache.wrote_verdicts(catalog, judged)
         with self._lock:
             now = self._runtime.monotonic()
-            for catalog, revision in through.items():
+            for catalog, (revision, judged) in through.items():
                 held = self._outstanding[catalog]
+                held.tail.drop(revision)
+                held.tail.drop_verdicts(judged)
                 held.busy, held.failures = False, 0
                 held.not_before = now + _LOOK_AGAIN_S if catalog in left else 0.0
+                waiting = []
                 for reached, moved in held.moved:
-                    if reached <= revision:
+                    if held.tail.has_of(reached):
+                        waiting.append((reached, moved))
+                    else:
                         self._meters.written_out(now - moved)
-                held.moved = [each for each in held.moved if each[0] > revision]
-                held.tail.drop(revision)
-                held.size_bytes = sum(commit.size_bytes for commit in held.tail.commits)
-                if not held.tail.commits:
+                held.moved = waiting
+                held.size_bytes = held.tail.size_bytes
+                if not held.tail.commits and not held.tail.verdicts:
                     del self._outstanding[catalog]
             if self._outstanding:
                 self._wake_one()
         for catalog in through:
             self._written(catalog)
-
-
-def _copied(tail: Tail) -> Tail:
-    return Tail(tail.since, list(tail.commits), dict(tail.documents), list(tail.foreign))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
+from gateway.model import BareDocument, Commit, Document, Head, Pin, Reply, Retention, Verdict
 from patching import Json
 
 
@@ -40,22 +40,25 @@ class Moved(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move a head on by ``commits``, ascending without a gap, if it is still at the revision before
-    them (0: no head yet).
+    """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
+    at revision ``base`` (0: no head yet) and verdict ``judged``.
 
-    They join the head's tail; the ones up to ``written`` leave it, which are written out for sure.
+    They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
+    verdicts up to ``judged_written``: these are written out for sure.
     """
 
+    catalog: str
+    base: int
     commits: Sequence[Commit]
     written: int
+    judged: int = 0
+    verdicts: Sequence[Verdict] = ()
+    judged_written: int = 0
 
     @property
-    def catalog(self) -> str:
-        return self.commits[0].catalog
-
-    @property
-    def base(self) -> int:
-        return self.commits[0].revision - 1
+    def reached(self) -> tuple[int, int]:
+        """The revision and the verdict that the head is at afterwards."""
+        return self.base + len(self.commits), self.judged + len(self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,9 @@ class Store(Protocol):
         """By catalog, the last of these revisions whose commit is there: all up to it is written
         out, unless it was compacted."""
 
-    def end_tails(self, revisions: Mapping[str, int]) -> None:
-        """Note that everything is written out up to these revisions, where heads still are there:
-        their tails end. Not acknowledged by anybody: a hint that saves work.
+    def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
+        """Note that everything is written out up to these revisions and verdicts, where heads still
+        are there: their tails end. Not acknowledged by anybody: a hint that saves work.
         """
 
     def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
@@ -130,8 +133,8 @@ class Store(Protocol):
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
-    ) -> Mapping[tuple[str, str, str], Commit]:
-        """By (catalog, principal, key): the written-out commits under those idempotency keys."""
+    ) -> Mapping[tuple[str, str, str], Reply]:
+        """By (catalog, principal, key): the written-out replies under those idempotency keys."""
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         """The one linearization point: each move by itself, at most one per catalog.
@@ -150,6 +153,9 @@ class Store(Protocol):
 
         Where a commit of a catalog is visible, so are the ones given before it.
         """
+
+    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
+        """Write in any order; existing ones are left alone. Each is kept for so long at least."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         """The written-out commits up to ``through`` on ``key``, newest first.

@@ -12,7 +12,7 @@ from time import monotonic as _monotonic
 
 import msgspec
 
-from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, bare
+from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, Reply, Verdict, bare
 from gateway.store.contract import CommitSignals, Move, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
@@ -29,6 +29,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         super().__init__(monotonic)
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def uploads(self) -> MemoryUploads:
         return self._uploads
@@ -36,7 +37,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         with self._lock:
             found = {c: self._heads[c] for c in catalogs if c in self._heads}
-        return {catalog: replace(head, tail=None) for catalog, head in found.items()}
+        return {c: replace(head, tail=None, verdicts=None) for c, head in found.items()}
 
     def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         with self._lock:
@@ -47,17 +48,23 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             there = {c: self._commits.get(c, {}).keys() & rs for c, rs in revisions.items()}
         return {catalog: max(found) for catalog, found in there.items() if found}
 
-    def end_tails(self, revisions: Mapping[str, int]) -> None:
+    def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
         with self._lock:
-            for catalog, revision in revisions.items():
+            for catalog, (revision, judged) in reached.items():
                 head = self._heads.get(catalog)
-                if head is not None and head.revision == revision:
-                    self._heads[catalog] = replace(head, written=revision, tail=())
+                if head is not None and (head.revision, head.judged) == (revision, judged):
+                    self._heads[catalog] = replace(
+                        head, written=revision, tail=(), judged_written=judged, verdicts=()
+                    )
 
     def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
         with self._lock:
-            found = [h for h in self._heads.values() if h.tail and h.time_us < before_us]
-        return [replace(head, tail=None) for head in found[:limit]]
+            found = [
+                head
+                for head in self._heads.values()
+                if (head.tail or head.verdicts) and head.time_us < before_us
+            ]
+        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -99,10 +106,13 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
-    ) -> Mapping[tuple[str, str, str], Commit]:
-        found = {}
+    ) -> Mapping[tuple[str, str, str], Reply]:
+        found: dict[tuple[str, str, str], Reply] = {}
         with self._lock:
             for catalog, wanted in keys.items():
+                for name in wanted:
+                    if (catalog, *name) in self._verdicts:
+                        found[catalog, *name] = self._verdicts[catalog, *name]
                 for commit in self._commits.get(catalog, {}).values():
                     asked = commit.idempotency
                     if asked is not None and (asked.principal, asked.key) in wanted:
@@ -115,19 +125,27 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def move_head(self, move: Move) -> Moved:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if current.revision != move.base:
+        if (current.revision, current.judged) != (move.base, move.judged):
             return Moved.LOST
-        last = move.commits[-1]
         written = max(current.written, move.written)
-        tail = tuple(commit for commit in current.tail or () if commit.revision > written)
-        self._heads[move.catalog] = replace(
+        judged_written = max(current.judged_written, move.judged_written)
+        revision, judged = move.reached
+        verdicts = [each for each in current.verdicts or () if each.number > judged_written]
+        tail = [commit for commit in current.tail or () if commit.revision > written]
+        head = self._heads[move.catalog] = replace(
             current,
-            revision=last.revision,
-            time_us=last.time_us,
+            revision=revision,
             written=written,
-            deleted=last.deletes_catalog,
             tail=(*tail, *move.commits),
+            judged=judged,
+            judged_written=judged_written,
+            verdicts=(*verdicts, *move.verdicts),
         )
+        if move.commits:
+            last = move.commits[-1]
+            self._heads[move.catalog] = replace(
+                head, time_us=last.time_us, deleted=last.deletes_catalog
+            )
         return Moved.WON
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -146,6 +164,12 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     written[commit.revision] = commit
                     for signals in self._signals:
                         signals.tell(commit.catalog, commit.revision)
+
+    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:  # noqa: ARG002
+        with self._lock:
+            for each in verdicts:
+                asked = each.idempotency
+                self._verdicts.setdefault((each.catalog, asked.principal, asked.key), each)
 
     def commit_signals(self) -> CommitSignals:
         opened = MemorySignals()
@@ -182,8 +206,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         with self._lock:
-            names = _names_after(self._heads, after, prefix)[:limit]
-            return [replace(self._heads[name], tail=None) for name in names]
+            heads = {name: head for name, head in self._heads.items() if head.revision}
+        names = _names_after(heads, after, prefix)[:limit]
+        return [replace(heads[name], tail=None, verdicts=None) for name in names]
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int

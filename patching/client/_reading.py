@@ -138,10 +138,11 @@ class Readable(Part):
         return parse_commit(self._ask(f"/commits/{revision}"))
 
     def outcome(self, idempotency_key: str) -> Commit | None:
-        """The commit that was made under the key; None: none up to now, but a request that still
-        is on its way may yet make one."""
+        """The commit that was made under the key. None: the request was decided without one, or
+        none was made up to now, but a request that still is on its way may yet make one."""
         try:
-            return parse_commit(self._ask(f"/outcomes/{segment(idempotency_key)}"))
+            content = self._ask(f"/outcomes/{segment(idempotency_key)}")
+            return parse_commit(content) if content["applied"] else None
         except NotFound as error:
             if error.code not in ("outcome_not_found", "catalog_not_found"):
                 raise

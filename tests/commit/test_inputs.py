@@ -188,7 +188,7 @@ class TestRebase:
     def read(self, store: _Measured, *requests: Request) -> View | None:
         cache = Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
         (head,) = store.tails(["c"]).values()
-        cache.begin("c", head.revision, head.time_us, head.written, head.tail or ())
+        cache.begin(head)
         return inputs.read_views(store, cache, {"c": requests}).get("c")
 
     def test_each_is_rebuilt_once_and_so_many_for_a_round(

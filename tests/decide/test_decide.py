@@ -227,7 +227,7 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
         for n in range(60)
     ]
     decision = run(view(keys=[r.key for r in requests]), *requests, rules=many)
-    recorded = len(bson.encode(records.head_move(MoveOfHead(decision.commits, 7))))
+    recorded = len(bson.encode(records.head_move(MoveOfHead("c", 7, decision.commits, 7))))
     assert 1 < len(decision.commits) < 60
     assert recorded < 300_000
 

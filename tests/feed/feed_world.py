@@ -139,7 +139,7 @@ class World:
         revision = base.revision + 1
         changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
         commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
-        self.store.move_heads([Move([commit], base.revision)])
+        self.store.move_heads([Move(of, base.revision, [commit], base.revision)])
         return commit
 
     def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:

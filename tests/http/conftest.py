@@ -15,6 +15,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.http import create_app
+from gateway.http.wire.problems import remembered
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -94,7 +95,7 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def memory_gateway() -> Gateway:
-    return Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    return Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
 
 
 @pytest.fixture(scope="session")

@@ -68,6 +68,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
+    (errors.RefusedBefore("over_limit", "x", {"limit": "y"}), "over_limit", 413),
     (errors.QueueFull("x"), "queue_full", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),

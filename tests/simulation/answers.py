@@ -16,6 +16,7 @@ from .model_edits import GONE
 from .reads import check_read
 from .recorder import Call, Recording
 from .sameness import same
+from .verdicts import check_verdict, is_mismatch, is_replay, stands_for
 
 # What the last few slow calls of a round take, and those that fail because the store is down.
 _SLACK_S = 1.0
@@ -48,9 +49,26 @@ def _write(ledger: Ledger, call: Call) -> Iterator[Violation]:
         if own is not None:
             yield Violation("applied-anyway", f"in the log as {own.commit.revision}")
         if isinstance(outcome, Unchanged):
-            yield from _unchanged(ledger, call, outcome)
-        elif isinstance(outcome, Refused) and not outcome.error.retryable:
-            yield from _refused(ledger, call, outcome.error)
+            yield from _decided(ledger, call, outcome, _unchanged(ledger, call, outcome))
+        elif (
+            isinstance(outcome, Refused)
+            and not outcome.error.retryable
+            and not is_mismatch(ledger, call, outcome.error)
+        ):
+            refused = _refused(ledger, call, outcome.error)
+            yield from _decided(ledger, call, outcome, refused)
+
+
+def _decided(
+    ledger: Ledger, call: Call, outcome: Unchanged | Refused, fresh: Iterator[Violation]
+) -> Iterator[Violation]:
+    """``fresh``: what is wrong with it if it was decided now."""
+    replay = is_replay(outcome)
+    mismatch = isinstance(outcome, Refused) and outcome.error.code == "idempotency_key_reused"
+    if replay or (stands_for(call) and not mismatch):
+        yield from check_verdict(ledger, call, outcome)
+    if not replay:
+        yield from fresh
 
 
 def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation]:

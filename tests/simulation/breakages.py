@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.commit import queue, resolve, round
+from gateway.commit import inputs, queue, resolve, round
 from gateway.decide import decide
-from gateway.decide.request import Unknown
-from gateway.model import Commit, Document, Head
+from gateway.decide.request import Outcome, Request, Unknown
+from gateway.model import Commit, Document, Head, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
-from gateway.state import write_out
+from gateway.state import tail, write_out
 from gateway.state.cache import Cache
 from gateway.store.contract import Move, Moved, Store
 from gateway.store.memory import MemoryStore
@@ -26,8 +26,38 @@ def move_anyway(self: MemoryStore, move: Move) -> Moved:
     return _move_head(self, move)
 
 
-def nothing_carried(self: round.Round, catalog: str) -> list[Commit]:  # noqa: ARG001
-    return []
+_carried = round.Round._carried
+
+
+def nothing_carried(self: round.Round, catalog: str) -> tuple[list[Commit], list[Verdict]]:
+    return [], _carried(self, catalog)[1]
+
+
+def no_verdicts_carried(self: round.Round, catalog: str) -> tuple[list[Commit], list[Verdict]]:
+    return _carried(self, catalog)[0], []
+
+
+def move_unless_committed(self: MemoryStore, move: Move) -> Moved:
+    """A move that takes no notice of one that carried verdicts alone."""
+    current = self._heads.get(move.catalog) or Head(move.catalog)
+    if current.revision == move.base and current.judged > move.judged:
+        verdicts = [
+            replace(each, number=current.judged + place)
+            for place, each in enumerate(move.verdicts, 1)
+        ]
+        move = replace(move, judged=current.judged, verdicts=verdicts)
+    return _move_head(self, move)
+
+
+def nothing_remembered(request: Request, outcome: Outcome) -> bool:  # noqa: ARG001
+    return False
+
+
+def commits_alone(tail: Sequence[Reply]) -> dict[Any, Any]:
+    return _replies_in([each for each in tail if isinstance(each, Commit)])
+
+
+_replies_in = inputs.replies_in
 
 
 def no_replies_in(tail: object) -> dict[Any, Any]:  # noqa: ARG001
@@ -40,12 +70,13 @@ _add = write_out.WriteOut.add
 def own_commits_alone(
     self: write_out.WriteOut,
     since: Any,
-    carried: Sequence[Commit],  # noqa: ARG001
-    commits: Sequence[Commit],
-    documents: Mapping[str, Document],
+    move: Move,
+    carried: Sequence[Commit] = (),  # noqa: ARG001
+    judged: Sequence[Verdict] = (),
+    documents: Mapping[str, Document] = write_out.NOTHING,
 ) -> None:
-    if commits:
-        _add(self, since, (), commits, documents)
+    if move.commits:
+        _add(self, since, replace(move, written=move.base), (), judged, documents)
 
 
 def stored_only(document: Document | None, key: str, commits: object) -> Document | None:  # noqa: ARG001
@@ -60,7 +91,7 @@ def decide_and_answer(
 ) -> dict[str, Any]:
     decisions = _decide(self, [c for c in fresh if c in self._batches], guessed)
     for catalog in guessed:
-        if catalog in decisions and not decisions[catalog].commits:
+        if catalog in decisions and not decisions[catalog].moves:
             self._answer(catalog, decisions.pop(catalog))
     return decisions
 
@@ -114,7 +145,7 @@ class _Turned:
         self._turn(self._store, self._documents, commits)
 
 
-_write_out = write_out.write_out
+_write_out = tail.write_out
 
 
 def commits_first(store: Any, *given: Any) -> None:

@@ -18,7 +18,7 @@ from gateway.feed import hub as watch_hub
 from gateway.model import Document, Pin
 from gateway.read import listing
 from gateway.retention import compaction
-from gateway.state import heads, write_out
+from gateway.state import heads, tail
 from gateway.state import sweep as sweeper
 from gateway.store.contract import Store, Swept
 from gateway.store.memory_retention import MemoryRetention
@@ -49,18 +49,18 @@ def nothing_overlaps(*_: object) -> list[str]:
     return []
 
 
-_states = write_out.states
+_states = tail.states
 
 
-def first_state_alone(catalog: str, tail: Any, stored: Any) -> list[Document]:
-    return _states(catalog, tail, stored)[:1]
+def first_state_alone(catalog: str, of: Any, stored: Any) -> list[Document]:
+    return _states(catalog, of, stored)[:1]
 
 
 def settled_at_once(self: heads.Settler, catalog: str) -> heads.Standing:
     return self._observer.observe([catalog])[catalog]
 
 
-def finished_at_once(self: heads.Settler, catalog: str, revision: int) -> bool:  # noqa: ARG001
+def finished_at_once(self: heads.Settler, *given: object) -> bool:  # noqa: ARG001
     return True
 
 

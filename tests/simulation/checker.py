@@ -9,6 +9,7 @@ The kinds of violations, each a promise:
     untrue-applied an acknowledged commit is in the log, made between call and answer
     untrue-refusal a refusal was true at some moment between call and answer
     untrue-no-op   so was "nothing to change"
+    forgotten      an idempotency key stands for its outcome, whichever that is
     applied-anyway what was refused, or changed nothing, is not in the log
     read           a read shows the state at a moment between call and answer
     snapshot       documents that are told together are those of one revision, all of them
@@ -39,6 +40,7 @@ from .model import live
 from .pins import check_pins
 from .recorder import Call, Recording, changes_json
 from .sameness import same
+from .verdicts import check_verdicts
 
 
 def check(recording: Recording) -> list[Violation]:
@@ -61,6 +63,7 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             recording.logs.get(catalog, []),
             [kept for kept in recording.kept if kept.catalog == catalog],
             recording.skew_us,
+            [each for each in recording.verdicts if each[1].catalog == catalog],
         )
         yield from ledger.build(asks)
         if ledger.last < len(ledger.log):
@@ -74,6 +77,7 @@ def _violations(recording: Recording) -> Iterator[Violation]:
     for finding in recording.findings:
         yield Violation("documents", finding)
     yield from _check_documents(ledgers, recording)
+    yield from check_verdicts(ledgers, recording)
     for group in _bulks(recording):
         yield from _check_order(ledgers, group)
     for call in recording.calls:
@@ -98,7 +102,7 @@ def _check_order(ledgers: dict[str, Ledger], calls: list[Call]) -> Iterator[Viol
         revision = last.get(catalog, 0)
         if made is not None:
             revision = made.commit.revision
-        elif isinstance(call.outcome, Unchanged):
+        elif isinstance(call.outcome, Unchanged) and not call.outcome.replayed:
             revision = call.outcome.catalog_revision
         if revision < last.get(catalog, 0):
             yield Violation("bulk", f"{call.ask.label} was done before one that came before it")

@@ -19,6 +19,7 @@ from .worker import Worker
 from .workload import Wishes
 
 _PATIENCE_S = (1.0, 30.0, 60.0)
+_ONCE_MORE = 0.2
 _TRIES = 3
 _BULK = 0.05  # how many of the calls are of many writes at once
 
@@ -57,8 +58,19 @@ class Client:
         for number in range(_TRIES):
             tried = ask if number == 0 else replace(ask, label=f"{ask.label}-try{number}")
             call = self._call(tried)
-            if not (ask.writes and ask.idempotency_key is not None and _is_open(call)):
+            if not (ask.writes and ask.idempotency_key is not None):
                 return
+            if not _is_open(call):
+                break
+        if self._rng.random() < _ONCE_MORE:
+            # As a task does that runs again: after whatever was written meanwhile.
+            again = replace(ask, label=f"{ask.label}-again")
+            later_s = 0.5 * self._rng.random()
+            self._scheduler.spawn(self._process, lambda: self._after(later_s, again), again.label)
+
+    def _after(self, seconds: float, ask: Ask) -> None:
+        self._scheduler.sleep(seconds)
+        self._call(ask)
 
     def _race(self, ask: Ask) -> None:
         """The same key through another worker, at times with another request."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from gateway.model import BareDocument, Commit, Document, Head, Pin, Retention
+from gateway.model import BareDocument, Commit, Document, Head, Pin, Reply, Retention, Verdict
 from gateway.store.contract import (
     CommitSignals,
     Move,
@@ -114,8 +114,11 @@ class FaultyStore:
         asked = [_bound(self._inner.last_written, {c: r}) for c, r in sorted(revisions.items())]
         return _merged(self._read(asked))
 
-    def end_tails(self, revisions: Mapping[str, int]) -> None:
-        self._write([_bound(self._inner.end_tails, {c: r}) for c, r in sorted(revisions.items())])
+    def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
+        self._write([_bound(self._inner.end_tails, {c: r}) for c, r in sorted(reached.items())])
+
+    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
+        self._write([partial(self._inner.write_verdicts, [each], kept_s) for each in verdicts])
 
     def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
         return self._read([lambda: self._inner.open_tails(before_us, limit)])[0]
@@ -140,7 +143,7 @@ class FaultyStore:
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
-    ) -> Mapping[tuple[str, str, str], Commit]:
+    ) -> Mapping[tuple[str, str, str], Reply]:
         names = [(catalog, name) for catalog, wanted in keys.items() for name in sorted(wanted)]
         return _merged(self._read([_bound(self._inner.replies, {c: [n]}) for c, n in names]))
 

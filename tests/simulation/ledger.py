@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.model import Document
+from gateway.model import Document, Verdict
 
 from .asks import Ask, Name
 from .model import Doc, State, judge, live
@@ -33,9 +33,15 @@ class Ledger:
     is answered of; ``ticks[r]`` is when r became current."""
 
     def __init__(
-        self, catalog: str, log: Sequence[Made], kept: Sequence[Kept], skew_us: int
+        self,
+        catalog: str,
+        log: Sequence[Made],
+        kept: Sequence[Kept],
+        skew_us: int,
+        verdicts: Sequence[tuple[int, Verdict]],
     ) -> None:
-        """``kept``: what retention did, in order. ``skew_us``: by which a clock may be wrong."""
+        """``kept``: what retention did, in order. ``skew_us``: by which a clock may be wrong.
+        ``verdicts``: each with its tick."""
         self.catalog = catalog
         self.log = log
         self.kept = kept
@@ -47,6 +53,8 @@ class Ledger:
         self.ticks = [0]
         self.by_label: dict[str, Made] = {}
         self.by_key: dict[str, Made] = {}
+        # By idempotency key; of a key with two, the first.
+        self.verdicts = {each[1].idempotency.key: each for each in reversed(verdicts)}
 
     @property
     def last(self) -> int:

@@ -19,7 +19,7 @@ from gateway.feed import hub as watch_hub
 from gateway.read import document, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction, compactor
-from gateway.state import heads, write_out
+from gateway.state import heads, tail, write_out
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import sweep as sweeper
@@ -120,6 +120,26 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a used idempotency key is looked for in the tail",
         "twice",
         (inputs, "replies_in", breakages.no_replies_in),
+    ),
+    "verdicts-move": _mutation(
+        "a move also asks that no verdict was given meanwhile",
+        "twice forgotten",
+        (MemoryStore, "move_head", breakages.move_unless_committed),
+    ),
+    "verdicts-stay": _mutation(
+        "a move drops only verdicts that are written out",
+        "twice forgotten",
+        (round.Round, "_carried", breakages.no_verdicts_carried),
+    ),
+    "verdicts-in-tail": _mutation(
+        "a used idempotency key is looked for among the head's verdicts",
+        "twice forgotten",
+        (inputs, "replies_in", breakages.commits_alone),
+    ),
+    "decides-once": _mutation(
+        "an idempotency key stands for an outcome without a commit, too",
+        "forgotten",
+        (decide, "is_remembered", breakages.nothing_remembered),
     ),
     "floor-below-written": _mutation(
         "the floor rises only to what is written out",
@@ -240,7 +260,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "whole-batches": _mutation(
         "who writes a tail out writes all of its documents",
         "documents read untrue-commit snapshot",
-        (write_out, "states", history.first_state_alone),
+        (tail, "states", history.first_state_alone),
     ),
     "bulk-order": _mutation(
         "writes that come together are done in the order given, catalog by catalog",
@@ -293,7 +313,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "late-guard": _mutation(
         "who writes out late looks whether history was compacted meanwhile",
         "documents history snapshot read",
-        (write_out, "refresh", history.never_late),
+        (tail, "refresh", history.never_late),
         adjust=sleeping,
     ),
     "signals-are-hints": _mutation(

@@ -11,6 +11,7 @@ from gateway.errors import (
     RevisionCompacted,
     RevisionNotFound,
 )
+from gateway.model import Verdict
 
 from .ledger import Ledger, Violation
 from .model import Doc, live
@@ -154,9 +155,15 @@ def _page(ledger: Ledger, call: Call, error: CommitError | None) -> _Found:  # n
 def _reply(ledger: Ledger, call: Call, error: CommitError | None) -> _Found:  # noqa: ARG001
     assert call.answered is not None
     made = ledger.by_key.get(call.ask.idempotency_key or "")
+    tick, verdict = ledger.verdicts.get(call.ask.idempotency_key or "", (0, None))
     if call.reply is None:
         if made is not None and made.tick < call.called:
             yield Violation("history", "the key was used before the call")
+        if verdict is not None and tick < call.called:
+            yield Violation("forgotten", "the key had decided before the call")
+    elif isinstance(call.reply, Verdict):
+        if verdict != call.reply or tick > call.answered:
+            yield Violation("forgotten", "the key stands for another verdict, or none")
     elif made is None or made.commit.id != call.reply.id or made.tick > call.answered:
         yield Violation("history", "the key was used for another commit, or none")
 

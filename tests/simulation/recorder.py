@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.decide.request import Outcome
-from gateway.model import Commit, Document, Pin
+from gateway.model import Commit, Document, Pin, Reply, Verdict
 from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
 from gateway.service import Reading
@@ -83,7 +83,7 @@ class Call:
     at: RevisionAt | None = None
     pin: Pin | None = None
     compacted: Compacted | None = None
-    reply: Commit | None = None
+    reply: Reply | None = None
     error: Exception | None = None
     commit_id: str | None = None
     bulk: tuple[int, int] | None = None  # which bulk it came in, and its place there
@@ -120,6 +120,8 @@ class Recording:
     logs: dict[str, list[Made]] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    verdicts: list[tuple[int, Verdict]] = field(default_factory=list)  # with the moves' ticks
+    lost_verdicts: list[str] = field(default_factory=list)
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     fresh: dict[tuple[str, str], Reading] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class RecordingStore(MemoryStore):
             log = self._recording.logs.setdefault(move.catalog, [])
             for commit in move.commits:
                 log.append(Made(tick, move.base, commit, changes_json(commit)))
+            self._recording.verdicts += [(tick, verdict) for verdict in move.verdicts]
         return result
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
@@ -200,6 +203,16 @@ class RecordingStore(MemoryStore):
             for catalog, written in self._commits.items()
         }
         return commits, dict(self._documents)
+
+    def lost_verdicts(self) -> list[str]:
+        """The names of the verdicts that are neither in a head nor written out."""
+        there = [verdict for head in self._heads.values() for verdict in head.verdicts or ()]
+        kept = {verdict.id for verdict in (*there, *self._verdicts.values())}
+        return [
+            f"{verdict.catalog}: key {verdict.idempotency.key}"
+            for _, verdict in self._recording.verdicts
+            if verdict.id not in kept
+        ]
 
 
 def changes_json(commit: Commit) -> bytes:

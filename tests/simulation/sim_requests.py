@@ -49,6 +49,7 @@ def request_of(gateway: Gateway, ask: Ask) -> Request:
         author=ask.label,
         message=ask.label,
         idempotency=idempotency,
+        once=True,
         dry_run=ask.dry_run,
     )
 

@@ -97,6 +97,7 @@ class World:
         self.scheduler.spawn(self._people, lambda: self._look_back(looked_back), "look back")
         self.scheduler.run(lambda: bool(looked_back) or bool(self.scheduler.failures))
         self._recording.commits, self._recording.documents = self._store.everything()
+        self._recording.lost_verdicts = self._store.lost_verdicts()
 
     def _start_worker(self) -> Worker:
         process = Process(f"w{len(self._workers)}")

@@ -14,6 +14,7 @@ import pytest
 from gateway.decide.conditions import ANY_TAG, Conditions
 from gateway.decide.request import Delete, Put, Refused, Unchanged
 from gateway.limits import ServiceLimits
+from gateway.model import Head
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state.heads import Observer, Standing
@@ -31,7 +32,7 @@ def fallen_back(monkeypatch: pytest.MonkeyPatch) -> Gateway:
         if looks and self._cache is looks[0]._cache:
             looks.clear()
             self._cache.forget("c")
-            self._cache.begin("c", 1, old.time_us, 1)
+            self._cache.begin(Head("c", 1, old.time_us, 1))
             self._cache.learn("c", 1, {"k": old})
         return standings
 

@@ -10,7 +10,7 @@ import pytest
 from pymongo import MongoClient
 
 from gateway.decide.request import Delete, KeyEdit, Unknown
-from gateway.state import write_out
+from gateway.state import tail
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
@@ -254,12 +254,12 @@ def test_a_look_that_finds_nothing_wrong_lets_the_write_out_go_on(world: World) 
 
 def test_both_clocks_count() -> None:
     clock = SetClock()
-    since = write_out.moment(clock)
-    assert write_out.elapsed_s(clock, since) < 60
-    asleep = write_out.Moment(since.monotonic, since.wall_us - 3_600_000_000)
-    assert write_out.elapsed_s(clock, asleep) >= 3600
-    set_back = write_out.Moment(since.monotonic - 3600, since.wall_us + 3_600_000_000)
-    assert write_out.elapsed_s(clock, set_back) >= 3600
+    since = tail.moment(clock)
+    assert tail.elapsed_s(clock, since) < 60
+    asleep = tail.Moment(since.monotonic, since.wall_us - 3_600_000_000)
+    assert tail.elapsed_s(clock, asleep) >= 3600
+    set_back = tail.Moment(since.monotonic - 3600, since.wall_us + 3_600_000_000)
+    assert tail.elapsed_s(clock, set_back) >= 3600
 
 
 def test_whose_a_compacted_revision_was_is_unknown(store: Store) -> None:

@@ -28,14 +28,15 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
 
 
 def move(*commits: Commit, written: int = 0) -> Move:
-    return Move(commits, written)
+    catalog, base = commits[0].catalog, commits[0].revision - 1
+    return Move(catalog, base, commits, written)
 
 
 def head(*commits: Commit, written: int = 0) -> Head:
     """What the moves by ``commits`` make of a head that was written out to ``written``."""
     last = commits[-1]
     tail = tuple(each for each in commits if each.revision > written)
-    return Head(last.catalog, last.revision, last.time_us, written, tail=tail)
+    return Head(last.catalog, last.revision, last.time_us, written, tail=tail, verdicts=())
 
 
 def document(revision: int, *, key: str = "k", content: object = None) -> Document:
@@ -60,7 +61,7 @@ class StoreContract:
     def test_the_first_move_makes_the_head(self, store: Store) -> None:
         assert store.move_heads([move(commit(1), commit(2))]) == {"c": Moved.WON}
         made = head(commit(1), commit(2))
-        assert store.heads(["c", "other"]) == {"c": replace(made, tail=None)}
+        assert store.heads(["c", "other"]) == {"c": replace(made, tail=None, verdicts=None)}
         assert store.tails(["c", "other"]) == {"c": made}
 
     def test_a_move_joins_the_tail_and_ends_what_is_written_out(self, store: Store) -> None:
@@ -75,9 +76,11 @@ class StoreContract:
     def test_a_tail_ends_where_the_head_still_is_there(self, store: Store) -> None:
         commits = [commit(n) for n in range(1, 5)]
         store.move_heads([move(*commits[:2])])
-        store.end_tails({"c": 1, "other": 3})
+        store.end_tails({"c": (1, 0), "other": (3, 0)})
         assert store.tails(["c"])["c"] == head(*commits[:2])
-        store.end_tails({"c": 2})
+        store.end_tails({"c": (2, 1)})
+        assert store.tails(["c"])["c"] == head(*commits[:2])
+        store.end_tails({"c": (2, 0)})
         assert store.tails(["c"])["c"] == head(*commits[:2], written=2)
         # Its next mover may not know of it.
         store.move_heads([move(*commits[2:], written=0)])
@@ -88,7 +91,7 @@ class StoreContract:
         for name in ("a", "b", "c"):
             store.move_heads([move(commit(1, catalog=name))])
         store.move_heads([move(commit(2, catalog="b"))])
-        store.end_tails({"c": 1})
+        store.end_tails({"c": (1, 0)})
         age_us = commit(2).time_us
         assert [each.catalog for each in store.open_tails(age_us, 9)] == ["a"]
         found = store.open_tails(age_us + 1, 9)
@@ -224,7 +227,7 @@ class StoreContract:
         deletion = commit(2, deletes_catalog=True)
         store.move_heads([move(deletion, written=1)])
         gone = replace(head(deletion, written=1), deleted=True)
-        assert store.heads(["c"]) == {"c": replace(gone, tail=None)}
+        assert store.heads(["c"]) == {"c": replace(gone, tail=None, verdicts=None)}
         assert store.tails(["c"]) == {"c": gone}
         store.move_heads([move(commit(3))])
         assert not store.heads(["c"])["c"].deleted

@@ -60,7 +60,9 @@ class ListingsContract:
         store.move_heads([move(commit(1), commit(2, deletes_catalog=True))])
         store.raise_floor("c", 1, 0)
         made = head(commit(1), commit(2), written=1)
-        assert store.list_heads("", "", 9) == [replace(made, tail=None, floor=1, deleted=True)]
+        assert store.list_heads("", "", 9) == [
+            replace(made, tail=None, verdicts=None, floor=1, deleted=True)
+        ]
 
     def test_a_scan_has_tombstones_but_not_the_settings(self, store: Store) -> None:
         """The settings have the empty key, and nothing comes before it to begin after."""

@@ -8,10 +8,16 @@ from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract
+from tests.store.verdicts_suite import VerdictsContract
 
 
 class TestMemoryStore(
-    StoreContract, ListingsContract, RetentionContract, SignalsContract, LeasesContract
+    StoreContract,
+    VerdictsContract,
+    ListingsContract,
+    RetentionContract,
+    SignalsContract,
+    LeasesContract,
 ):
     @pytest.fixture
     def store(self) -> MemoryStore:

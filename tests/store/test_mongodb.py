@@ -18,6 +18,7 @@ from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract, upload
+from tests.store.verdicts_suite import VerdictsContract
 
 
 @pytest.fixture
@@ -28,7 +29,12 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
 
 
 class TestMongoStore(
-    StoreContract, ListingsContract, RetentionContract, SignalsContract, LeasesContract
+    StoreContract,
+    VerdictsContract,
+    ListingsContract,
+    RetentionContract,
+    SignalsContract,
+    LeasesContract,
 ):
     pass
 

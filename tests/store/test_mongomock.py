@@ -25,10 +25,12 @@ from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract
+from tests.store.verdicts_suite import VerdictsContract
 
 _RANGES = "mongomock doesn't order embedded documents, so it finds no ranges of them"
 _CLOCK = "mongomock has no $$NOW, the clock of the database"
 _HINTS = "mongomock knows no hints"
+_UNIONS = "mongomock knows no $unionWith"
 UNABLE = {
     "test_a_bare_document_has_its_acl_and_no_other_attribute": _RANGES,
     "test_a_document_is_written_only_over_an_older_one": _RANGES,
@@ -46,6 +48,9 @@ UNABLE = {
     "test_a_raise_is_told_with_its_age_until_it_is_swept": _CLOCK,
     "test_replies_are_dropped_once_nothing_else_needs_them": _HINTS,
     "test_a_commit_without_changes_is_one_like_others": _HINTS,
+    "test_a_swept_commit_is_found_under_its_keys_alone": _UNIONS,
+    "test_replies_are_found_by_catalog_principal_and_key": _UNIONS,
+    "test_verdicts_are_replies": _UNIONS,
     "test_the_commit_at_a_time_is_the_last_one_by_then": _HINTS,
 }
 
@@ -86,6 +91,7 @@ class MockConnection(Connection):
         self.database = client[self._database_name]
         self.catalogs = self.database["catalogs"]
         self.commits = self.database["commits"]
+        self.verdicts = self.database["verdicts"]
         self.documents = self.database["documents"]
         self.raw_documents = RawDocuments(self.documents)
 
@@ -105,7 +111,9 @@ def store() -> MongoStore:
     return MongoStore(MockConnection(mongomock.MongoClient, "gateway"))
 
 
-class TestStore(StoreContract, ListingsContract, RetentionContract, LeasesContract):
+class TestStore(
+    StoreContract, VerdictsContract, ListingsContract, RetentionContract, LeasesContract
+):
     # Ranges again, each with many parameters, and leases again, in threads.
     test_of_those_who_race_for_a_lease_one_has_it = None  # type: ignore[assignment]
     test_names_come_in_order_and_within_their_bounds = None

@@ -10,7 +10,7 @@ from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
 from gateway.http.wire.query import COMMITS_PARAMETERS, parameters, whole_number
 from gateway.http.wire.refusals import RequestRefused
-from gateway.http.wire.shapes import commit_shape
+from gateway.http.wire.shapes import commit_shape, verdict_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit
 from gateway.read.visibility import Sight
@@ -58,16 +58,21 @@ class HistoryRoutes:
         return body_answer(encode(commit_shape(self._seen(catalog, commit))), [])
 
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
-        """The commit made under the key. That there is none is true up to now, not for ever."""
+        """What the key decided. That it decided nothing is true up to now, not for ever."""
         context = this_request()
         catalog = catalog_alone(context.environ, catalog, self._limits)
         name = _idempotency_key(idempotency_key)
-        commit = self._gateway.reply(catalog, context.by.name, name)
-        if commit is None:
-            detail = f"catalog {catalog!r} has no commit under idempotency key {name!r} so far"
+        reply = self._gateway.reply(catalog, context.by.name, name)
+        if reply is None:
+            detail = (
+                f"catalog {catalog!r} has decided nothing under idempotency key {name!r} so far"
+            )
             raise RequestRefused("outcome_not_found", detail)
-        shape = commit_shape(self._seen(catalog, commit)) | {"idempotency_key": name}
-        return body_answer(encode({"applied": True, **shape}), [])
+        if isinstance(reply, Commit):
+            shape = {"applied": True, **commit_shape(self._seen(catalog, reply))}
+        else:
+            shape = {"applied": False, **verdict_shape(reply)}
+        return body_answer(encode({**shape, "idempotency_key": name}), [])
 
     def _sight(self, catalog: str) -> Sight | None:
         return self._gateway.acls.sight(this_request().by, catalog)

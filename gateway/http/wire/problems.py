@@ -34,6 +34,8 @@ _VALUE_BYTES_MAX = 1000
 _COMPARED_BYTES_MAX = 1024 * 1024
 _OVERLAP_MAX = 100
 _STALE_MAX = 100
+# What is remembered of a refusal, beside its detail.
+_REMEMBERED_BYTES_MAX = 2000
 _READING = ("GET", "HEAD", "OPTIONS")
 
 # Inner limits by their names in the table of settings; the names of others are equal.
@@ -98,6 +100,19 @@ def _answer(problem: Problem, context: Context) -> Answer:
         headers.append(("Retry-After", str(retry_after_s)))
     content = problem_content(problem, context.request_id)
     return body_answer(encode(content), headers, kind.status, PROBLEM)
+
+
+def remembered(error: errors.CommitError) -> dict[str, Json]:
+    """A refusal as it is told when its request is sent again: large members are left out."""
+    problem = problem_of(error)
+    assert problem is not None
+    members = {
+        name: value
+        for name, value in problem.members.items()
+        if len(encode(value)) <= _REMEMBERED_BYTES_MAX
+    }
+    detail = shortened(problem.detail, _DETAIL_CHARACTERS_MAX)
+    return {"code": problem.code, "detail": detail, "members": members}
 
 
 def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
@@ -173,6 +188,9 @@ def _of_gateway_error(error: GatewayError) -> Problem:
             problem.members["oldest_revision"] = error.floor
         case errors.IdempotencyMismatch():
             problem.members["revision"] = error.revision
+        case errors.RefusedBefore():
+            problem.members |= error.members
+            problem.headers.append(("Idempotency-Replayed", "true"))
         case errors.OutcomeUnknown():
             problem.members["commit_id"] = error.commit_id
     if isinstance(error, errors.CommitError) and error.action is not None:

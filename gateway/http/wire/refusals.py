@@ -84,7 +84,7 @@ KINDS: Final[dict[str, Kind]] = {
     "catalog_not_found": Kind(404, "No such catalog"),
     "document_not_found": Kind(404, "No such document"),
     "revision_not_found": Kind(404, "No such revision"),
-    "outcome_not_found": Kind(404, "No commit under this idempotency key"),
+    "outcome_not_found": Kind(404, "Nothing decided under this idempotency key"),
     "pin_not_found": Kind(404, "No such pin"),
     "upload_not_found": Kind(404, "No such upload"),
     "revision_compacted": Kind(410, "Revision compacted"),

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
-from gateway.model import SETTINGS_KEY, Change, Commit
+from gateway.model import SETTINGS_KEY, Change, Commit, Verdict
 from gateway.read.visibility import Life, Sight
 from patching import ABSENT
 
@@ -35,6 +35,22 @@ def commit_shape(commit: Commit) -> dict[str, Any]:
         "rebased_from": commit.rebased_from,
         "deletes_catalog": commit.deletes_catalog,
         "changes": [change_shape(change, commit.revision) for change in commit.changes],
+    }
+
+
+def verdict_shape(verdict: Verdict) -> dict[str, Any]:
+    """``problem`` is what a refused request was told of it; null where nothing was to be done."""
+    refused = verdict.outcome.get("refused")
+    problem = None
+    if isinstance(refused, dict):
+        told = refused.get("members")
+        problem = {**told} if isinstance(told, dict) else {}
+        problem |= {"code": refused["code"], "detail": refused["detail"]}
+    return {
+        "revision": verdict.revision,
+        "time": rfc3339(verdict.time_us),
+        "attempts": verdict.attempts,
+        "problem": problem,
     }
 
 

@@ -47,8 +47,9 @@ class Result:
     """The result of a write that was neither refused nor unknown.
 
     ``commit`` is the write's own, made now or (``replayed``) the first time it was sent; None after
-    a dry run or a no-op. ``standing`` is None where the write left no document, or where a dry run
-    would change it. ``created``: the commit created the document; false in a dry run.
+    a dry run or a no-op, which may be a replay as well. ``standing`` is None where the write left
+    no document, or where a dry run would change it. ``created``: the commit created the document;
+    false in a dry run.
     """
 
     outcome: Applied | Unchanged
@@ -100,7 +101,7 @@ def result_of(written: Written, key: str, *, dry_run: bool) -> Result:
             catalog_revision=outcome.catalog_revision,
             attempts=written.attempts,
             rebased_from=outcome.rebased_from,
-            replayed=False,
+            replayed=outcome.replayed,
         )
     if isinstance(outcome, Unknown):
         raise OutcomeUnknown(outcome.commit_id)

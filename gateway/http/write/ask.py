@@ -6,7 +6,8 @@ conditions, preferences and idempotency key mean the same everywhere.
 Replays and dry runs: a replay gets the answer of the first time, whatever was written since. A dry
 run under a used idempotency key gets the answer that the request itself would get: a replay, which
 changes nothing, or the refusal of another request under the same key. A dry run uses up no key.
-Requests that were refused or changed nothing aren't remembered: sent again, they are decided again.
+A key decides once, whatever the outcome: a request that changed nothing, or was refused on the
+state, is answered so when it is sent again. What was never decided isn't remembered.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ def request_of(
         author=ask.author,
         message=ask.message,
         idempotency=idempotency,
+        once=True,
         dry_run=ask.dry_run,
         size_bytes=sent.size_bytes,
     )

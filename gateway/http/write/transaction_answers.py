@@ -103,8 +103,8 @@ def _states(
     gateway: Gateway, ask: Ask, outcome: Applied | Unchanged, edits: Sequence[KeyEdit]
 ) -> dict[str, _State]:
     keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
-    if isinstance(outcome, Applied) and outcome.replayed:
-        return _replayed(gateway, ask, outcome.commit, edits, keys)
+    if outcome.replayed:
+        return _replayed(gateway, ask, outcome, edits, keys)
     sight = gateway.acls.sight(ask.by, ask.catalog)
     states = {}
     for key in keys:
@@ -127,18 +127,27 @@ def _state(document: Document | None, *, seen: bool) -> _State:
 
 
 def _replayed(
-    gateway: Gateway, ask: Ask, commit: Commit, edits: Sequence[KeyEdit], keys: Sequence[str]
+    gateway: Gateway,
+    ask: Ask,
+    outcome: Applied | Unchanged,
+    edits: Sequence[KeyEdit],
+    keys: Sequence[str],
 ) -> dict[str, _State]:
-    changes = {change.key: change for change in commit.changes}
+    if isinstance(outcome, Applied):
+        revision = outcome.commit.revision
+        told = {each.key: _told_by(each, outcome.commit) for each in outcome.commit.changes}
+    else:
+        revision = outcome.catalog_revision
+        told = {key: _told_of(document) for key, document in outcome.documents.items()}
     shown = ask.prefer.returns == "representation"
     got = {each.key for each in edits if isinstance(each.edit, Get)}
-    to_read = [key for key in keys if shown or key in got or key not in changes]
+    to_read = [key for key in keys if shown or key in got or key not in told]
     documents: Mapping[str, Document | None] = {}
     hidden: Collection[Life] = ()
     untold = None
     try:
         if to_read:
-            _, documents = gateway.listing.several(ask.catalog, to_read, revision=commit.revision)
+            _, documents = gateway.listing.several(ask.catalog, to_read, revision=revision)
             sight = gateway.acls.sight(ask.by, ask.catalog)
             if sight is not None:
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})
@@ -152,17 +161,23 @@ def _replayed(
             document = documents[key]
             seen = document is None or life_of(document) not in hidden
             states[key] = _state(document, seen=seen)
-        elif key in changes:
-            states[key] = _told_by(changes[key], commit, untold)
+        elif key in told:
+            states[key] = replace(told[key], untold=untold if told[key].exists else None)
         else:
             states[key] = _State(None, None, None, untold=untold)
     return states
 
 
-def _told_by(change: Change, commit: Commit, untold: str | None) -> _State:
+def _told_by(change: Change, commit: Commit) -> _State:
     if change.action == "delete":
         return _State(None, None, False)
-    return _State(version_token(commit.revision, commit.id), commit.revision, True, None, untold)
+    return _State(version_token(commit.revision, commit.id), commit.revision, True)
+
+
+def _told_of(document: Document | None) -> _State:
+    if document is None:
+        return _State(None, None, False)
+    return _State(document.token, document.revision, True)
 
 
 def _results(

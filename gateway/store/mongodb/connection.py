@@ -114,6 +114,7 @@ class Connection:
         )
         self.catalogs = self.database["catalogs"]
         self.commits = self.database["commits"]
+        self.verdicts = self.database["verdicts"]
         self.documents = self.database["documents"]
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 

@@ -12,16 +12,17 @@ commits, a scan over keys. The ones below serve the rest:
                nothing
 ``documents``  catalog, revision of tombstones alone: what can be purged, without a look at a
                living document, whose writes it costs nothing
-``uploads``, ``upload_parts``
+``uploads``, ``upload_parts``, ``verdicts``
                expires: MongoDB deletes what is past it
 ``uploads``    open, expires, principal, bytes: who holds how much, read from the index alone
 
-Sharding: ``catalogs``, ``documents``, ``commits``, ``uploads`` and ``upload_parts`` by range of
-``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a catalog is a
-range of ``_id``, every write and every read by ``_id`` goes to one shard, the only unique index
-stays unique, and a catalog stays in one place as long as it fits into a chunk. Reads by another
-index have the catalog's range of ``_id`` beside it, so that they ask the shards that have the
-catalog alone; they name their index, since that range would have the planner choose between two.
+Sharding: ``catalogs``, ``documents``, ``commits``, ``verdicts``, ``uploads`` and ``upload_parts``
+by range of ``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a
+catalog is a range of ``_id``, every write and every read by ``_id`` goes to one shard, the only
+unique index stays unique, and a catalog stays in one place as long as it fits into a chunk. Reads
+by another index have the catalog's range of ``_id`` beside it, so that they ask the shards that
+have the catalog alone; they name their index, since that range would have the planner choose
+between two.
 Nothing relies on where a record is. ``leases`` is a handful of records, and not sharded.
 
 Filters on ``_id``: a few values, a span of commits, the names that begin with a prefix.
@@ -45,7 +46,7 @@ from gateway.store.mongodb.records import Record
 
 # The gateway's collections; no foreign index on them may refuse a write.
 COLLECTIONS: Final = frozenset(
-    ("catalogs", "commits", "documents", "leases", "tokens", "upload_parts", "uploads")
+    ("catalogs", "commits", "documents", "leases", "tokens", "upload_parts", "uploads", "verdicts")
 )
 BY_KEY: Final = "catalog_1_keys_1_revision_1"
 BY_TIME: Final = "catalog_1_time_us_1"
@@ -85,6 +86,7 @@ INDEXES: Mapping[str, Sequence[IndexModel]] = {
         ),
     ],
     "upload_parts": [_EXPIRY],
+    "verdicts": [_EXPIRY],
 }
 
 

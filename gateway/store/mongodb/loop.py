@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import InsertOne, UpdateOne
 
-from gateway.model import BareDocument, Commit, Document, Head
+from gateway.model import BareDocument, Commit, Document, Head, Reply, Verdict
 from gateway.store.contract import Move, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -44,13 +44,16 @@ class LoopPart(StorePart):
         # In ascending order, so that the last one of a catalog stays.
         return dict(records.named_by(name) for name in sorted(self._there(ids)))
 
-    def end_tails(self, revisions: Mapping[str, int]) -> None:
+    def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
         updates = [
             UpdateOne(
-                {"_id": catalog, "head": revision},
-                {"$set": {"written": revision, "tail": []}, "$unset": {"open": ""}},
+                {"_id": catalog, "head": revision, "judged": judged or {"$in": [0, None]}},
+                {
+                    "$set": {"written": revision, "tail": [], "judged_written": judged},
+                    "$unset": {"open": "", "verdicts": ""},
+                },
             )
-            for catalog, revision in revisions.items()
+            for catalog, (revision, judged) in reached.items()
         ]
         if updates:
             self._on.bulk(self._on.catalogs.bulk_write, updates)
@@ -97,30 +100,32 @@ class LoopPart(StorePart):
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
-    ) -> Mapping[tuple[str, str, str], Commit]:
+    ) -> Mapping[tuple[str, str, str], Reply]:
         ids = [
             records.reply_id(catalog, principal, key)
             for catalog, wanted in keys.items()
             for principal, key in wanted
         ]
         query = {"reply_id": one_of(ids), **of_catalogs(keys)}
+        judged = {"$match": {"_id": one_of(ids)}}
+        both = [
+            {"$match": query},
+            {"$unionWith": {"coll": self._on.verdicts.name, "pipeline": [judged]}},
+        ]
         with self._on.reading() as session:
-            found = list(self._on.commits.find(query, session=session).hint(BY_REPLY))
-        replies = {}
-        for commit in map(records.commit_from, found):
-            assert commit.idempotency is not None
-            replies[commit.catalog, commit.idempotency.principal, commit.idempotency.key] = commit
+            found = list(self._on.commits.aggregate(both, session=session, hint=BY_REPLY))
+        replies: dict[tuple[str, str, str], Reply] = {}
+        for record in found:
+            reply = (records.verdict_from if "outcome" in record else records.commit_from)(record)
+            assert reply.idempotency is not None
+            replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
         return replies
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
-            UpdateOne(
-                {"_id": move.catalog, "head": move.base},
-                records.head_move(move),
-                upsert=True,
-            )
+            UpdateOne(records.head_before(move), records.head_move(move), upsert=True)
             for move in moves
         ]
         lost = self._on.bulk(self._on.catalogs.bulk_write, updates)
@@ -157,6 +162,11 @@ class LoopPart(StorePart):
             left = left[min(taken) + 1 :] if taken else []
             there = self._there([record["_id"] for record in left]) if left else ()
             left = [record for record in left if record["_id"] not in there]
+
+    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
+        inserts = [InsertOne(records.verdict_record(each, kept_s)) for each in verdicts]
+        if inserts:
+            self._on.bulk(self._on.verdicts.bulk_write, inserts)
 
     def _there(self, ids: Collection[str]) -> set[str]:
         """Those of these commits' ids that are there."""

@@ -1,12 +1,14 @@
 """How heads, commits and documents are laid out as BSON.
 
 ``catalogs``   ``_id`` the catalog's name; head (its revision), time_us, written, deleted, and
-               tail: [commit], with ``open`` where it has any; of retention floor, raises, swept and
-               pins: [pin], which no move touches
+               tail: [commit], judged (the number of the last verdict), judged_written and
+               verdicts: [verdict], with ``open`` where it has any of either; of retention floor,
+               raises, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
+``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date)
 
 What a commit changed is kept as JSON text: it is written three times as often as it is read, and
 text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
@@ -16,7 +18,7 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -35,6 +37,7 @@ from gateway.model import (
     Idempotency,
     Pin,
     Retention,
+    Verdict,
 )
 from gateway.store.contract import Move
 from patching import ABSENT, Json
@@ -55,8 +58,9 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 # The fields of a head without its tail.
-BARE_HEAD: Final = dict.fromkeys(("head", "time_us", "written", "floor", "deleted"), 1)
-HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1}
+_BARE_HEAD = ("head", "time_us", "written", "floor", "deleted", "judged", "judged_written")
+BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
+HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1}
 # The fields of a document without its content.
 BARE_DOCUMENT: Final = {
     "catalog": 1,
@@ -99,28 +103,35 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
+def head_before(move: Move) -> Record:
+    """The filter on the head that a move asks for."""
+    judged = move.judged or {"$in": [0, None]}  # an $in is no value for a head that is made
+    return {"_id": move.catalog, "head": move.base, "judged": judged}
+
+
 def head_move(move: Move) -> Record:
     """The update that makes a move; it leaves retention alone.
 
     The tail keeps as many of its last commits as are above ``written``, whichever revision the head
-    itself has been noted to be written out to: so neither update can take too many from it.
+    itself has been noted to be written out to: so neither update can take too many from it. The
+    verdicts likewise.
     """
-    last = move.commits[-1]
-    return {
-        "$set": {
-            "head": last.revision,
-            "time_us": last.time_us,
-            "deleted": last.deletes_catalog,
-            "open": True,
-        },
-        "$max": {"written": move.written},
-        "$push": {
-            "tail": {
-                "$each": [_commit_fields(commit) for commit in move.commits],
-                "$slice": move.written - last.revision,
-            }
-        },
-    }
+    revision, judged = move.reached
+    state: Record = {"head": revision, "judged": judged, "open": True}
+    if move.commits:
+        last = move.commits[-1]
+        state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
+    written = {"written": move.written}
+    tail = [_commit_fields(commit) for commit in move.commits]
+    pushed: Record = {"tail": {"$each": tail, "$slice": move.written - revision}}
+    if judged:
+        written["judged_written"] = move.judged_written
+        verdicts = [_verdict_fields(verdict) for verdict in move.verdicts]
+        pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
+    update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if not move.commits:  # a catalog that was never written may have verdicts
+        update["$setOnInsert"] = {"time_us": 0}
+    return update
 
 
 def head_from(record: Mapping[str, Any]) -> Head:
@@ -134,6 +145,11 @@ def head_from(record: Mapping[str, Any]) -> Head:
         floor=record.get("floor", 0),
         deleted=record.get("deleted", False),
         tail=None if tail is None else tuple(_commit_from(catalog, c) for c in tail),
+        judged=record.get("judged", 0),
+        judged_written=record.get("judged_written", 0),
+        verdicts=None
+        if tail is None
+        else tuple(_verdict_from(catalog, v) for v in record.get("verdicts", ())),
     )
 
 
@@ -193,11 +209,7 @@ def _commit_fields(commit: Commit) -> Record:
     if commit.message is not None:
         fields["message"] = commit.message
     if commit.idempotency is not None:
-        fields["idempotency"] = {
-            "principal": commit.idempotency.principal,
-            "key": commit.idempotency.key,
-            "fingerprint": commit.idempotency.fingerprint,
-        }
+        fields["idempotency"] = _idempotency_fields(commit.idempotency)
     if not commit.succeeded:
         fields["succeeded"] = False
     if commit.rebased_from is not None:
@@ -207,8 +219,52 @@ def _commit_fields(commit: Commit) -> Record:
     return fields
 
 
+def verdict_record(verdict: Verdict, kept_s: int) -> Record:
+    asked = verdict.idempotency
+    return {
+        "_id": reply_id(verdict.catalog, asked.principal, asked.key),
+        "catalog": verdict.catalog,
+        "expires": datetime.fromtimestamp(verdict.time_us / 1_000_000 + kept_s, UTC),
+        **_verdict_fields(verdict),
+    }
+
+
+def verdict_from(record: Mapping[str, Any]) -> Verdict:
+    return _verdict_from(record["catalog"], record)
+
+
+def _verdict_fields(verdict: Verdict) -> Record:
+    return {
+        "number": verdict.number,
+        "revision": verdict.revision,
+        "time_us": verdict.time_us,
+        "id": verdict.id,
+        "idempotency": _idempotency_fields(verdict.idempotency),
+        "attempts": verdict.attempts,
+        "outcome": msgspec.json.encode(verdict.outcome).decode(),
+    }
+
+
+def _verdict_from(catalog: str, record: Mapping[str, Any]) -> Verdict:
+    return Verdict(
+        catalog=catalog,
+        number=record["number"],
+        revision=record["revision"],
+        time_us=record["time_us"],
+        id=record["id"],
+        idempotency=Idempotency(**record["idempotency"]),
+        attempts=record["attempts"],
+        outcome=msgspec.json.decode(record["outcome"]),
+        size_bytes=len(record["outcome"]),
+    )
+
+
+def _idempotency_fields(asked: Idempotency) -> Record:
+    return {"principal": asked.principal, "key": asked.key, "fingerprint": asked.fingerprint}
+
+
 def reply_id(catalog: str, principal: str, key: str) -> str:
-    """The name that finds a reply; only a commit with an idempotency key has one."""
+    """The name that finds a reply: a verdict, or a commit with an idempotency key."""
     return f"{catalog}\0{principal}\0{key}"
 
 

@@ -1,0 +1,73 @@
+"""An outcome without a commit as the JSON that a verdict keeps, and back.
+
+A document is told by what its token is made of: its content isn't kept. A refusal is told as the
+caller of the gateway told it (``Rules.told``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.decide.request import Outcome, Refused, Request, Rules, Unchanged
+from gateway.errors import RefusedBefore
+from gateway.model import WITHHELD, Document, Verdict
+from patching import Json
+
+Told = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
+    if isinstance(outcome, Refused):
+        return {"refused": dict(rules.told(outcome.error))}
+    documents: dict[str, Json] = {
+        key: _told_document(document) for key, document in outcome.documents.items()
+    }
+    told: Told = {"documents": documents}
+    if not outcome.succeeded:
+        told["succeeded"] = False
+    if outcome.rebased_from is not None:
+        told["rebased_from"] = outcome.rebased_from
+    return told
+
+
+def told_bytes(told: Told) -> int:
+    return len(_encode(told))
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    told: Mapping[str, Any] = verdict.outcome
+    if "refused" in told:
+        return Refused(RefusedBefore(**told["refused"]))
+    documents = {key: _document(key, fields) for key, fields in told["documents"].items()}
+    return Unchanged(
+        documents,
+        verdict.revision,
+        succeeded=told.get("succeeded", True),
+        rebased_from=told.get("rebased_from"),
+        replayed=True,
+    )
+
+
+def is_remembered(request: Request, outcome: Outcome) -> bool:
+    """Whether the outcome is one that the request's key is to stand for."""
+    if not request.once or request.idempotency is None or request.dry_run:
+        return False
+    return isinstance(outcome, Unchanged | Refused)
+
+
+def _told_document(document: Document | None) -> Json:
+    if document is None:
+        return None
+    return [document.revision, document.create_revision, document.commit_id, document.time_us]
+
+
+def _document(key: str, fields: Any) -> Document | None:
+    if fields is None:
+        return None
+    revision, create_revision, commit_id, time_us = fields
+    return Document(key, WITHHELD, revision, create_revision, commit_id, time_us)

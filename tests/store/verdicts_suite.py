@@ -1,0 +1,85 @@
+"""What every store must do with verdicts; part of ``contract_suite``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.model import Idempotency, Verdict
+from gateway.store.contract import Move, Moved, Store
+from tests.store.contract_suite import commit, move
+
+_LATER_US = 1 << 50
+
+
+def verdict(number: int, *, catalog: str = "c", revision: int = 1, key: str = "") -> Verdict:
+    return Verdict(
+        catalog=catalog,
+        number=number,
+        revision=revision,
+        time_us=1_000_000_000 * number,
+        id=f"{number:032x}",
+        idempotency=Idempotency("ann", key or f"v{number}", "1"),
+        attempts=1,
+        outcome={"documents": {"k": None}},
+    )
+
+
+def judging(*verdicts: Verdict, base: int = 1, written: int = 0) -> Move:
+    """A move of the head of "c" at ``base`` by verdicts alone."""
+    first = verdicts[0]
+    return Move(first.catalog, base, (), base, first.number - 1, verdicts, written)
+
+
+class VerdictsContract:
+    """Subclasses give the fixture ``store``."""
+
+    def test_verdicts_move_a_head_by_themselves(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        assert store.move_heads([judging(verdict(1), verdict(2))]) == {"c": Moved.WON}
+        found = store.tails(["c"])["c"]
+        assert (found.revision, found.judged) == (1, 2)
+        assert found.verdicts == (verdict(1), verdict(2))
+        assert store.heads(["c"])["c"].judged == 2
+
+    def test_a_move_is_lost_to_verdicts_that_it_does_not_know(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.move_heads([judging(verdict(1))])
+        assert store.move_heads([judging(verdict(1))]) == {"c": Moved.LOST}
+        assert store.move_heads([move(commit(2))]) == {"c": Moved.LOST}
+        knowing = replace(move(commit(2)), judged=1)
+        assert store.move_heads([knowing]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].verdicts == (verdict(1),)
+
+    def test_a_move_drops_the_verdicts_that_are_written_out(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.move_heads([judging(verdict(1), verdict(2))])
+        store.move_heads([judging(verdict(3), written=1)])
+        found = store.tails(["c"])["c"]
+        assert (found.judged_written, found.verdicts) == (1, (verdict(2), verdict(3)))
+        store.move_heads([replace(move(commit(2)), judged=3, judged_written=3)])
+        assert store.tails(["c"])["c"].verdicts == ()
+
+    def test_a_catalog_may_have_verdicts_and_no_commit(self, store: Store) -> None:
+        assert store.move_heads([judging(verdict(1), base=0)]) == {"c": Moved.WON}
+        assert store.list_heads("", "", 9) == []
+        store.move_heads([replace(move(commit(1)), judged=1)])
+        assert store.tails(["c"])["c"].tail == (commit(1),)
+
+    def test_a_head_with_verdicts_is_found_until_they_end(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.end_tails({"c": (1, 0)})
+        store.move_heads([judging(verdict(1))])
+        assert [each.judged for each in store.open_tails(_LATER_US, 9)] == [1]
+        store.end_tails({"c": (1, 1)})
+        assert store.open_tails(_LATER_US, 9) == []
+        found = store.tails(["c"])["c"]
+        assert (found.judged_written, found.verdicts) == (1, ())
+
+    def test_verdicts_are_replies(self, store: Store) -> None:
+        store.write_verdicts([verdict(1), verdict(2)], 60)
+        store.write_verdicts([replace(verdict(9, key="v2"), id="another")], 60)
+        asked = {"c": [("ann", "v1"), ("ann", "v2"), ("bob", "v1")], "d": [("ann", "v1")]}
+        assert store.replies(asked) == {
+            ("c", "ann", "v1"): verdict(1),
+            ("c", "ann", "v2"): verdict(2),
+        }
