@@ -86,18 +86,21 @@ def _violations(history: History) -> Iterator[Violation]:
             yield Violation(violation.kind, said)
     for label, tries in tried.items():
         yield from _check_tries(label, tries)
-        if label in ledger.by_label and all(each.outcome.kind in _NOT_DONE for each in tries):
+        kinds = {each.outcome.kind for each in tries}
+        decided = tries[0].ask.idempotency_key is not None and kinds & _DECIDED
+        if label in ledger.by_label and (kinds <= _NOT_DONE or decided):
             yield Violation("applied-anyway", f"{label}: {[each.outcome.kind for each in tries]}")
 
 
 def _check_tries(label: str, tries: Sequence[Call]) -> Iterator[Violation]:
     told = min((each.returned for each in tries if each.outcome.kind == "applied"), default=NEVER)
     for each in tries:
-        if each.invoked > told and each.outcome.kind in ("refused", "unchanged"):
+        if each.invoked > told and each.outcome.kind in _DECIDED:
             yield Violation("denied", f"{label} was done, and is {each.outcome.kind}")
 
 
-_NOT_DONE = ("refused", "unchanged", "not-applied")
+_DECIDED = {"refused", "unchanged"}  # for good, under an idempotency key
+_NOT_DONE = {*_DECIDED, "not-applied"}
 
 
 def _made(told: Mapping[str, Any], asks: Mapping[str, Ask]) -> Made:

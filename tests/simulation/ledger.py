@@ -38,7 +38,7 @@ class Ledger:
         log: Sequence[Made],
         kept: Sequence[Kept],
         skew_us: int,
-        verdicts: Sequence[tuple[int, Verdict]],
+        verdicts: Sequence[tuple[int, Verdict]] = (),
     ) -> None:
         """``kept``: what retention did, in order. ``skew_us``: by which a clock may be wrong.
         ``verdicts``: each with its tick."""
