@@ -29,6 +29,10 @@ class LongPoller:
         self._stopped = False
         self._thread = threading.Thread(target=self._run)
 
+    def stop(self) -> None:
+        """It ends with the poll that is under way."""
+        self._stopped = True
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -39,14 +43,14 @@ class LongPoller:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stopped = True
+        self.stop()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stopped:
             with suppress(OSError, http.client.HTTPException):
                 status, answer = send(
-                    self._port, "GET", f"{self._path}?after={self.position}&timeout=2&limit=50"
+                    self._port, "GET", f"{self._path}?after={self.position}&timeout=1&limit=50"
                 )
                 if status == 200:
                     self.times += [time.monotonic()] * len(answer["commits"])

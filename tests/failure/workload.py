@@ -181,6 +181,9 @@ class Workload:
             raise self._broken[0]
 
     def close(self) -> None:
+        for follower in itertools.chain.from_iterable(self._followers.values()):
+            if isinstance(follower, LongPoller):
+                follower.stop()  # all at once: each has a poll to wait for
         self._stack.close()
 
     def _acknowledged(self, gateway: str) -> list[Call]:
