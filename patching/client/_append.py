@@ -122,8 +122,8 @@ class _Append:
         try:
             return self._persistently(ask)
         except PreconditionFailed as error:
-            # Certainly not applied, also where an answer got lost before: under this key the
-            # gateway would have told that one's success.
+            # Certainly not applied, also where an answer got lost before: this key stands for the
+            # refusal, so the next try takes another one.
             self._last_error = error
             head = error.problem.get("resource_version")
             self._head = max(self._head, head if isinstance(head, int) else snapshot.revision + 1)

@@ -27,7 +27,6 @@ from patching.client._terms import (
     Tokens,
     WriteTerms,
     condition_headers,
-    is_final,
     new_idempotency_key,
 )
 from patching.client._transport import Answer, Query, Transport, segment
@@ -37,6 +36,8 @@ _ANSWER_GRACE_S: Final = 2.0
 _OUTCOME_TIMEOUT_S: Final = 5.0
 # Refusals of the request itself, in any state of the gateway.
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
+# Refusals that an idempotency key stands for. Of 403, it may be the token that was refused.
+_DECIDED: Final = (404, 409, 412, 413, 422, 428)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Call:
     ``reads``: it changes nothing. ``repeatable``: it may be sent again also where nobody knows what
     became of it. ``outcome_path``: where to ask that. ``prefer``: preferences beside ``wait``,
     which is sent if ``waits``: ``wait_s``, or less where the deadline is nearer.
-    ``final``: once its preconditions are false they are so for good.
+    ``once``: what the gateway decides of it is decided for all times that it is sent.
     """
 
     method: str
@@ -60,7 +61,7 @@ class Call:
     prefer: tuple[str, ...] = ()
     waits: bool = False
     wait_s: int | None = None
-    final: bool = False
+    once: bool = False
 
 
 class Calls:
@@ -124,10 +125,11 @@ class Calls:
         if_match: Tokens | None = None,
         if_absent: bool = False,
         rebase: bool = False,
-        final: bool | None = None,
+        once: bool = True,
     ) -> Answer:
         """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
-        ``final`` None: as the conditions are. ValueError for what can't be asked; RequestError."""
+        ``once``: whether the key stands for a refusal, too. ValueError for what can't be asked;
+        RequestError."""
         terms = Terms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
         if body is not None:
@@ -137,8 +139,6 @@ class Calls:
             key = new_idempotency_key()
         if key is not None:
             headers["Idempotency-Key"] = key
-        if final is None:
-            final = not rebase and is_final(if_match, terms.resource_version, if_absent=if_absent)
         call = Call(
             method=method,
             path=catalog_path + rest,
@@ -151,7 +151,7 @@ class Calls:
             prefer=("rebase",) if rebase else (),
             waits=True,
             wait_s=terms.wait_s,
-            final=final,
+            once=once and key is not None,
         )
         return self.send(call, terms.timeout_s)
 
@@ -189,13 +189,13 @@ class Calls:
 def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:
     """Make ``error`` say what is known of all the times that the request was sent.
 
-    One that got lost may still be under way: it isn't bound by a later one's refusal, unless that
-    is for good.
+    One that got lost may still be under way: it isn't bound by a later one's refusal, unless their
+    idempotency key is, or any such request would be refused.
     """
     if call.reads:
         error.applied = "no"
     elif is_unknown and not (
         isinstance(error, Problem)
-        and (error.status in _ABOUT_THE_REQUEST or (error.status == 412 and call.final))
+        and (error.status in _ABOUT_THE_REQUEST or (call.once and error.status in _DECIDED))
     ):
         error.applied = "unknown"

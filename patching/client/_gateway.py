@@ -186,7 +186,7 @@ class Catalog(Readable):
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
     ) -> CatalogWritten:
         """Delete all documents and the settings in one commit. The history stays."""
-        return self._write_catalog("DELETE", "", if_match, terms)
+        return self._write_catalog("DELETE", "", if_match, terms, once=False)
 
     def pin(
         self, revision: int | None = None, seconds: int = 600, *, note: str | None = None

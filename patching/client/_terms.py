@@ -47,7 +47,7 @@ class WriteTerms(TypedDict, total=False):
 
     ``message``: for the commit. ``author``: another than oneself, for who may write for others.
     ``idempotency_key``: the request's name; sent again under it, in this process or another, the
-    write is done once. One is made where none is given (see `Retry`).
+    write is decided once. One is made where none is given (see `Retry`).
     ``resource_version``: the catalog must be at this revision.
     ``dry_run``: decide and answer, but write nothing.
     ``wait_s``: for how long the gateway tries at most, in whole seconds.
@@ -140,16 +140,6 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
 def tag_list(tokens: Tokens) -> str:
     """``tokens`` as a condition header has them."""
     return ", ".join(text if text == "*" else f'"{text}"' for text in token_texts(tokens))
-
-
-def is_final(
-    if_match: Tokens | None, resource_version: int | None, *, if_absent: bool = False
-) -> bool:
-    """Whether these conditions, once false, are false for good: a token and a revision never come
-    back, but a document may be made, or deleted."""
-    texts = [] if if_match is None else token_texts(if_match)
-    may_return = if_absent or "*" in texts or any("=absent" in text for text in texts)
-    return not may_return and bool(texts or resource_version is not None)
 
 
 def encoded(value: Any) -> bytes:

@@ -14,7 +14,6 @@ from patching.client._terms import (
     Tokens,
     WriteTerms,
     encoded,
-    is_final,
     token_texts,
 )
 
@@ -166,22 +165,5 @@ def run_transaction(
         given,
         body=encoded(asked),
         if_match=if_match,
-        final=_is_final(asked, if_match, given.get("resource_version")),
     )
     return parse_transaction(answer)
-
-
-def _is_final(
-    body: Mapping[str, Any], if_match: Tokens | None, resource_version: int | None
-) -> bool:
-    """See ``is_final``; compares count as conditions."""
-    compares = body.get("compare", [])
-    if not isinstance(compares, list) or not all(map(_names_version, compares)):
-        return False
-    if if_match is None and resource_version is None:
-        return bool(compares)
-    return is_final(if_match, resource_version)
-
-
-def _names_version(compare: object) -> bool:
-    return isinstance(compare, Mapping) and ("etag" in compare or "resource_version" in compare)

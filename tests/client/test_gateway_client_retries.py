@@ -112,24 +112,32 @@ def test_an_unknown_outcome_that_nobody_knows_stays_unknown(fake: FakeDocuments)
 
 
 @pytest.mark.parametrize(
-    ("refusal", "if_match", "applied"),
+    ("refusal", "applied"),
     [
-        (refuse(409, "test_failed"), None, "unknown"),
-        (refuse(412, "precondition_failed"), "*", "unknown"),
-        (refuse(412, "precondition_failed"), "a=1;b=absent", "unknown"),
-        (refuse(412, "precondition_failed"), "1", "no"),
-        (refuse(412, "precondition_failed"), "a=1;b=2", "no"),
-        (refuse(400, "invalid_patch"), None, "no"),
+        (refuse(403, "forbidden"), "unknown"),
+        (refuse(404, "document_not_found"), "no"),
+        (refuse(409, "test_failed"), "no"),
+        (refuse(412, "precondition_failed"), "no"),
+        (refuse(400, "invalid_patch"), "no"),
     ],
 )
-def test_a_refusal_says_unknown_where_a_lost_request_may_fare_better(
-    fake: FakeDocuments, faked: Catalog, refusal: Any, if_match: str | None, applied: str
+def test_a_refusal_that_the_key_stands_for_binds_a_lost_request_too(
+    fake: FakeDocuments, faked: Catalog, refusal: Any, applied: str
 ) -> None:
-    """The lost one may be under way still: only what stays false binds it, too."""
+    """The lost one may be under way still."""
     fake.unsent.extend([lose, refusal])
     with pytest.raises(Problem) as raised:
-        faked.put("k", 2, if_match=if_match)
+        faked.put("k", 2)
     assert (raised.value.applied, raised.value.sends) == (applied, 2)
+
+
+def test_the_refusal_of_a_catalogs_deletion_does_not_bind_a_lost_one(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    fake.unsent.extend([lose, refuse(412, "precondition_failed")])
+    with pytest.raises(Problem) as raised:
+        faked.delete_catalog()
+    assert (raised.value.applied, raised.value.sends) == ("unknown", 2)
 
 
 @pytest.mark.parametrize(
