@@ -52,8 +52,6 @@ from gateway.conflict import Conflict
 from gateway.model import Right
 from patching import Json, LimitExceeded, PatchError
 
-_GRANTS_SHOWN: Final = 5
-
 
 class GatewayError(Exception):
     """Base of the tree. ``detail`` is for people, the other fields are for programs."""
@@ -82,20 +80,12 @@ class Unauthenticated(AccessError):
 
 
 class Forbidden(AccessError):
-    """The principal ``name`` has no grant of ``role`` in ``catalog``, which ``to`` needs.
-
-    ``detail`` tells its ``grants``, as many as are soon read.
-    """
+    """The principal has no grant of ``role`` in ``catalog``."""
 
     code = "forbidden"
 
-    def __init__(self, name: str, role: str, catalog: str, to: str, grants: Sequence[str]) -> None:
-        more = len(grants) - _GRANTS_SHOWN
-        shown = [*grants[:_GRANTS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
-        super().__init__(
-            f"{name!r} doesn't have the role {role!r} in catalog {catalog!r}, which {to}"
-            f" needs; it has {', '.join(shown) or 'no grants'}"
-        )
+    def __init__(self, detail: str, role: str, catalog: str) -> None:
+        super().__init__(detail)
         self.role = role
         self.catalog = catalog
 
@@ -115,9 +105,7 @@ class CommitError(GatewayError):
         self.otherwise = False
 
 
-class CatalogNotFound(CommitError):
-    """``head_revision`` is 0 where it was never written."""
-
+class CatalogNotFound(CommitError):  # ``head_revision`` is 0 where it was never written
     code = "catalog_not_found"
 
     def __init__(self, catalog: str, head_revision: int) -> None:
@@ -156,9 +144,7 @@ class RevisionCompacted(CommitError):
         self.floor = floor
 
 
-class PatchDoesNotFit(CommitError):
-    """The patch does not fit the document as it is now (``error`` says which operation)."""
-
+class PatchDoesNotFit(CommitError):  # ``error`` says which operation doesn't
     code = "patch_does_not_fit"
 
     def __init__(self, error: PatchError, key: str, current: tuple[str, int] | None) -> None:
@@ -284,8 +270,7 @@ class PinOfAnother(CommitError):
     code = "forbidden"
 
     def __init__(self, pin_id: str, owner: str, by: str) -> None:
-        whose = f"{owner!r}'s" if owner else "the service's own"
-        super().__init__(f"the pin {pin_id!r} is {whose}, not {by!r}'s")
+        super().__init__(f"the pin {pin_id!r} is {owner or 'the service'!r}'s, not {by!r}'s")
 
 
 class PinHolds(CommitError):
@@ -331,10 +316,9 @@ class IdempotencyMismatch(CommitError):
     code = "idempotency_key_reused"
 
     def __init__(self, key: str, revision: int, *, applied: bool = True) -> None:
-        used = "applied as" if applied else "which changed nothing at"
-        super().__init__(
-            f"idempotency key {key!r} was used for another request, {used} revision {revision}"
-        )
+        what = "applied as" if applied else "which changed nothing at"
+        used = f"was used for another request, {what} revision {revision}"
+        super().__init__(f"idempotency key {key!r} {used}")
         self.revision = revision
 
 

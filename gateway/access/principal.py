@@ -51,9 +51,19 @@ ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 
 
 def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forbidden:
-    """The refusal of a principal that lacks ``role`` in ``catalog``, which ``to`` needs."""
-    grants = [grant_text(each)[:_GRANT_SHOWN_MAX] for each in by.grants]
-    return Forbidden(by.name, role.name.lower(), catalog, to, grants)
+    """The refusal of a principal that lacks ``role`` in ``catalog``, which ``to`` needs.
+
+    It tells its grants, as many as are soon read.
+    """
+    name, more = role.name.lower(), len(by.grants) - _GRANTS_SHOWN
+    shown = [grant_text(each)[:_GRANT_SHOWN_MAX] for each in by.grants[:_GRANTS_SHOWN]]
+    if more > 0:
+        shown.append(f"and {more} more")
+    detail = (
+        f"{by.name!r} doesn't have the role {name!r} in catalog {catalog!r}, which {to} needs;"
+        f" it has {', '.join(shown) or 'no grants'}"
+    )
+    return Forbidden(detail, name, catalog)
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -78,6 +88,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 _GRANT_SHOWN_MAX: Final = 106
+_GRANTS_SHOWN: Final = 5
 NAME_CHARACTERS_MAX: Final = 255
 _PATTERN_CHARACTERS_MAX: Final = 1000
 GRANTS_MAX: Final = 1000
