@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from tests.failure.clients import send
 from tests.http.event_stream import EventStream
 from tests.patience import WAIT_S
-from tests.service import RunningGateway
+from tests.service import RunningGateway, own_database
 
 pytestmark = pytest.mark.mongod
 
@@ -35,6 +36,17 @@ def serve(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., Runnin
             return running.enter_context(RunningGateway(mongodb_uri, database_name, **settings))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def shared(mongodb_uri: str) -> Iterator[Callable[..., RunningGateway]]:
+    """`serve` for tests that neither write nor stop it: those of equal settings have the same."""
+    with own_database(mongodb_uri) as database, ExitStack() as running:
+        yield cache(
+            lambda **settings: running.enter_context(
+                RunningGateway(mongodb_uri, database, workers=1, **settings)
+            )
+        )
 
 
 def put(port: int, key: str, value: Any) -> int:
@@ -187,9 +199,9 @@ class TestBodies:
         "begun", [b"Content-Length: 10\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}"]
     )
     def test_one_that_stalls_is_refused_and_its_connection_closed(
-        self, serve: Callable[..., RunningGateway], worker_class: str, begun: bytes
+        self, shared: Callable[..., RunningGateway], worker_class: str, begun: bytes
     ) -> None:
-        service = serve(workers=1, worker_class=worker_class, body_timeout_s=1)
+        service = shared(worker_class=worker_class, body_timeout_s=1)
         with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
             connection.sendall(self.HEAD + begun)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -213,12 +225,10 @@ class TestBodies:
     @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
     @pytest.mark.parametrize("chunked", [False, True])
     def test_one_that_never_stalls_and_never_ends_is_refused(
-        self, serve: Callable[..., RunningGateway], worker_class: str, chunked: bool
+        self, shared: Callable[..., RunningGateway], worker_class: str, chunked: bool
     ) -> None:
         """However often a byte comes: less than a kilobyte, and more than is read at a time."""
-        service = serve(
-            workers=1, worker_class=worker_class, body_timeout_s=60, body_whole_timeout_s=1
-        )
+        service = shared(worker_class=worker_class, body_timeout_s=60, body_whole_timeout_s=1)
         framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 2000000"
         with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
             connection.sendall(self.HEAD + framing + b"\r\n\r\n")
