@@ -127,13 +127,12 @@ class Deciding:
                 return _replay(request.idempotency, reply)
         self._work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
-        if outcome is not None and is_remembered(request, outcome):
+        if isinstance(outcome, Unchanged | Refused) and is_remembered(request):
             self._judge(request, outcome, attempt)
         return outcome
 
-    def _judge(self, request: Request, outcome: Outcome, attempt: int) -> None:
+    def _judge(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> None:
         """Have the request's key stand for an outcome without a commit."""
-        assert isinstance(outcome, Unchanged | Refused)
         assert request.idempotency is not None
         told = told_outcome(outcome, self._rules)
         verdict = Verdict(
@@ -169,7 +168,7 @@ class Deciding:
             refuse_forbidden(request, self.document)
         except CommitError as error:
             outcome = Refused(error)
-        if is_remembered(request, outcome):
+        if is_remembered(request):
             self._judge(request, outcome, attempt)
         return outcome
 

@@ -53,11 +53,9 @@ def outcome_of(verdict: Verdict) -> Outcome:
     )
 
 
-def is_remembered(request: Request, outcome: Outcome) -> bool:
-    """Whether the outcome is one that the request's key is to stand for."""
-    if not request.once or request.idempotency is None or request.dry_run:
-        return False
-    return isinstance(outcome, Unchanged | Refused)
+def is_remembered(request: Request) -> bool:
+    """Whether the request's key is to stand for its outcome, also where that is no commit."""
+    return request.once and request.idempotency is not None and not request.dry_run
 
 
 def _told_document(document: Document | None) -> Json:

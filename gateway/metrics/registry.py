@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from gateway.metrics.shared import Place
 from gateway.metrics.table import METRICS
@@ -57,13 +59,22 @@ class Registry:
         for _ in range(_TRIES):
             try:
                 return self._merged(self._place)
-            except (struct.error, FileNotFoundError):
-                continue  # a file has just been made, or removed
+            except FileNotFoundError:
+                continue  # a file has just been removed
         return self._merged(self._place)
 
     def _merged(self, place: Place) -> bytes:
         merged = CollectorRegistry()
-        MultiProcessCollector(  # type: ignore[no-untyped-call]
-            merged, str(place.directory)
-        )
+        merged.register(_Files(place.directory))
         return generate_latest(merged)
+
+
+class _Files(Collector):
+    """The values of all workers; a file that a worker has just opened is empty, and passed over."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterable[Metric]:
+        begun = [str(each) for each in self._directory.glob("*.db") if each.stat().st_size]
+        return MultiProcessCollector.merge(begun)  # type: ignore[no-any-return,no-untyped-call]

@@ -204,13 +204,16 @@ class WriteOut:
             self._end({**through, **{c: (left[c], through[c][1]) for c in left}}, left)
 
     def _leave_to_others(self, tails: Mapping[str, Tail]) -> dict[str, int]:
-        """Leave what others made, and what comes after it, unless they had their time for it.
+        """Leave what others made, and what comes after it, unless they had their time for it, or
+        moves of this worker wait behind one another: two workers would wait for each other.
 
         Returns up to where that is written out then which was not left to them.
         """
         left = {}
         with self._lock:
             for catalog, tail in tails.items():
+                if len(self._outstanding[catalog].moved) > 1:
+                    continue
                 for first, last in tail.foreign[:1]:
                     if not self._patience.is_over(catalog, last, last - first + 1):
                         tail.leave(first)

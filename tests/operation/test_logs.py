@@ -55,7 +55,13 @@ def stream() -> Iterator[io.StringIO]:
 @pytest.fixture
 def lines(stream: io.StringIO) -> Read:
     configure("json", "info", stream=stream)
-    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    def read() -> list[dict[str, Any]]:
+        told = [json.loads(line) for line in stream.getvalue().splitlines()]
+        # The gateway of another test may go on behind its answers, and find its database closed.
+        return [line for line in told if line["logger"] != "gateway.state.write_out"]
+
+    return read
 
 
 def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) -> None:

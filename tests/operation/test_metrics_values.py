@@ -82,6 +82,13 @@ def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
     assert value(found, "gateway_compaction_commits_total") == 14
 
 
+def test_a_file_that_a_worker_has_just_opened_is_passed_over(directory: Path) -> None:
+    registry = Registry(Place(directory, 0))
+    PrometheusMeters(registry).commits_swept(7)
+    (directory / "counter_1.db").touch()
+    assert value(exposed(registry), "gateway_compaction_commits_total") == 7
+
+
 def test_the_gauges_of_one_that_ended_are_gone_and_its_counters_are_not(directory: Path) -> None:
     first = Registry(Place(directory, 0))
     first.gauges["gateway_watchers"].set(5)
