@@ -50,8 +50,8 @@ class Observer:
         self._store = store
         self._catch_up_max = limits.catch_up_commits_max
         self._cache = cache
-        # Catalogs that others have moved on since they were last looked at: their tails are read at
-        # once, not after the bare head.
+        # Catalogs that others have moved on since they were last looked at: with one of them, all
+        # tails are read at once, not after the bare heads.
         self._moving: set[str] = set()
 
     def observe(self, catalogs: Collection[str]) -> dict[str, Standing]:
@@ -60,11 +60,9 @@ class Observer:
         A bounded cache may have dropped its entry again.
         """
         standings: dict[str, Standing] = {}
-        known = [
-            catalog
-            for catalog in catalogs
-            if catalog not in self._moving and self._cache.revision(catalog) is not None
-        ]
+        known: list[str] = []
+        if self._moving.isdisjoint(catalogs):
+            known = [each for each in catalogs if self._cache.revision(each) is not None]
         moved = set(catalogs).difference(known)
         if known:
             heads = self._store.heads(known)

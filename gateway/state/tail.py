@@ -37,9 +37,8 @@ def moment(runtime: Runtime) -> Moment:
     return Moment(runtime.monotonic(), runtime.now_us())
 
 
-def elapsed_s(runtime: Runtime, since: Moment) -> float:
+def elapsed_s(since: Moment, now: Moment) -> float:
     """The longer of the times that the two clocks show."""
-    now = moment(runtime)
     return max(now.monotonic - since.monotonic, (now.wall_us - since.wall_us) / 1_000_000)
 
 
@@ -116,9 +115,9 @@ def write_out(
 
 def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
     """Leave out what others have written out, where it is late for some of the tails."""
-    late = {c: tail for c, tail in tails.items() if elapsed_s(runtime, tail.since) > late_s}
+    now = moment(runtime)
+    late = {c: tail for c, tail in tails.items() if elapsed_s(tail.since, now) > late_s}
     if late:
-        now = moment(runtime)
         heads = store.heads(late)
         for catalog, tail in late.items():
             if catalog in heads:
