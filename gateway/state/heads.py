@@ -141,7 +141,8 @@ class Settler:
         self._observer = observer
         self._runtime = runtime
         self._patience = Patience(runtime, limits)
-        self._retention = limits.retention
+        self._late_s = limits.retention.late_s
+        self._kept_s = limits.retention.idempotency_s
 
     def settle(self, catalog: str) -> Standing:
         """A standing of the catalog, at a head read within this call, that is written out.
@@ -201,7 +202,7 @@ class Settler:
             return True
         tail = Tail(read_at, head.written, list(head.tail or ()), list(head.verdicts or ()))
         try:
-            write_out(self._store, self._runtime, {catalog: tail}, self._retention)
+            write_out(self._store, self._runtime, {catalog: tail}, self._late_s, self._kept_s)
         except PatchError:
             # Where others have finished it meanwhile, what it was to be applied to may be gone.
             if not self.is_written(catalog, standing.revision):

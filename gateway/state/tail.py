@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from gateway.limits import RetentionLimits
 from gateway.model import Commit, Document, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.replay import advance_all
@@ -93,13 +92,12 @@ class Tail:
 
 
 def write_out(
-    store: Store, runtime: Runtime, tails: Mapping[str, Tail], retention: RetentionLimits
+    store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float, kept_s: int
 ) -> None:
     """Write these tails out. Raises Unreachable, and PatchError where one doesn't fit."""
-    late_s = retention.late_s
     verdicts = [verdict for tail in tails.values() for verdict in tail.verdicts]
     if verdicts:
-        store.write_verdicts(verdicts, retention.idempotency_s)
+        store.write_verdicts(verdicts, kept_s)
     if not any(tail.commits for tail in tails.values()):
         return
     refresh(store, runtime, tails, late_s)

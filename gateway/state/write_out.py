@@ -96,7 +96,8 @@ class WriteOut:
         self._store = store
         self._cache = cache
         self._runtime = runtime
-        self._retention = limits.retention
+        self._late_s = limits.retention.late_s
+        self._kept_s = limits.retention.idempotency_s
         self._written = written
         self._meters = meters
         self._lock = runtime.lock()
@@ -186,7 +187,7 @@ class WriteOut:
         try:
             leave_out_foreign(self._store, ours)
             left = self._leave_to_others(ours)
-            write_out(self._store, self._runtime, ours, self._retention)
+            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s)
         except Unreachable as error:
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
