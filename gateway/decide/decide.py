@@ -47,7 +47,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import parse_settings
-from gateway.decide.verdicts import is_remembered, outcome_of, told_bytes, told_outcome
+from gateway.decide.verdicts import is_remembered, outcome_of, told_outcome, verdict_bytes
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -87,8 +87,8 @@ def decide(
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
-        outcomes.append(deciding.too_heavy(requests[0], attempts[0], view.too_heavy))
-        return Decision((), tuple(outcomes), {}, tuple(deciding.verdicts))
+        refused = deciding.too_heavy(requests[0], attempts[0], view.too_heavy)
+        return Decision((), (refused,), {}, tuple(deciding.verdicts))
     for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
         outcome = None if deciding.tired else deciding.one(request, attempt)
         if outcome is None:
@@ -120,7 +120,7 @@ class Deciding:
         return self._work_bytes > _BATCH_WORK_BYTES_MAX
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
-        """The request's outcome; None where its commit doesn't fit into this batch any more."""
+        """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
@@ -128,14 +128,16 @@ class Deciding:
         self._work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request):
-            self._judge(request, outcome, attempt)
+            verdict = self._verdict(request, outcome, attempt)
+            if not self._fits(verdict.size_bytes):
+                return None
+            self._judge(verdict)
         return outcome
 
-    def _judge(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> None:
-        """Have the request's key stand for an outcome without a commit."""
+    def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
         assert request.idempotency is not None
         told = told_outcome(outcome, self._rules)
-        verdict = Verdict(
+        return Verdict(
             catalog=request.catalog,
             number=self._view.judged + len(self.verdicts) + 1,
             revision=self.revision,
@@ -144,11 +146,19 @@ class Deciding:
             idempotency=request.idempotency,
             attempts=attempt,
             outcome=told,
-            size_bytes=told_bytes(told),
+            size_bytes=verdict_bytes(told, request.idempotency),
         )
+
+    def _judge(self, verdict: Verdict) -> None:
+        """Have the request's key stand for an outcome without a commit."""
         self.verdicts.append(verdict)
         self._bytes += verdict.size_bytes
-        self._replies[request.idempotency.principal, request.idempotency.key] = verdict
+        self._replies[verdict.idempotency.principal, verdict.idempotency.key] = verdict
+
+    def _fits(self, size_bytes: int) -> bool:
+        """Whether the batch has room for a record of this size; the first one always fits."""
+        first = not self.commits and not self.verdicts
+        return first or self._bytes + size_bytes <= self._limits.batch_bytes_max
 
     def _decided(self, request: Request, attempt: int) -> Outcome | None:
         try:
@@ -168,8 +178,8 @@ class Deciding:
             refuse_forbidden(request, self.document)
         except CommitError as error:
             outcome = Refused(error)
-        if is_remembered(request):
-            self._judge(request, outcome, attempt)
+        if is_remembered(request):  # the first of its batch: it fits
+            self._judge(self._verdict(request, outcome, attempt))
         return outcome
 
     @property
@@ -266,7 +276,7 @@ class Deciding:
                 changes=commit.changes,
                 rebased_from=rebased_from,
             )
-        if self.commits and self._bytes + size_bytes > self._limits.batch_bytes_max:
+        if not self._fits(size_bytes):
             return None
         commit = replace(commit, size_bytes=size_bytes)
         self._record(request, commit, after)

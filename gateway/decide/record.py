@@ -24,7 +24,7 @@ _UNMEASURED_BYTES_MAX = 64 * 1024
 # JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
 _CERTAINLY_STORABLE_BYTES = 1_200_000
 # The members of a commit's record besides texts of the client's, and those of a change.
-_RECORD_BYTES = 600
+RECORD_BYTES = 600
 _CHANGE_BYTES = 120
 
 
@@ -84,8 +84,8 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
         texts += len(request.idempotency.principal) + len(request.idempotency.key)
     changes = commit.changes
     if len(changes) == 1 and len(edits) == 1:
-        return _RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])
-    return _RECORD_BYTES + texts + sum(map(_change_bytes, changes))
+        return RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])
+    return RECORD_BYTES + texts + sum(map(_change_bytes, changes))
 
 
 def value_bytes(document: Document) -> int:

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from gateway.decide.record import RECORD_BYTES
 from gateway.decide.request import Outcome, Refused, Request, Rules, Unchanged
 from gateway.errors import RefusedBefore
-from gateway.model import WITHHELD, Document, Verdict
+from gateway.model import WITHHELD, Document, Idempotency, Verdict
 from patching import Json
 
 Told = dict[str, Any]
@@ -35,8 +36,10 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
     return told
 
 
-def told_bytes(told: Told) -> int:
-    return len(_encode(told))
+def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
+    """About what the verdict's record takes in a head."""
+    texts = len(idempotency.principal) + len(idempotency.key)
+    return RECORD_BYTES + texts + len(_encode(told))
 
 
 def outcome_of(verdict: Verdict) -> Outcome:

@@ -13,7 +13,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import gevent
-import gevent.events
 import gevent.socket
 import gevent.ssl
 from gevent.server import StreamServer
@@ -58,14 +57,6 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
-
-    def patch(self) -> None:
-        """Patch without gevent's plugins: to find them, it would read the metadata of every
-        installed package once for each of some twenty events, a sixth of a gateway's start.
-        """
-        events: Any = gevent.events  # they aren't annotated
-        events.notify_and_call_entry_points = events.notify
-        super().patch()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it ends."""

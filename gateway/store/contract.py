@@ -193,7 +193,7 @@ class Store(Protocol):
     # Retention: each call is one conditional update of the head, or is idempotent.
 
     def retention(self, catalog: str) -> Retention | None:
-        """The bounds of the catalog's history; None where there is no head."""
+        """The bounds of the catalog's history; None where nothing was ever committed."""
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.

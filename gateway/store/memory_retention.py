@@ -67,7 +67,7 @@ class MemoryRetention(MemoryRecords):
 
     def _retention(self, catalog: str) -> Retention | None:
         head = self._heads.get(catalog)
-        if head is None:
+        if head is None or not head.revision:
             return None
         pins = tuple(self._pins.get(catalog, {}).values())
         now = self._monotonic()

@@ -10,7 +10,7 @@ import bson
 
 from gateway.decide.conditions import ANY, Conditions
 from gateway.decide.decide import decide
-from gateway.decide.request import Delete, Merge, Unchanged
+from gateway.decide.request import Delete, KeyEdit, Merge, Unchanged
 from gateway.errors import (
     DocumentNotFound,
     IdempotencyMismatch,
@@ -230,6 +230,28 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
     recorded = len(bson.encode(records.head_move(MoveOfHead("c", 7, decision.commits, 7))))
     assert 1 < len(decision.commits) < 60
     assert recorded < 300_000
+
+
+def test_verdicts_of_a_batch_take_no_more_than_its_bound() -> None:
+    """Each request has a few bytes of its own, and an outcome that names a thousand documents."""
+    keys = [f"k{n}" for n in range(1000)]
+    requests = [
+        ask(
+            put({"n": 1}),
+            edits=tuple(KeyEdit(key, put({"n": 1})) for key in keys),
+            idempotency=Idempotency("ann", f"key-{n}", "same"),
+            once=True,
+        )
+        for n in range(20)
+    ]
+    state = view(*[document({"n": 1}, key) for key in keys])
+    decision = run(state, *requests, rules=bounded(batch_bytes_max=500_000))
+    move = MoveOfHead("c", 7, (), 7, 0, decision.verdicts, 0)
+    assert len(decision.outcomes) == len(decision.verdicts)
+    assert 1 < len(decision.verdicts) < 20
+    assert len(bson.encode(records.head_move(move))) < 500_000
+    alone = run(state, *requests, rules=bounded(batch_bytes_max=1))
+    assert len(alone.outcomes) == len(alone.verdicts) == 1
 
 
 def test_a_change_too_heavy_for_the_history_is_refused() -> None:

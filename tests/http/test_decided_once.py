@@ -159,5 +159,7 @@ def test_a_refusal_makes_no_catalog(catalog: Catalog) -> None:
     listed = catalog.client.get(f"/v1/catalogs?prefix={name}").get_json()["catalogs"]
     assert listed == []
     assert catalog.client.get(catalog.path).status_code == 404
+    pinned = catalog.client.post(f"{catalog.path}/pins", json={"seconds": 1})
+    problem(pinned, 404, "catalog_not_found")
     assert catalog.put({"n": 1}).status_code == 201
     again(catalog.patch(SET_N, Idempotency_Key="a"))

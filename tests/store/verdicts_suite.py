@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.model import Idempotency, Verdict
+from gateway.model import Idempotency, Pin, Verdict
 from gateway.store.contract import Move, Moved, Store
 from tests.store.contract_suite import commit, move
 
@@ -64,6 +64,11 @@ class VerdictsContract:
         assert store.list_heads("", "", 9) == []
         store.move_heads([replace(move(commit(1)), judged=1)])
         assert store.tails(["c"])["c"].tail == (commit(1),)
+
+    def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:
+        store.move_heads([judging(verdict(1), base=0)])
+        assert store.retention("c") is None
+        assert not store.set_pin("c", Pin("p", 0, _LATER_US, "ann"))
 
     def test_a_head_with_verdicts_is_found_until_they_end(self, store: Store) -> None:
         store.move_heads([move(commit(1))])

@@ -47,7 +47,7 @@ class LoopPart(StorePart):
     def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
         updates = [
             UpdateOne(
-                {"_id": catalog, "head": revision, "judged": judged or {"$in": [0, None]}},
+                records.head_at(catalog, revision, judged),
                 {
                     "$set": {"written": revision, "tail": [], "judged_written": judged},
                     "$unset": {"open": "", "verdicts": ""},
@@ -125,7 +125,11 @@ class LoopPart(StorePart):
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
-            UpdateOne(records.head_before(move), records.head_move(move), upsert=True)
+            UpdateOne(
+                records.head_at(move.catalog, move.base, move.judged),
+                records.head_move(move),
+                upsert=True,
+            )
             for move in moves
         ]
         lost = self._on.bulk(self._on.catalogs.bulk_write, updates)

@@ -103,10 +103,10 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
-def head_before(move: Move) -> Record:
-    """The filter on the head that a move asks for."""
-    judged = move.judged or {"$in": [0, None]}  # an $in is no value for a head that is made
-    return {"_id": move.catalog, "head": move.base, "judged": judged}
+def head_at(catalog: str, revision: int, judged: int) -> Record:
+    """The filter on a head at this revision and this verdict."""
+    # A head may have no verdicts yet; and an $in is no value for one that is made by an upsert.
+    return {"_id": catalog, "head": revision, "judged": judged or {"$in": [0, None]}}
 
 
 def head_move(move: Move) -> Record:

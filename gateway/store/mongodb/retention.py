@@ -32,7 +32,7 @@ class RetentionPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def retention(self, catalog: str) -> Retention | None:
-        there = {"_id": catalog, "head": {"$exists": True}}
+        there = {"_id": catalog, "head": {"$gt": 0}}
         with self._on.reading() as session:
             record = self._on.catalogs.find_one(there, _BOUNDS, session=session)
             if record is None or not record.get("raises"):
@@ -44,7 +44,7 @@ class RetentionPart(StorePart):
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         allowed: Record = {
             "_id": catalog,
-            "head": {"$gte": pin.revision},
+            "head": {"$gte": max(1, pin.revision)},
             "floor": {"$not": {"$gt": pin.revision}},  # no floor: 0
         }
         if held is not None:
