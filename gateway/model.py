@@ -8,6 +8,7 @@ known that they are written out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -228,6 +229,29 @@ class Head:
     judged: int = 0
     judged_written: int = 0
     verdicts: tuple[Verdict, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
+    at revision ``base`` (0: no head yet) and verdict ``judged``.
+
+    They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
+    verdicts up to ``judged_written``: these are written out for sure.
+    """
+
+    catalog: str
+    base: int
+    commits: Sequence[Commit]
+    written: int
+    judged: int = 0
+    verdicts: Sequence[Verdict] = ()
+    judged_written: int = 0
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The revision and the verdict that the head is at afterwards."""
+        return self.base + len(self.commits), self.judged + len(self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gateway.model import Move
 from gateway.runtime import Runtime
-from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
+from gateway.store.contract import Moved, Store, Unreachable, Unsent
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5

@@ -29,14 +29,14 @@ from gateway.decide.decide import decide
 from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
-from gateway.model import Commit, Reply, Verdict
+from gateway.model import Commit, Move, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import Observer
 from gateway.state.sharing import halves
 from gateway.state.tail import moment
 from gateway.state.write_out import WriteOut
-from gateway.store.contract import Move, Moved, Store, Unreachable, Unsent
+from gateway.store.contract import Moved, Store, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
 

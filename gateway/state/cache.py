@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import CacheReadings
-from gateway.model import Commit, Document, Head, Reply, Verdict
+from gateway.model import Commit, Document, Head, Move, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.replay import advance
-from gateway.store.contract import Move
 from patching import PatchError
 
 # Parsed JSON takes several times the room of its text; entries have a fixed cost besides.

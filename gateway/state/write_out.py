@@ -16,11 +16,11 @@ from typing import Final
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Commit, Document, Verdict
+from gateway.model import Commit, Document, Move, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
 from gateway.state.tail import Moment, Tail, copied, leave_out_foreign, write_out
-from gateway.store.contract import Move, Store, Unreachable
+from gateway.store.contract import Store, Unreachable
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from gateway.model import BareDocument, Commit, Document, Head, Pin, Reply, Retention, Verdict
+from gateway.model import BareDocument, Commit, Document, Head, Move, Pin, Reply, Retention, Verdict
 from patching import Json
 
 
@@ -36,29 +36,6 @@ class Moved(Enum):
 
     WON = "won"
     LOST = "lost"  # the head is at another revision
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
-    at revision ``base`` (0: no head yet) and verdict ``judged``.
-
-    They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
-    verdicts up to ``judged_written``: these are written out for sure.
-    """
-
-    catalog: str
-    base: int
-    commits: Sequence[Commit]
-    written: int
-    judged: int = 0
-    verdicts: Sequence[Verdict] = ()
-    judged_written: int = 0
-
-    @property
-    def reached(self) -> tuple[int, int]:
-        """The revision and the verdict that the head is at afterwards."""
-        return self.base + len(self.commits), self.judged + len(self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)

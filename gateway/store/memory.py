@@ -12,8 +12,8 @@ from time import monotonic as _monotonic
 
 import msgspec
 
-from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, Reply, Verdict, bare
-from gateway.store.contract import CommitSignals, Move, Moved
+from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, Move, Reply, Verdict, bare
+from gateway.store.contract import CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from patching import Json

@@ -32,7 +32,7 @@ _DEFAULTS: Final = {
 }
 INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 _OLDEST: Final = 17
-_ASK_S: Final = 30
+_ASK_S: Final = 300
 _version = re.compile(r'version "(?:1\.)?(\d+)')
 
 

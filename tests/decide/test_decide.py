@@ -19,8 +19,8 @@ from gateway.errors import (
     PreconditionFailed,
 )
 from gateway.model import Idempotency
+from gateway.model import Move as MoveOfHead
 from gateway.state.replay import advance_all
-from gateway.store.contract import Move as MoveOfHead
 from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.asking import (

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.model import Change, Commit
-from gateway.store.contract import Move
+from gateway.model import Change, Commit, Move
 from gateway.store.embedded import EmbeddedMongod
 from gateway.store.mongodb import connect
 from tests.failure.clients import (

@@ -16,10 +16,10 @@ from gateway.feed.channel import Selection
 from gateway.feed.hub import Hub
 from gateway.feed.watcher import Watcher, watch
 from gateway.limits import ServiceLimits, WatchLimits
-from gateway.model import Change, Commit, Head
+from gateway.model import Change, Commit, Head, Move
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
-from gateway.store.contract import Move, Unreachable
+from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 
 EVERYTHING = Selection()

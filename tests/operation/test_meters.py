@@ -16,9 +16,10 @@ from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
 from gateway.metrics.meters import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
+from gateway.model import Move
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.contract import Move, Moved, Unreachable
+from gateway.store.contract import Moved, Unreachable
 from gateway.store.memory import MemoryStore
 from tests.asking import wait_until
 from tests.operation.conftest import samples, value

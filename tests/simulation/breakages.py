@@ -9,12 +9,12 @@ from typing import Any
 from gateway.commit import inputs, queue, resolve, round
 from gateway.decide import decide
 from gateway.decide.request import Request, Unknown
-from gateway.model import Commit, Document, Head, Reply, Verdict
+from gateway.model import Commit, Document, Head, Move, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import tail, write_out
 from gateway.state.cache import Cache
-from gateway.store.contract import Move, Moved, Store
+from gateway.store.contract import Moved, Store
 from gateway.store.memory import MemoryStore
 
 _move_head = MemoryStore.move_head

@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from gateway.model import BareDocument, Commit, Document, Head, Pin, Reply, Retention, Verdict
-from gateway.store.contract import (
-    CommitSignals,
-    Move,
-    Moved,
-    Swept,
-    Unreachable,
-    Unsent,
-    UploadStore,
-)
+from gateway.model import BareDocument, Commit, Document, Head, Move, Pin, Reply, Retention, Verdict
+from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent, UploadStore
 from gateway.store.memory import document_bytes
 from patching import Json
 
@@ -284,15 +277,20 @@ class FaultyStore:
             raise Unreachable("simulated: no answer, the write is still under way")
         if self._happens(faults.part):
             count = self._rng.randrange(len(steps) + 1)
-            self._do(steps[:count])
+            self._send(steps[:count])
             if self._network.strays and self._rng.random() < 0.5:
                 self._network.later(steps[count:])
             raise Unreachable("simulated: broken off in the middle")
-        done = self._do(steps)
+        done = self._send(steps)
         self._travel()
         if self._happens(faults.after):
             raise Unreachable("simulated: the answer was lost")
         return done
+
+    def _send(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
+        """Without ``strays`` what was sent arrives soon, whatever becomes of the worker."""
+        with nullcontext() if self._network.strays else self._scheduler.sending():
+            return self._do(steps)
 
     def _do(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
         done: list[_T] = []

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.decide.request import Outcome
-from gateway.model import Commit, Document, Pin, Reply, Verdict
+from gateway.model import Commit, Document, Move, Pin, Reply, Verdict
 from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
 from gateway.service import Reading
-from gateway.store.contract import Move, Moved, Swept
+from gateway.store.contract import Moved, Swept
 from gateway.store.memory import MemoryStore
 
 from .asks import Ask

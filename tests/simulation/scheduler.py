@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -32,7 +33,9 @@ class Process:
 
 
 class Task:
-    """``epoch`` counts its waits, so that a late timer can't end a later wait."""
+    """``epoch`` counts its waits, so that a late timer can't end a later wait. What it has ``sent``
+    arrives even while its process is suspended.
+    """
 
     def __init__(self, process: Process, name: str, run: Callable[[], None]) -> None:
         self.process = process
@@ -41,6 +44,7 @@ class Task:
         self.epoch = 0
         self.parked = False
         self.woken = False
+        self.sent = False
 
 
 class Scheduler:
@@ -124,6 +128,18 @@ class Scheduler:
             self._hub.switch()
             self._end_if_closed()
 
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """What the task does in here goes on while its process is suspended."""
+        task = self.current()
+        task.sent = True
+        try:
+            yield
+        finally:
+            task.sent = False
+            if task.process.resumes_at > self.now:
+                self.give_way()
+
     def suspend(self, process: Process, seconds: float) -> None:
         """All tasks of the process stand still for that long, the calling one too."""
         process.resumes_at = self.now + seconds
@@ -161,7 +177,7 @@ class Scheduler:
         process = task.process
         if not process.alive:
             return
-        if process.resumes_at > self.now:
+        if process.resumes_at > self.now and not task.sent:
             self.at(process.resumes_at, lambda: self._ready.append(task))
             return
         task.greenlet.switch()

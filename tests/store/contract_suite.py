@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.model import WITHHELD, BareDocument, Change, Commit, Document, Head, Idempotency
-from gateway.store.contract import Move, Moved, Store
+from gateway.model import WITHHELD, BareDocument, Change, Commit, Document, Head, Idempotency, Move
+from gateway.store.contract import Moved, Store
 from patching import ABSENT, Json
 
 

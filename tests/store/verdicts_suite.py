@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.model import Idempotency, Pin, Verdict
-from gateway.store.contract import Move, Moved, Store
+from gateway.model import Idempotency, Move, Pin, Verdict
+from gateway.store.contract import Moved, Store
 from tests.store.contract_suite import commit, move
 
 _LATER_US = 1 << 50

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import InsertOne, UpdateOne
 
-from gateway.model import BareDocument, Commit, Document, Head, Reply, Verdict
-from gateway.store.contract import Move, Moved, Unreachable
+from gateway.model import BareDocument, Commit, Document, Head, Move, Reply, Verdict
+from gateway.store.contract import Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import is_older, take_over_heads

@@ -35,11 +35,11 @@ from gateway.model import (
     Document,
     Head,
     Idempotency,
+    Move,
     Pin,
     Retention,
     Verdict,
 )
-from gateway.store.contract import Move
 from patching import ABSENT, Json
 
 Record = dict[str, Any]
