@@ -201,6 +201,15 @@ def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
     assert table.read(T) is None
 
 
+def test_a_list_that_is_drawn_anew_keeps_the_focus(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog)
+    browser.wait_text("main", T)
+    browser.tab_to(T)
+    table.patch(T, {"op": "add", "path": "/x", "value": 1})
+    browser.wait_text(".note.stale", T)
+    assert browser.focused().startswith(T)
+
+
 def test_what_is_told_is_told_to_those_who_listen(browser: Browser, table: Writer) -> None:
     """Staleness in an alert, that was there before; landmarks; a heading that has the focus."""
     browser.open(table.catalog, T)

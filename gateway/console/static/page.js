@@ -15,8 +15,11 @@ export function h(name, attributes = {}, ...children) {
   return element;
 }
 
+/** Show this and nothing else. A link that has the focus keeps it, where it is there again. */
 export function fill(element, ...children) {
+  const link = element.contains(document.activeElement) && document.activeElement.getAttribute("href");
   element.replaceChildren(...shown(children));
+  if (link) element.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus({ preventScroll: true });
   return element;
 }
 
