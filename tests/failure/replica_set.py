@@ -46,6 +46,8 @@ _SETTINGS: Final = {
     "chainingAllowed": False,
 }
 _POLL_S: Final = 0.02
+# A member didn't answer within the two seconds that it has for it.
+_NODE_NOT_FOUND: Final = 74
 _T = TypeVar("_T")
 
 
@@ -251,9 +253,21 @@ class ReplicaSet:
 
     def initiate(self) -> None:
         members = [{"_id": n, "host": m.address} for n, m in enumerate(self.members)]
-        self.members[0].client.admin.command(
-            "replSetInitiate", {"_id": NAME, "members": members, "settings": _SETTINGS}
-        )
+        config = {"_id": NAME, "members": members, "settings": _SETTINGS}
+        refused = ""
+
+        def initiated() -> bool:
+            nonlocal refused
+            try:
+                self.members[0].client.admin.command("replSetInitiate", config)
+            except OperationFailure as error:
+                refused = str(error)
+                if error.code != _NODE_NOT_FOUND:
+                    raise
+                return False
+            return True
+
+        _until(initiated, lambda: refused)
         self.await_healthy()
 
     def __exit__(

@@ -213,7 +213,8 @@ class TestSize:
         tracemalloc.start()
         try:
             storable.check(value, depth_max=100)
-            assert tracemalloc.get_traced_memory()[1] < 100_000
+            # A copy takes four million; threads of other tests may take some too.
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
         finally:
             tracemalloc.stop()
 
