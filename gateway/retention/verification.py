@@ -116,7 +116,7 @@ class _Hold:
         self._pin_id = runtime.new_id()
         while True:
             head = store.heads([catalog]).get(catalog)
-            if head is None:
+            if head is None or not head.revision:
                 raise CatalogNotFound(catalog, 0)
             self.head = head
             if self._pin():

@@ -38,6 +38,8 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
     """
     if document is not None and document.revision >= commit.revision:
         return document
+    if document is None and not change.begins_at(commit.revision):
+        raise patching.PatchConflict("the state before it isn't there: it was compacted away")
     return Document(
         key=change.key,
         content=_content_after(document, change),
@@ -61,7 +63,7 @@ def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) 
 
 
 def _patches_after(document: Document | None, commit: Commit, change: Change) -> int:
-    if change.begins_at(commit.revision) or document is None:
+    if document is None or change.begins_at(commit.revision):
         return 0
     return document.patches + 1
 

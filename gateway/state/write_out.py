@@ -53,14 +53,14 @@ class Patience:
             grace_s += _GRACE_PER_COMMIT_S * commits
         now = self._runtime.monotonic()
         seen, since = self._seen.get(catalog, (revision, now))
-        if seen != revision:
-            since = now
+        if seen < revision:  # what was unfinished up to there is so up to less, too
+            seen, since = revision, now
         if now - since >= grace_s:
             self._seen.pop(catalog, None)
             return True
         if len(self._seen) > _SIGHTINGS_MAX:
             self._seen.clear()
-        self._seen[catalog] = (revision, since)
+        self._seen[catalog] = (seen, since)
         return False
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.decide.request import Unchanged
+from gateway.decide.request import Unchanged, Unknown
 from gateway.model import Commit
 
 from .answers import check_answer
@@ -101,7 +101,9 @@ def _check_order(ledgers: dict[str, Ledger], calls: list[Call]) -> Iterator[Viol
         made = ledgers[catalog].by_label.get(call.ask.label)
         revision = last.get(catalog, 0)
         if made is not None:
-            revision = made.commit.revision
+            # What nobody knows of may have been done later.
+            if not isinstance(call.outcome, Unknown):
+                revision = made.commit.revision
         elif isinstance(call.outcome, Unchanged) and not call.outcome.replayed:
             revision = call.outcome.catalog_revision
         if revision < last.get(catalog, 0):
