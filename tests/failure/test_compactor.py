@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,25 +33,41 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
     real.close()
 
 
-def compact_elsewhere(
-    uri: str, database: str, catalog: str, revision: int, dies_at: int
-) -> tuple[int, list[str]]:
-    """In another process; its exit code, and the steps that it came to."""
-    command = [sys.executable, "-m", "tests.failure.compact_and_die"]
-    ended = subprocess.run(
-        [*command, uri, database, catalog, str(revision)],
-        env={**os.environ, "COMPACTOR_DIES_AT": str(dies_at), "PYTHONPATH": str(ROOT)},
+Compact = Callable[[str, int, int], tuple[int, list[str]]]
+
+
+@pytest.fixture
+def compact_elsewhere(mongodb_uri: str, database_name: str) -> Iterator[Compact]:
+    """`compact_elsewhere(catalog, revision, dies_at)`: in another process; its exit code, and the
+    steps that it came to."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.failure.compact_and_die", mongodb_uri, database_name],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-    return ended.returncode, ended.stdout.split()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, told = process.stdin, process.stdout
+
+        def compact(catalog: str, revision: int, dies_at: int) -> tuple[int, list[str]]:
+            print(catalog, revision, dies_at, file=asked, flush=True)
+            steps: list[str] = []
+            for line in told:
+                if line.startswith("ended "):
+                    code = int(line.split()[1])
+                    assert code in (0, -signal.SIGKILL)
+                    return code, steps
+                steps.append(line.strip())
+            pytest.fail("the process that forks compactors has ended")
+
+        yield compact
 
 
 def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
-    store: MongoStore, mongodb_uri: str, database_name: str
+    store: MongoStore, compact_elsewhere: Compact
 ) -> None:
     gateway = Gateway(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
     killed_after: set[str] = set()
@@ -59,7 +75,7 @@ def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
         catalog = f"c{dies_at}"
         states = write_history(gateway, store, catalog)
         compaction_of(store).compact(catalog, 5, lambda: None)
-        code, steps = compact_elsewhere(mongodb_uri, database_name, catalog, 11, dies_at)
+        code, steps = compact_elsewhere(catalog, 11, dies_at)
         if code == 0:
             break
         assert len(steps) == dies_at
