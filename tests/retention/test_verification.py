@@ -18,6 +18,7 @@ from pymongo import MongoClient
 from gateway.cli.main import main
 from gateway.cli.verify import applied_by_jsonpatch
 from gateway.decide.request import Delete
+from gateway.errors import CatalogNotFound
 from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept
 from gateway.store.memory import MemoryStore
@@ -29,6 +30,7 @@ from tests.asking import put
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import compaction_of, findings
 from tests.retention.test_compaction import gateway_on, nothing, write_history
+from tests.store.verdicts_suite import judging, verdict
 
 
 @pytest.fixture
@@ -111,6 +113,12 @@ def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:
     assert findings(store, "c") == []
     store.write_documents({"c": [replace(stored(store, "c"), key="d", revision=4)]})
     assert findings(store, "c") == ["d: the document is at 4, but the log has none"]
+
+
+def test_a_catalog_that_has_verdicts_alone_is_none(store: MemoryStore) -> None:
+    store.move_heads([judging(verdict(1, catalog="empty", revision=0), base=0)])
+    with pytest.raises(CatalogNotFound):
+        findings(store, "empty")
 
 
 def test_it_leaves_nothing_behind(store: MemoryStore) -> None:

@@ -1,11 +1,12 @@
-"""A document's acl as the tail leaves it: what can't be told is never open."""
+"""A document as the tail leaves it, or its acl alone: what can't be told is never open."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.model import BareDocument, Change
-from gateway.state.replay import HistoryIncomplete, bare_after
+from gateway.state.replay import HistoryIncomplete, advance_all, bare_after
+from patching import PatchConflict
 from tests.store.contract_suite import commit
 
 CLOSED = {"acl": {"read": ["ann"]}}
@@ -47,3 +48,13 @@ def test_what_is_stored_already_and_other_keys_change_nothing() -> None:
 def test_where_the_state_before_is_gone_nothing_is_told() -> None:
     with pytest.raises(HistoryIncomplete):
         bare_after(None, "k", [made(4, patch=[])])  # type: ignore[list-item]
+
+
+def test_nor_is_a_document_made_of_the_rest() -> None:
+    """It says all of the content, but not of the attributes: an acl would be gone."""
+    whole = [{"op": "add", "path": "", "value": {"n": 1}}]
+    with pytest.raises(PatchConflict, match="isn't there"):
+        advance_all(None, "k", [made(4, patch=whole)])  # type: ignore[list-item]
+    created = advance_all(None, "k", [made(4, patch=whole, create_revision=4)])  # type: ignore[list-item]
+    assert created is not None
+    assert created.content == {"n": 1}
