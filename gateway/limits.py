@@ -78,8 +78,9 @@ class RetentionLimits:
 
     @property
     def late_s(self) -> float:
-        """For how long a write-out needn't look whether history was taken away meanwhile."""
-        return self.sweep_grace_s / 2
+        """For how long nobody needs to look whether history, or a tombstone, was taken away since a
+        head was read."""
+        return min(self.sweep_grace_s, self.tombstone_grace_s) / 2
 
 
 @dataclass(frozen=True, slots=True)

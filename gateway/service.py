@@ -76,7 +76,9 @@ class Gateway:
         settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits)
-        self._documents = Documents(store, self._cache, observer, settler, runtime)
+        self._documents = Documents(
+            store, self._cache, observer, settler, runtime, limits.retention.late_s
+        )
         self._settler = settler
         self.acls = Acls(store, observer, settler, runtime)
         self._history = History(store, observer, settler, runtime, limits)

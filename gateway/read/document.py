@@ -10,6 +10,7 @@ from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import advance_all
 from gateway.state.sharing import SharedLooks
+from gateway.state.tail import elapsed_s, moment
 from gateway.store.contract import Store
 from patching import PatchError
 
@@ -27,15 +28,34 @@ class Documents:
     is cached at that revision; then the head's tail is laid over it."""
 
     def __init__(
-        self, store: Store, cache: Cache, observer: Observer, settler: Settler, runtime: Runtime
+        self,
+        store: Store,
+        cache: Cache,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        late_s: float,
     ) -> None:
+        """``late_s``: see ``RetentionLimits``."""
         self._store = store
         self._cache = cache
         self._settler = settler
+        self._runtime = runtime
+        self._late_s = late_s
         self._looks = SharedLooks(observer.observe, runtime, parallel=2)
 
     def read(self, catalog: str, key: str) -> Reading:
         """Raises Unreachable."""
+        while True:
+            since = moment(self._runtime)
+            reading = self._read(catalog, key)
+            # Whoever slept in between finds nothing of what was deleted and purged meanwhile, and
+            # can't tell that it was there at the head.
+            late = elapsed_s(since, moment(self._runtime)) > self._late_s
+            if reading.document is not None or not late:
+                return reading
+
+    def _read(self, catalog: str, key: str) -> Reading:
         standing = self._looks.look((catalog,))[catalog]
         seen = self._cache.view(catalog, (key,))
         # An entry that was dropped meanwhile may have been begun at an older revision.

@@ -1,0 +1,30 @@
+"""A reader that sleeps between the head and the document."""
+
+from __future__ import annotations
+
+from gateway.decide.request import Delete
+from gateway.limits import ServiceLimits
+from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
+from tests.asking import SetClock, WatchedStore, once, put, wait_until
+
+
+def test_of_what_is_purged_meanwhile_no_old_revision_is_told() -> None:
+    memory, clock = MemoryStore(), SetClock()
+    watched = WatchedStore(memory)
+    limits = ServiceLimits(cache_bytes_max=0)
+    sleeper = Gateway(watched, clock, limits)  # type: ignore[arg-type]
+    other = Gateway(memory, clock, limits)
+    other.write("c", "k", put(1))
+    wait_until(lambda: memory.last_written({"c": [1]}) == {"c": 1})
+    memory.end_tails({"c": (1, 0)})
+
+    def sleep() -> None:
+        other.write("c", "k", Delete())
+        wait_until(lambda: memory.last_written({"c": [2]}) == {"c": 2})
+        clock.passed_s += limits.retention.tombstone_grace_s + 1
+        assert memory.purge_tombstones("c", 2, clock.now_us(), 9) == 1
+
+    watched.before["documents"] = once(sleep)
+    reading = sleeper.read("c", "k")
+    assert (reading.document, reading.catalog_revision) == (None, 2)
