@@ -53,7 +53,7 @@ class Patience:
             grace_s += _GRACE_PER_COMMIT_S * commits
         now = self._runtime.monotonic()
         seen, since = self._seen.get(catalog, (revision, now))
-        if seen < revision:  # what was unfinished up to there is so up to less, too
+        if seen < revision:  # who asks for less shares the time of who asked for more
             seen, since = revision, now
         if now - since >= grace_s:
             self._seen.pop(catalog, None)
