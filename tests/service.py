@@ -185,7 +185,7 @@ class RunningGateway:
         while len(self.worker_pids()) < self._workers:
             if time.monotonic() > deadline or not self.is_running():
                 raise ServiceError(f"the service has too few workers: {self.log()}")
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:

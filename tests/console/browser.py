@@ -182,10 +182,9 @@ class Browser:
         """The button or link of that name, by a click."""
 
         def click() -> bool:
-            for each in self.driver.find_elements(By.CSS_SELECTOR, f"{within} button, {within} a"):
-                if each.is_displayed() and each.text.strip().startswith(name):
-                    each.click()
-                    return True
+            for each in self.shown(f"{within} button, {within} a", name):
+                each.click()
+                return True
             return False
 
         self.wait(click)
@@ -201,9 +200,16 @@ class Browser:
 
         self.wait(click)
 
-    def shown(self, selector: str) -> list[WebElement]:
-        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
-        return [each for each in found if each.is_displayed()]
+    def shown(self, selector: str, beginning: str = "") -> list[WebElement]:
+        """What can be seen of it, and whose text begins so; asked of the page at once."""
+        found: list[WebElement] = self.run(
+            """return [...document.querySelectorAll(arguments[0])].filter((each) =>
+              each.checkVisibility({visibilityProperty: true, opacityProperty: true})
+              && each.innerText.trim().startsWith(arguments[1]))""",
+            selector,
+            beginning,
+        )
+        return found
 
     def select(self, label: str, option: str) -> None:
         """The option that begins with that text."""
@@ -226,10 +232,8 @@ class Browser:
         """The control of that name, as a screen reader would call it."""
 
         def look() -> WebElement | None:
-            for each in self.driver.find_elements(By.CSS_SELECTOR, "input, textarea, select"):
-                if each.is_displayed() and each.accessible_name == label:
-                    return each
-            return None
+            controls = self.shown("input, textarea, select")
+            return next((each for each in controls if each.accessible_name == label), None)
 
         found: WebElement = self.wait(look)
         return found
