@@ -36,6 +36,7 @@
         +-- TooManyWatchers      the process has as many watchers as it may
         +-- TooManyUploads       open uploads are as many, or as large, as they may be
         +-- DeadlineExceeded     the retry budget is spent, certainly not applied
+        +-- HeldBack             a write before it on its document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
         +-- OutcomeUnknown       the connection broke around the commit
 
@@ -177,9 +178,7 @@ class UploadNotFound(CommitError):
         super().__init__(f"there is no upload {upload_id!r}; it may have expired")
 
 
-class UploadIncomplete(CommitError):
-    """``part`` is the number of the first one missing, None where there is none at all."""
-
+class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
     code = "upload_incomplete"
 
     def __init__(self, part: int | None) -> None:
@@ -238,9 +237,7 @@ class SettingsInvalid(CommitError):
         self.errors = errors
 
 
-class AttributesInvalid(CommitError):
-    """``pointer`` is the place in the attributes that can't be kept as such."""
-
+class AttributesInvalid(CommitError):  # ``pointer``: what of them can't be kept as such
     code = "invalid_attributes"
 
     def __init__(self, key: str, pointer: str = "", detail: str = "") -> None:
@@ -338,9 +335,7 @@ class QueueFull(CommitError):
     retryable = True
 
 
-class TooManyWatchers(CommitError):
-    """``holder``: the principal whose share is used up, while there may be room for others."""
-
+class TooManyWatchers(CommitError):  # ``holder``: whose share is used up, if it is that
     code = "too_many_watchers"
     retryable = True
 
@@ -351,9 +346,7 @@ class TooManyWatchers(CommitError):
         super().__init__(f"{detail} (watchers_max)")
 
 
-class TooManyUploads(CommitError):
-    """``holder``: the principal whose share is used up, if it is that."""
-
+class TooManyUploads(CommitError):  # ``holder``: likewise
     code = "too_many_uploads"
     retryable = True
 
@@ -366,6 +359,11 @@ class TooManyUploads(CommitError):
 
 class DeadlineExceeded(CommitError):
     code = "deadline_exceeded"
+    retryable = True
+
+
+class HeldBack(CommitError):
+    code = "held_back"
     retryable = True
 
 

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.commit.queue import Pending, too_late
+from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Outcome, Request, Unknown
 from gateway.errors import QueueFull
@@ -57,14 +57,19 @@ class CommitLoop:
     def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
         """Like ``commit`` for each, concurrently; those of a catalog join its queue in this order.
 
-        The call waits while the queue is full; a request past its deadline is refused untried.
+        The call waits while the queue is full; a request past its deadline is refused untried. What
+        comes after it on the same document is refused too (``HeldBack``), so that they can be sent
+        again in order.
         """
         self._start()
         waiting: deque[Pending] = deque()
         outcomes: list[tuple[Outcome, int]] = []
+        newest: dict[tuple[str, str], Pending] = {}
         try:
             for request in requests:
                 pending = self._pending(request)
+                document = (request.catalog, request.key)
+                pending.after, newest[document] = newest.get(document), pending
                 while not self._try_put(pending):
                     if waiting:
                         outcomes.append(self._awaited(waiting[0]))
@@ -72,6 +77,7 @@ class CommitLoop:
                     elif request.deadline > self._runtime.monotonic():
                         self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
                     else:
+                        pending.answer(too_late(pending))
                         outcomes.append((too_late(pending), 1))
                         break
                 else:

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.decide.request import Outcome, Refused, Request
-from gateway.errors import DeadlineExceeded, QueueFull, StoreUnavailable
+from gateway.commit.pending import Pending, still_in_time
+from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
-from gateway.meters import RoundTimes
 from gateway.runtime import Event, Runtime
 from gateway.store.contract import Moved
 
@@ -102,40 +101,6 @@ class Pacing:
         return self._contended_until.get(catalog, 0.0) > now
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
-    """A request from the queue to its answer. ``attempts`` counts the races it has lost.
-
-    ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
-    ``times`` are those of its last round.
-    """
-
-    request: Request
-    done: Event
-    queued: float = 0.0
-    taken: float | None = None
-    times: RoundTimes | None = None
-    attempts: int = 0
-    unreachable: bool = False  # its last try failed because the database was out of reach
-    deciding: float | None = None  # when the decision of its batch began
-    held: bool = False  # its commit is being sent: it can't leave any more
-    gone: bool = False  # it has left: its commit must not be sent
-    outcome: Outcome | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.done.set()
-
-
-def too_late(pending: Pending) -> Outcome:
-    """The outcome of a request whose deadline passed before anything was sent for it."""
-    waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
-    tries = f"{pending.attempts} lost races" if pending.attempts else waited
-    if pending.unreachable:
-        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
-    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
-
-
 @dataclass(slots=True)
 class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
@@ -211,6 +176,7 @@ class Queue:
                 pending.unreachable = pending.unreachable or begun is None
                 return True
             lane.waiting.remove(pending)
+            pending.gone = True
             pending.unreachable = pending.unreachable or lane.unreachable
             if not lane.waiting:
                 lane.waits_since = None
@@ -388,13 +354,3 @@ class Queue:
     def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
         if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
             del self._lanes[catalog]
-
-
-def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
-    """The requests that may try again; those past their deadline are answered."""
-    left = [pending for pending in left if not pending.gone]
-    for pending in left:
-        pending.held, pending.deciding = False, None
-        if pending.outcome is None and pending.request.deadline <= now:
-            pending.answer(too_late(pending))
-    return [pending for pending in left if pending.outcome is None]

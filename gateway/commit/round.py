@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 from gateway.commit.inputs import read_views
-from gateway.commit.queue import Pending, Queue
+from gateway.commit.pending import Pending
+from gateway.commit.queue import Queue
 from gateway.commit.resolve import move_until_known
 from gateway.decide.decide import decide
 from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown, View
@@ -106,7 +107,7 @@ class Round:
         for catalog, batch in list(self._batches.items()):
             for pending in batch:
                 pending.deciding = now
-            left = [pending for pending in batch if not pending.gone]
+            left = [each for each in batch if not each.gone and not each.is_held_back()]
             if left:
                 self._batches[catalog] = left
             else:

@@ -302,6 +302,13 @@ class Unknown:
 Outcome = Applied | Unchanged | Refused | Unknown
 
 
+def is_for_now(outcome: Outcome) -> bool:
+    """Whether the same request may be sent again, and may be applied then."""
+    return isinstance(outcome, Unknown) or (
+        isinstance(outcome, Refused) and outcome.error.retryable
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """A request's outcome, the id its commit has or would have had, and the attempts it took."""

@@ -22,7 +22,7 @@ Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
     *("applied", "replayed", "unchanged", "dry_run"),
     *("precondition_failed", "test_failed"),
-    *("queue_full", "deadline_exceeded", "store_unavailable", "outcome_unknown"),
+    *("queue_full", "deadline_exceeded", "held_back", "store_unavailable", "outcome_unknown"),
 )
 _METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"))
 

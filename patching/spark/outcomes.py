@@ -1,11 +1,10 @@
-"""The outcomes of a task's rows, and of all tasks of a job or micro-batch: counts, whether rows
-were applied in their order, and the rows that could not be written."""
+"""The outcomes of a task's rows, and of all tasks of a job or micro-batch: counts, and the rows
+that could not be written."""
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -14,7 +13,6 @@ import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
 _EXAMPLES_MAX = 5
-_HELD_MAX: Final = 100_000
 _UNFINISHED: Final = ".unfinished"
 
 
@@ -22,15 +20,13 @@ _UNFINISHED: Final = ".unfinished"
 class Counts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
-    refused. ``retried``: rows that had to be sent more than once by the same attempt. ``overtook``:
-    rows that were applied before an earlier one about the same document."""
+    refused. ``retried``: rows that had to be sent more than once by the same attempt."""
 
     applied: int = 0
     replayed: int = 0
     unchanged: int = 0
     skipped: int = 0
     retried: int = 0
-    overtook: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
 
@@ -40,13 +36,10 @@ class Counts:
             self.examples.append(problem)
 
     def __str__(self) -> str:
-        said = (
+        return (
             f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
         )
-        if self.overtook:
-            said += f", {self.overtook} APPLIED BEFORE AN EARLIER ROW about the same document"
-        return said
 
 
 @dataclass
@@ -63,7 +56,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
     for message in messages:
         if isinstance(message, TaskWritten):
             each = message.counts
-            for name in ("applied", "replayed", "unchanged", "skipped", "retried", "overtook"):
+            for name in ("applied", "replayed", "unchanged", "skipped", "retried"):
                 setattr(counts, name, getattr(counts, name) + getattr(each, name))
             counts.examples += each.examples[: _EXAMPLES_MAX - len(counts.examples)]
             counts.dead_letters += each.dead_letters
@@ -76,27 +69,6 @@ def report(what: str, counts: Counts) -> None:
     lines += [f"metadata: {what}: skipped: {each}" for each in counts.examples]
     lines += [f"metadata: {what}: dead letters in {each}" for each in counts.dead_letters]
     print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-class RowOrder:
-    """The order of one partition's rows, as one attempt sees it. Two rows of a document are not
-    compared if more than ``held_max`` other documents come between them."""
-
-    def __init__(self, held_max: int = _HELD_MAX) -> None:
-        self._held_max = held_max
-        self._newest: OrderedDict[Hashable, int] = OrderedDict()
-
-    def overtakes(self, document: Hashable, answer: Mapping[str, Any] | None) -> bool:
-        """Whether the next row, which is about ``document`` and was applied, has a revision below
-        that of a row before it."""
-        revision = answer.get("catalog_revision") if answer else None
-        if not isinstance(revision, int):
-            return False
-        newest = self._newest.pop(document, 0)
-        self._newest[document] = max(newest, revision)
-        if len(self._newest) > self._held_max:
-            self._newest.popitem(last=False)
-        return revision < newest
 
 
 class DeadLetters:

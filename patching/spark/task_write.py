@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from patching.client import BulkAnswer, BulkLine, BulkWriter
 from patching.spark.columns import Columns, RowRefused, encode
 from patching.spark.options import Options, naming_the_option
-from patching.spark.outcomes import Counts, DeadLetters, RowOrder, TaskWritten
+from patching.spark.outcomes import Counts, DeadLetters, TaskWritten
 
 from .idempotency import RowKeys, row_keys
 
@@ -80,12 +80,10 @@ class WriteFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``ordinal``: its place among those of the partition, from 0. ``document``: catalog and key,
-    of a row that is good."""
+    """``ordinal``: its place among those of the partition, from 0."""
 
     ordinal: int
     values: Mapping[str, Any]
-    document: tuple[str, str] | None = None
 
 
 def write_rows(
@@ -116,7 +114,6 @@ class _Writing:
         self._attempt = attempt
         self._keys = keys
         self._counts = Counts()
-        self._order = RowOrder()
         self._letters: DeadLetters | None = None
         if options.dead_letter_path is not None:
             name = f"{attempt.origin}-{attempt.partition}-{attempt.number}-{attempt.id}"
@@ -159,8 +156,7 @@ class _Writing:
             key = self._keys.key(text)
         if key is not None:
             text = _with_idempotency_key(text, key)
-        document = (asked.catalog, asked.key)
-        return BulkLine(text, key is not None, _Row(row.ordinal, row.values, document))
+        return BulkLine(text, key is not None, row)
 
     def _note(self, answer: BulkAnswer) -> None:
         counts = self._counts
@@ -173,7 +169,6 @@ class _Writing:
         elif answer.changed:
             counts.applied += 1
             counts.replayed += answer.replayed
-            counts.overtook += self._order.overtakes(answer.line.subject.document, answer.content)
         else:
             counts.unchanged += 1
 

@@ -11,9 +11,16 @@ from typing import Any, cast
 import pytest
 
 from gateway.decide.conditions import Conditions
-from gateway.decide.request import Applied, KeyEdit, Unchanged, Unknown
-from gateway.errors import DeadlineExceeded, PreconditionFailed, QueueFull, StoreUnavailable
+from gateway.decide.request import Applied, KeyEdit, Unchanged, Unknown, Written
+from gateway.errors import (
+    DeadlineExceeded,
+    HeldBack,
+    PreconditionFailed,
+    QueueFull,
+    StoreUnavailable,
+)
 from gateway.limits import ServiceLimits
+from gateway.meters import NoMeters, WriteEnded
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -300,6 +307,45 @@ def test_whose_time_is_over_while_the_database_is_silent_leaves_and_is_not_appli
     commits = ours.commits("c", after=0, limit=9, key=None).commits
     assert [each.changes[0].key for each in commits] == ["first", "patient"]
     assert [applied(outcomes[key]).commit for key in ("first", "patient")] == list(commits)
+
+
+def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document(
+    store: WatchedStore,
+) -> None:
+    """Of those that came together; they are sent again in order. Other documents go on."""
+    moving, moved, over = (threading.Event() for _ in range(3))
+
+    class Told(NoMeters):
+        def write_ended(self, ended: WriteEnded) -> None:
+            if ended.outcome == "deadline_exceeded":
+                over.set()
+
+    limits = ServiceLimits(deadline_ms=WAIT_MS, leaders=1)
+    ours = Gateway(cast(Store, store), ThreadRuntime(), limits, meters=Told())
+    store.before["move_heads"] = once(lambda: stop_at(moving, moved))
+    first = threading.Thread(target=lambda: ours.write("c", "first", put(0)))
+    first.start()
+    assert moving.wait(WAIT_S)
+    edits = [("k", 1, 0.0), ("k", 2, None), ("other", 1, None), ("k", 3, None)]
+    requests = [
+        ours.request("c", (KeyEdit(key, put(value)),), wait_s=wait_s)
+        for key, value, wait_s in edits
+    ]
+    written: list[Written] = []
+    bulk = threading.Thread(target=lambda: written.extend(ours.commit_each(requests)))
+    bulk.start()
+    assert over.wait(WAIT_S)
+    moved.set()
+    for each in (first, bulk):
+        each.join(WAIT_S)
+    hurried, behind, other, last = (each.outcome for each in written)
+    refused(hurried, DeadlineExceeded)
+    for each in (behind, last):
+        assert refused(each, HeldBack).retryable
+    applied(other)
+    again = [each.outcome for each in ours.commit_each([requests[n] for n in (1, 3)])]
+    assert [applied(each).commit.revision for each in again] == [3, 4]
+    assert content_of(ours) == 3
 
 
 def test_a_write_out_that_breaks_does_not_lose_the_commit(store: WatchedStore) -> None:

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from gateway.commit.queue import Pending, Queue
+from gateway.commit.pending import Pending
+from gateway.commit.queue import Queue
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
 from tests.asking import SetClock, ask, put

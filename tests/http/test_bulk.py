@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.test import TestResponse
 
-from gateway.decide.request import Request, Unknown, Written
+from gateway.decide.request import Refused, Request, Unknown, Written
+from gateway.errors import StoreUnavailable
 from gateway.http import create_app
+from gateway.http.routes import bulk as bulk_route
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -199,6 +201,40 @@ def test_wait_bounds_each_line(bulk: Bulk) -> None:
     lines = bulk(put(1), put(2), Prefer="wait=0")
     assert [line["problem"]["code"] for line in lines] == ["deadline_exceeded"] * 2
     assert [line["problem"]["retryable"] for line in lines] == [True, True]
+
+
+def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also in later windows, and of any document once there are very many of them."""
+    monkeypatch.setattr(bulk_route, "_WINDOW_LINES", 2)
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    client = create_app(gateway).test_client()
+    commit_each = gateway.commit_each
+    failing: list[str] = []
+
+    def flaky(requests: Sequence[Request]) -> list[Written]:
+        return [once_failing(request) for request in requests]
+
+    def once_failing(request: Request) -> Written:
+        if request.key not in failing:
+            return commit_each([request])[0]
+        failing.remove(request.key)
+        if request.key == "a":
+            return Written(Refused(StoreUnavailable("away")), request.commit_id, 1)
+        return Written(Unknown(request.commit_id), request.commit_id, 1)
+
+    def told() -> list[str | None]:
+        failing[:] = "ab"
+        lines = [{"catalog": "c", "key": key, **put(n)} for n, key in enumerate("abcabd")]
+        text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        return [each.get("problem", {}).get("code") for each in answers(send(client, text))]
+
+    monkeypatch.setattr(gateway, "commit_each", flaky)
+    failed = ["store_unavailable", "outcome_unknown"]
+    assert told() == [*failed, None, "held_back", "held_back", None]
+    monkeypatch.setattr(bulk_route, "_HELD_BACK_MAX", 2)
+    assert told() == [*failed, *["held_back"] * 4]
 
 
 def test_a_touch_needs_no_key_and_takes_conditions_only_with_one(

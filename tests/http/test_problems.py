@@ -73,6 +73,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
+    (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
     (errors.OutcomeUnknown("id"), "outcome_unknown", 504),
     (InvalidPatch("x"), "invalid_patch", 400),
@@ -301,6 +302,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "too_many_uploads": _by_error(errors.TooManyUploads("uploads_max", 5)),
     "internal_error": _by_error(RuntimeError("a defect")),
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
+    "held_back": _by_error(errors.HeldBack("x")),
     "store_unavailable": _by_error(errors.StoreUnavailable("x")),
     "outcome_unknown": _by_error(errors.OutcomeUnknown("id")),
 }

@@ -18,7 +18,8 @@ The kinds of violations, each a promise:
     pin            no floor passes what a pin holds; who was told of a pin has it
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
-    bulk           what came together for one catalog is done in the order it was given
+    bulk           what came together for one catalog is done in the order it was given; and where a
+                   write may come again, none behind it on its document is done
     neglected      no leader stands by while requests are waiting that are due
     defect         the commit loop ran into an error of its own, or a call was never answered
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.decide.request import Unchanged, Unknown
+from gateway.decide.request import Applied, Unchanged, Unknown, is_for_now
 from gateway.model import Commit
 
 from .answers import check_answer
@@ -80,6 +81,7 @@ def _violations(recording: Recording) -> Iterator[Violation]:
     yield from check_verdicts(ledgers, recording)
     for group in _bulks(recording):
         yield from _check_order(ledgers, group)
+        yield from _check_held_back(group)
     for call in recording.calls:
         for violation in check_answer(ledgers[call.ask.catalog], call, recording):
             detail = f"{call.ask.label} at {call.worker}: {violation.detail}"
@@ -109,6 +111,17 @@ def _check_order(ledgers: dict[str, Ledger], calls: list[Call]) -> Iterator[Viol
         if revision < last.get(catalog, 0):
             yield Violation("bulk", f"{call.ask.label} was done before one that came before it")
         last[catalog] = max(revision, last.get(catalog, 0))
+
+
+def _check_held_back(calls: list[Call]) -> Iterator[Violation]:
+    again: set[tuple[str, str]] = set()  # documents of which an earlier call may come again
+    for call in calls:
+        document, outcome = (call.ask.catalog, call.ask.key), call.outcome
+        done = isinstance(outcome, Applied | Unchanged) and not outcome.replayed
+        if done and document in again:
+            yield Violation("bulk", f"{call.ask.label} was done, and one before it may come again")
+        if outcome is not None and is_for_now(outcome):
+            again.add(document)
 
 
 def _check_commits(ledger: Ledger, stored: list[Commit]) -> Iterator[Violation]:

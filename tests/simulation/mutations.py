@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, queue, resolve, round
+from gateway.commit import inputs, loop, pending, queue, resolve, round
 from gateway.decide import decide, drafts, rebase
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -266,6 +266,11 @@ MUTATIONS: Mapping[str, Mutation] = {
         "writes that come together are done in the order given, catalog by catalog",
         "bulk",
         (loop.CommitLoop, "commit_each", history.commit_backwards),
+    ),
+    "held-back": _mutation(
+        "behind a write that may come again, none is done on its document of what came with it",
+        "bulk",
+        (pending.Pending, "is_held_back", lambda self: False),  # noqa: ARG005
     ),
     "deletion-of-all": _mutation(
         "a catalog is deleted at the revision that was listed",

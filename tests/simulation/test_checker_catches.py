@@ -12,6 +12,7 @@ _SEEDS_MAX = 2_000
 # Where the search begins for those that the first seeds don't show: at one that does. When the
 # histories change, it goes on from there.
 _BEGIN = {
+    "held-back": 18,
     "head-condition": 4,
     "replies-in-tail": 4,
     "verdicts-move": 21,

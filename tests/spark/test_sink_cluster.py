@@ -74,4 +74,3 @@ def test_attempts_at_the_same_time_apply_nothing_twice(
     assert routes.export().documents["k"]["log"] == list(range(_ROWS))
     assert [each.counts.applied for each in written] == [_ROWS] * 2
     assert sum(each.counts.replayed for each in written) == _ROWS
-    assert not any(each.counts.overtook for each in written)

@@ -30,8 +30,8 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
-from gateway.decide.request import Request
-from gateway.errors import Forbidden, GatewayError
+from gateway.decide.request import Refused, Request, Written, is_for_now
+from gateway.errors import Forbidden, GatewayError, HeldBack
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
@@ -61,6 +61,7 @@ _SEND_BYTES: Final = 4 * 1024
 # connection at once would lose answers that are on their way.
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
+_HELD_BACK_MAX: Final = 10_000
 # Headers about a single write, which belong in its line.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
@@ -121,6 +122,9 @@ class _Run:
         self._failed = False
         self._moved_at = time.monotonic()  # when lines came, or answers went
         self._refused = 0  # how many lines in a row, up to the last one
+        # Documents of which a line was refused for now, or may not have been applied: those behind
+        # it wait for its being sent again.
+        self._held_back: set[tuple[str, str]] = set()
         self._ended_early = False
         self._body_over = False
 
@@ -234,6 +238,7 @@ class _Run:
         the request ends early."""
         answers: list[bytes] = [b""] * len(lines)
         requests: dict[int, Request] = {}
+        held_back: dict[int, tuple[Request, Written]] = {}
         told: list[LineOutcome] = []
         refusal = self._refusal()
         for place, line in enumerate(lines):
@@ -244,8 +249,12 @@ class _Run:
             try:
                 if refusal is not None:
                     raise refusal
-                requests[place] = line_request(self._gateway, line, self._terms)
+                request = line_request(self._gateway, line, self._terms)
                 self._refused = 0
+                if (refused := self._held(request)) is not None:
+                    held_back[place] = request, refused
+                else:
+                    requests[place] = request
             except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
                 self._refused += 1
                 self._audit.refused += 1
@@ -254,11 +263,28 @@ class _Run:
                 answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
         self._spend_beyond_lines(requests.values())
         done = self._gateway.commit_each(list(requests.values()))
-        for (place, request), written in zip(requests.items(), done, strict=True):
+        decided = dict(zip(requests, zip(requests.values(), done, strict=True), strict=True))
+        for place, (request, written) in sorted((held_back | decided).items()):
             answers[place] = written_line(first + place, request, written, self._name)
             told.append(outcome_of_line(request, written))
+            if is_for_now(written.outcome):
+                self._held_back.add((request.catalog, request.key))
         self._audit.tell_lines(told)
         return answers
+
+    def _held(self, request: Request) -> Written | None:
+        """The outcome of a line that has to be sent again after an earlier one; None of others."""
+        if len(self._held_back) >= _HELD_BACK_MAX:
+            which = f"lines of {_HELD_BACK_MAX} documents"
+        elif (request.catalog, request.key) in self._held_back:
+            which = f"a line of document {request.key!r}"
+        else:
+            return None
+        detail = (
+            f"{which} before it could not be applied for now, or may not have been: send them again"
+            " in order"
+        )
+        return Written(Refused(HeldBack(detail)), request.commit_id, 1)
 
     def _end_line(self, index: int) -> bytes:
         """In the place of the line at ``index``, which isn't looked at."""

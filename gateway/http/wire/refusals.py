@@ -121,6 +121,7 @@ KINDS: Final[dict[str, Kind]] = {
     "too_many_uploads": Kind(429, "Too many open uploads", retry_after_s=30),
     "internal_error": Kind(500, "Internal error"),
     "deadline_exceeded": Kind(503, "Out of time, not applied", retry_after_s=1),
+    "held_back": Kind(503, "Held back behind an earlier line, not applied", retry_after_s=1),
     "store_unavailable": Kind(503, "Database unavailable, not applied", retry_after_s=1),
     "keys_unavailable": Kind(503, "Tokens can't be verified now, not applied", retry_after_s=1),
     "outcome_unknown": Kind(504, "Outcome unknown"),
