@@ -31,6 +31,7 @@ _BODY_SHOWN_MAX: Final = 200
 _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 # Statuses of proxies while the gateway behind them restarts.
 _PASSING: Final = (502, 503, 504)
+_UNSENT: Final = (NewConnectionError, ConnectTimeoutError)
 
 Query = Sequence[tuple[str, str | int]]
 
@@ -70,14 +71,16 @@ class Closable:
 
 
 class Transport(Closable):
-    """HTTP to one gateway. Thread-safe; holds connections until ``close``.
+    """HTTP to a gateway. Thread-safe; holds connections until ``close``.
 
-    ``url`` may carry a path, under which the gateway's routes are. ``token`` goes out as a bearer
-    token; a callable is asked for each request, so that it can be renewed. ``read_timeout_s`` is
-    for each read of an answer, and ``request`` can be given another. ``ca_file`` has the
-    certificates to trust instead of the system's; ``certificate_file`` and ``key_file`` are the
-    client's own, for a gateway that asks for them. Redirects aren't followed: they are
-    UnexpectedAnswer, and the token goes nowhere else.
+    ``url`` may carry a path, under which the gateway's routes are; and it may be several, with
+    commas between, of gateways over one database: where the one in use can't be connected to, the
+    request goes to the next, and after a request that broke off, the following ones do. ``token``
+    goes out as a bearer token; a callable is asked for each request, so that it can be renewed.
+    ``read_timeout_s`` is for each read of an answer, and ``request`` can be given another.
+    ``ca_file`` has the certificates to trust instead of the system's; ``certificate_file`` and
+    ``key_file`` are the client's own, for a gateway that asks for them. Redirects aren't followed:
+    they are UnexpectedAnswer, and the token goes nowhere else.
     """
 
     def __init__(
@@ -93,23 +96,18 @@ class Transport(Closable):
         certificate_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
-        try:
-            parsed = urllib3.util.parse_url(url)
-        except ValueError:
-            raise ValueError("this is no URL") from None  # which the error would quote
-        if parsed.auth is not None:
-            raise ValueError("the URL of a gateway holds no credentials: give a token")
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"this is no http or https URL with a host: {url!r}")
-        if parsed.query is not None or parsed.fragment is not None:
-            raise ValueError("the URL of a gateway has no query and no fragment")
-        self._base = url.rstrip("/")
+        self._bases = [_checked(each.strip()) for each in url.split(",")]
+        self._at = 0  # which of them is in use
         self._token = token
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._connections = Connections(
-            pool_size, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file
+            pool_size,
+            hosts=len(self._bases),
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
         )
 
     def request(
@@ -171,27 +169,32 @@ class Transport(Closable):
         *,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        url = f"{self._base}{path}"
         if query:
-            url += "?" + urlencode(query, quote_via=quote, safe="")
+            path += "?" + urlencode(query, quote_via=quote, safe="")
         sent = self._sent_headers() | dict(headers)
         timeout = urllib3.Timeout(
             connect=self._connect_timeout_s,
             read=self._read_timeout_s if read_timeout_s is None else read_timeout_s,
         )
-        try:
-            return self._connections.pool.request(
-                method,
-                url,
-                body=body,
-                headers=sent,
-                timeout=timeout,
-                redirect=False,
-                retries=False,
-                preload_content=whole,
-            )
-        except (HTTPError, OSError) as error:
-            raise _unreachable(method, url, error) from error
+        left = len(self._bases)
+        while True:
+            at, left = self._at, left - 1
+            url = f"{self._bases[at]}{path}"
+            try:
+                return self._connections.pool.request(
+                    method,
+                    url,
+                    body=body,
+                    headers=sent,
+                    timeout=timeout,
+                    redirect=False,
+                    retries=False,
+                    preload_content=whole,
+                )
+            except (HTTPError, OSError) as error:
+                self._at = (at + 1) % len(self._bases)
+                if not left or not isinstance(error, _UNSENT):
+                    raise _unreachable(method, url, error) from error
 
     def close(self) -> None:
         """Requests under way in other threads end with Unreachable, and so do later ones."""
@@ -231,9 +234,23 @@ def segment(name: str) -> str:
     return encoded.replace(".", "%2E") if name in (".", "..") else encoded
 
 
+def _checked(url: str) -> str:
+    """A gateway's URL without a slash at its end. Raises ValueError."""
+    try:
+        parsed = urllib3.util.parse_url(url)
+    except ValueError:
+        raise ValueError("this is no URL") from None  # which the error would quote
+    if parsed.auth is not None:
+        raise ValueError("the URL of a gateway holds no credentials: give a token")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"this is no http or https URL with a host: {url!r}")
+    if parsed.query is not None or parsed.fragment is not None:
+        raise ValueError("the URL of a gateway has no query and no fragment")
+    return url.rstrip("/")
+
+
 def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
-    unsent = isinstance(error, NewConnectionError | ConnectTimeoutError)
-    applied = "no" if unsent or method in _READING else "unknown"
+    applied = "no" if isinstance(error, _UNSENT) or method in _READING else "unknown"
     return Unreachable(f"{method} {url}: {in_words(error)}", applied=applied)
 
 
@@ -254,6 +271,7 @@ class Connections:
         self,
         pool_size: int,
         *,
+        hosts: int = 1,
         ca_file: str | None = None,
         certificate_file: str | None = None,
         key_file: str | None = None,
@@ -262,7 +280,7 @@ class Connections:
         self._lock = threading.Lock()
         self._closed = False
         self.pool = urllib3.PoolManager(
-            num_pools=2,
+            num_pools=hosts + 1,
             maxsize=pool_size,
             block=False,
             retries=False,

@@ -96,7 +96,13 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 
 OPTIONS: Final = (
-    Option("url", None, "address of the gateway, `http://host:8080`; required", _url),
+    Option(
+        "url",
+        None,
+        "address of the gateway, `http://host:8080`, or several with commas between, the next of "
+        "which is used when one can't be reached; required",
+        _url,
+    ),
     Option(
         "catalog",
         None,
@@ -110,6 +116,14 @@ OPTIONS: Final = (
         "file with the bearer token, on every executor; read again for each request",
         _text,
     ),
+    Option(
+        "caFile",
+        None,
+        "file with the certificates to trust instead of the system's, on every executor",
+        _text,
+    ),
+    Option("certificateFile", None, "file with the client's own certificate, likewise", _text),
+    Option("keyFile", None, "file with the key of that certificate, likewise", _text),
     Option(
         "timeout",
         "60",
@@ -206,6 +220,9 @@ class Options:
     catalog: str | None = None
     token: str | None = field(default=None, repr=False)
     token_file: str | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
     timeout: float = 60.0
     retry_timeout: float = 120.0
     max_retries: int | None = None
@@ -246,7 +263,14 @@ class Options:
 
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""
-        return OptionsTransport(self.url, token=self._token(), read_timeout_s=self.timeout)
+        return OptionsTransport(
+            self.url,
+            token=self._token(),
+            read_timeout_s=self.timeout,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
     @property
     def retry(self) -> Retry:
@@ -270,6 +294,8 @@ class Options:
     def _require_consistent(self, use: str) -> None:
         if self.token is not None and self.token_file is not None:
             raise OptionRefused("tokenFile", "there is a token already")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise OptionRefused("keyFile", "it goes with certificateFile, each with the other")
         if use != WRITE and self.catalog is None:
             raise OptionRefused("catalog", "it is required")
         if self.revision is not None and self.timestamp is not None:

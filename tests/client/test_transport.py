@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -70,14 +71,20 @@ class Server:
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def running() -> Iterator[Server]:
     server = Server()
     threading.Thread(target=server.http.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.hold.set()
     server.http.shutdown()
     server.http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
 
 
 @pytest.fixture
@@ -217,3 +224,39 @@ def test_the_gateway_may_be_below_a_path(server: Server) -> None:
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         Transport(url)
+
+
+def nobody() -> str:
+    """The URL of a port that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+class TestSeveral:
+    def test_who_cant_be_connected_to_is_left_for_the_next(self, server: Server) -> None:
+        with Transport(f"{nobody()}, {server.url}/") as transport:
+            for _ in range(2):
+                assert transport.request("POST", "/a", json=1).json() == {}
+        assert [path for _, path, *_ in server.asked] == ["/a", "/a"]
+
+    def test_what_broke_off_is_not_sent_twice_and_the_following_goes_to_the_next(
+        self, server: Server
+    ) -> None:
+        with running() as first, Transport(f"{first.url},{server.url}") as transport:
+            first.answer = (200, {"Content-Length": "99", "Connection": "close"}, b"{}")
+            with pytest.raises(Unreachable) as told:
+                transport.request("POST", "/a", json=1)
+            assert told.value.applied == "unknown"
+            assert transport.request("POST", "/b", json=1).json() == {}
+        assert [path for _, path, *_ in first.asked] == ["/a"]
+        assert [path for _, path, *_ in server.asked] == ["/b"]
+
+    def test_with_nobody_there_it_ends(self) -> None:
+        with Transport(f"{nobody()},{nobody()}") as transport:
+            with pytest.raises(Unreachable) as told:
+                transport.request("POST", "/a", json=1)
+            assert told.value.applied == "no"
+
+    def test_each_must_be_a_url(self) -> None:
+        with pytest.raises(ValueError, match="'ftp://b'"):
+            Transport("http://a,ftp://b")

@@ -1,7 +1,11 @@
-"""A job whose token isn't taken fails, and says which option is at fault; no row is skipped."""
+"""A job lets itself in at a gateway with access control and TLS, the next of two where one is gone.
+
+One whose token isn't taken fails, and says which option is at fault; no row is skipped.
+"""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 from gateway.access.principal import parse_grant
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
+from tests.access.certificates import Authority
 from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 
@@ -19,9 +24,25 @@ EXPIRED_S = 3600
 
 
 @pytest.fixture
-def closed(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
-    with RunningGateway(mongodb_uri, database_name, access=True) as running:
-        yield running
+def closed(mongodb_uri: str, database_name: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The options of a gateway that wants tokens and certificates, behind one that is gone."""
+    authority = Authority(tmp_path, "authority")
+    server, client = authority.sign("server"), authority.sign("client")
+    settings: dict[str, Any] = {
+        "access": True,
+        "tls_certificate": server.certificate,
+        "tls_key": server.key,
+        "tls_client_ca": authority.certificate,
+    }
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        gone = f"https://127.0.0.1:{listening.getsockname()[1]}"
+    with RunningGateway(mongodb_uri, database_name, **settings) as running:
+        yield {
+            "url": f"{gone},{running.url}",
+            "caFile": str(authority.certificate),
+            "certificateFile": str(client.certificate),
+            "keyFile": str(client.key),
+        }
 
 
 @pytest.fixture
@@ -39,11 +60,11 @@ def issue(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., str]]:
 
 
 def test_an_expired_token_is_told_by_the_option_that_it_came_from(
-    spark: Any, closed: RunningGateway, issue: Callable[..., str], tmp_path: Path
+    spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
     good, expired = (issue(age_s, "write:c") for age_s in (0, EXPIRED_S + 1))
     rows = spark.createDataFrame([("k", "1")], "key string, document string")
-    asked = {"url": closed.url, "catalog": "c"}
+    asked = {**closed, "catalog": "c"}
     file = tmp_path / "token"
     file.write_text(expired)
 
