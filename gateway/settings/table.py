@@ -249,7 +249,7 @@ class Settings:
     )
     idempotency_retention_s: int = _setting(
         kinds.integer(1, 1_000_000_000),
-        86_400,
+        604_800,
         "seconds that a reply is remembered under its idempotency key, even without its history",
     )
     sweep_grace_s: int = _setting(
