@@ -211,7 +211,8 @@ class BulkAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkTerms:
     """``lines_max`` and ``bytes_max`` are of one request; it has fewer lines while the gateway is
-    busy. ``retry_timeout_s`` and ``retries_max`` are of one line, from its first failure.
+    busy. ``retry_timeout_s``: for so long lines are sent again without one being decided.
+    ``retries_max`` is of one line.
 
     ``resend_unknown``: lines without a key, too, are sent again when nobody knows what became of
     them.
@@ -236,7 +237,7 @@ class Sending:
         self._terms = terms
         self._answers: dict[int, BulkAnswer] = {}
         self._sends = [0] * len(lines)
-        self._since: dict[int, float] = {}
+        self._since: float | None = None  # when the last one was decided, or the first one failed
         self._errors: dict[int, RequestError] = {}
         self._unknown: set[int] = set()
         self.waiting = list(range(len(lines)))
@@ -249,27 +250,28 @@ class Sending:
         broken: RequestError | None,
     ) -> int:
         """How many of ``places`` were decided by what came of sending them."""
-        now = self._terms.clock()
         self.failed = []
         for place in places:
             self._sends[place] += 1
         for place, content in zip(places, contents, strict=False):
-            self._decide(place, content, now)
+            self._decide(place, content)
         for place in places[len(contents) :]:
             assert broken is not None
-            self._fail(place, broken, now)
+            self._fail(place, broken)
         self.waiting = [place for place in self.waiting if place not in self._answers]
-        return sum(place in self._answers for place in places)
+        decided = sum(place in self._answers for place in places)
+        if decided or self._since is None:
+            self._since = self._terms.clock()
+        return decided
 
     def left_s(self, places: Sequence[int]) -> float | None:
         """For how long the ones that failed may still be tried; None where that is over."""
-        left_s = self._terms.retry_timeout_s
+        assert self._since is not None
+        left_s = self._terms.retry_timeout_s - (self._terms.clock() - self._since)
         retries_max = self._terms.retries_max
         for place in places:
             if place in self._answers:
                 continue
-            spent = self._terms.clock() - self._since[place]
-            left_s = min(left_s, self._terms.retry_timeout_s - spent)
             if retries_max is not None and self._sends[place] > retries_max:
                 return None
             if place in self._unknown and not self._may_repeat(place):
@@ -295,13 +297,13 @@ class Sending:
     def answers(self) -> list[BulkAnswer]:
         return [self._answers[place] for place in range(len(self._lines))]
 
-    def _decide(self, place: int, content: Mapping[str, Any], now: float) -> None:
+    def _decide(self, place: int, content: Mapping[str, Any]) -> None:
         error: Problem | None = None
         if "problem" in content:
             error = problem_of(content["status"], content["problem"])
             # One without a valid token says nothing of the line, nor will it of the next ones.
             if error.retryable or error.applied != "no" or error.status == _UNAUTHENTICATED:
-                self._fail(place, error, now)
+                self._fail(place, error)
                 return
         self._answers[place] = BulkAnswer(
             self._lines[place],
@@ -311,8 +313,7 @@ class Sending:
             applied="yes" if error is None else "no",
         )
 
-    def _fail(self, place: int, error: RequestError, now: float) -> None:
-        self._since.setdefault(place, now)
+    def _fail(self, place: int, error: RequestError) -> None:
         self._errors[place] = error
         if error.applied != "no":
             self._unknown.add(place)

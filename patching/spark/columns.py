@@ -47,11 +47,11 @@ class RowRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A bulk line's members, but for the idempotency key, as JSON; and the row's own such key."""
+    """A bulk line's members, but for the idempotency key, as JSON (``text``); those of them that
+    say what is to become of which document (``change``); and the row's own such key."""
 
-    catalog: str
-    key: str
     text: bytes
+    change: bytes
     idempotency_key: str | None
 
 
@@ -102,14 +102,15 @@ class Columns:
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
         members = {"catalog": catalog, "key": key, **self._delta(row)}
-        for name in ("if_match", "author"):
-            if row.get(name) is not None:
-                members[name] = row[name]
-        message = _first(row.get("message"), self._options.message)
-        if message:
-            members["message"] = message
+        if row.get("if_match") is not None:
+            members["if_match"] = row["if_match"]
+        about = {"author": row.get("author")}
+        about["message"] = _first(row.get("message"), self._options.message)
+        about = {name: text for name, text in about.items() if text}
         try:
-            return Asked(catalog, key, encode(members), own)
+            change = encode(members)
+            text = change[:-1] + b"," + encode(about)[1:] if about else change
+            return Asked(text, change, own)
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
 

@@ -166,7 +166,7 @@ class PlainFeedReader(_FeedReader):
     """For Spark 4.1, which doesn't say where it stands when it asks how far there is to go.
 
     It asks before it asks for the initial offset, too, and a checkpoint may be further than that.
-    So the first micro-batch of each run isn't bounded by maxRowsPerTrigger, and ``availableNow``
+    So the first micro-batch of each run isn't bounded by maxCommitsPerTrigger, and ``availableNow``
     takes all that there is in one of them.
     """
 
@@ -177,7 +177,7 @@ class PlainFeedReader(_FeedReader):
         return _offset(self._told)
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
-        return _offset(self._feed.last(self._told, self._feed.options.max_rows_per_trigger))
+        return _offset(self._feed.last(self._told, self._feed.options.max_commits_per_trigger))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         self._told = _revision(end)
@@ -202,7 +202,7 @@ else:
         """For Spark 4.2 and later."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            most = self._feed.options.max_rows_per_trigger
+            most = self._feed.options.max_commits_per_trigger
             return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
         def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802

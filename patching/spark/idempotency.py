@@ -1,7 +1,8 @@
 """Idempotency keys: the same for a row that is sent again, different for any two that aren't.
 
 A key is made of what ran (a job, or a streaming query's micro-batch), the partition, a digest of
-what the row asks for, and how many rows of the partition before it asked for the very same::
+what the row asks for (but not in whose name, nor with which message), and how many rows of the
+partition before it asked for the very same::
 
     spark-5f0c…-3-9a41…-0     add /log/- "a"        first attempt    a a b
     spark-5f0c…-3-9a41…-1     add /log/- "a"        second attempt   b a a     the same three keys

@@ -133,7 +133,8 @@ OPTIONS: Final = (
     Option(
         "retryTimeout",
         "120",
-        "seconds for which a request that is refused for now, or not answered, is sent again",
+        "seconds for which a request that is refused for now, or not answered, is sent again; for "
+        "rows that are written, since one was decided",
         _seconds,
     ),
     Option(
@@ -151,6 +152,15 @@ OPTIONS: Final = (
         _one_of("job", "column", "none"),
         (WRITE,),
     ),
+    Option(
+        "txnAppId",
+        None,
+        "name of the application, as Delta has it; with `txnVersion` it names the job, so that a "
+        "job that is started again applies only what it didn't yet",
+        _text,
+        (WRITE,),
+    ),
+    Option("txnVersion", None, "number of the application's job", _number(0), (WRITE,)),
     Option(
         "onError",
         "fail",
@@ -193,7 +203,7 @@ OPTIONS: Final = (
         (READ,),
     ),
     Option(
-        "maxRowsPerTrigger", None, "maximum commits of a micro-batch", _number(1), (READ_STREAM,)
+        "maxCommitsPerTrigger", None, "maximum commits of a micro-batch", _number(1), (READ_STREAM,)
     ),
     Option(
         "startingRevision",
@@ -228,6 +238,8 @@ class Options:
     max_retries: int | None = None
     batch_size: int = 1000
     idempotency: str = "job"
+    txn_app_id: str | None = None
+    txn_version: int | None = None
     on_error: str = "fail"
     dead_letter_path: str | None = None
     message: str | None = None
@@ -238,7 +250,7 @@ class Options:
     timestamp: str | None = None
     partitions: int | None = None
     pin_seconds: int = 3600
-    max_rows_per_trigger: int | None = None
+    max_commits_per_trigger: int | None = None
     starting_revision: str | None = None
     ending_revision: int | None = None
 
@@ -294,6 +306,10 @@ class Options:
     def _require_consistent(self, use: str) -> None:
         if self.token is not None and self.token_file is not None:
             raise OptionRefused("tokenFile", "there is a token already")
+        if (self.txn_app_id is None) != (self.txn_version is None):
+            raise OptionRefused("txnVersion", "it goes with txnAppId, each with the other")
+        if self.txn_app_id is not None and self.idempotency != "job":
+            raise OptionRefused("txnAppId", "it is for idempotency=job alone")
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionRefused("keyFile", "it goes with certificateFile, each with the other")
         if use != WRITE and self.catalog is None:

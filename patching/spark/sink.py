@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
-from patching.spark.options import Options
+from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import report, total
 from patching.spark.task_write import Attempt, write_rows
 
@@ -48,7 +49,7 @@ class MetadataWriter(DataSourceArrowWriter):
             )
         self._columns = Columns(schema, options)
         self._options = options
-        self._origin = f"job-{uuid.uuid4().hex}"
+        self._origin = _job(options)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(self._origin)
@@ -75,6 +76,8 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
                 "output mode complete would replace the whole catalog with each micro-batch, which "
                 "is never done; use outputMode('append')"
             )
+        if options.txn_app_id is not None:
+            raise OptionRefused("txnAppId", "a query's micro-batches have names already")
         self._columns = Columns(schema, options)
         self._options = options
 
@@ -99,6 +102,14 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             "it is sent again. Of the tasks that were done",
             total(messages),
         )
+
+
+def _job(options: Options) -> str:
+    """The name of the job: the application's own, the same whenever it is started; or a new one."""
+    if options.txn_app_id is None:
+        return f"job-{uuid.uuid4().hex}"
+    named = f"{options.txn_version} {options.txn_app_id}".encode()
+    return f"txn-{blake2b(named, digest_size=16).hexdigest()}"
 
 
 def _micro_batch() -> str:

@@ -153,7 +153,7 @@ class _Writing:
         key = asked.idempotency_key
         text = asked.text
         if key is None and self._options.idempotency == "job":
-            key = self._keys.key(text)
+            key = self._keys.key(asked.change)
         if key is not None:
             text = _with_idempotency_key(text, key)
         return BulkLine(text, key is not None, row)

@@ -248,6 +248,23 @@ def test_it_gives_up_when_the_time_is_over(server: Scripted, run: Run, clock: Cl
     ] * 2
 
 
+def test_the_time_begins_again_with_each_line_that_is_decided(
+    server: Scripted, run: Run, clock: Clock
+) -> None:
+    """A busy gateway lets one line in at a time; each would have waited for too long by itself."""
+
+    def nobody(lines: list[str]) -> list[Any]:
+        return [problem(BUSY)] * len(lines)
+
+    def the_first(lines: list[str]) -> list[Any]:
+        return [APPLIED, *nobody(lines[1:])]
+
+    server.script = [nobody, nobody, nobody, the_first] * 8
+    answers = run("a b c d e f g h", retry_timeout_s=20)
+    assert all(answer.changed for answer in answers)
+    assert clock.now > 20
+
+
 def test_it_gives_up_after_so_many_tries(server: Scripted, run: Run) -> None:
     server.script = [by_key(a=problem(BUSY))] * 100
     answers = run("a b", retries_max=2)

@@ -85,7 +85,7 @@ def test_each_commit_once_and_in_order_through_restarts(
 ) -> None:
     """Three runs on one checkpoint, the second of which dies in its sink and is repeated."""
     written.put_each((f"k{i}", i) for i in range(10))
-    frame = written.stream(spark, startingRevision="earliest", maxRowsPerTrigger=4)
+    frame = written.stream(spark, startingRevision="earliest", maxCommitsPerTrigger=4)
     sink.run(frame)
     assert sink.batches == [(0, [1, 2, 3, 4]), (1, [5, 6, 7, 8]), (2, [9, 10])]
 
@@ -172,7 +172,7 @@ def test_a_stream_of_no_catalog_is_refused(written: Written) -> None:
 
 def test_how_far_a_batch_goes(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(10))
-    bounded = reader(written, maxRowsPerTrigger=4)
+    bounded = reader(written, maxCommitsPerTrigger=4)
     assert bounded.getDefaultReadLimit() == ReadMaxRows(4)
     assert reader(written).getDefaultReadLimit() == ReadAllAvailable()
     assert bounded.latestOffset({"revision": 0}, ReadMaxRows(4)) == {"revision": 4}
@@ -225,7 +225,7 @@ def test_what_is_compacted_under_a_task_is_told(written: Written) -> None:
 def test_the_reader_for_releases_without_read_limits(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(10))
     plain = _reader(
-        PlainFeedReader, written, {"maxRowsPerTrigger": 4, "startingRevision": "earliest"}
+        PlainFeedReader, written, {"maxCommitsPerTrigger": 4, "startingRevision": "earliest"}
     )
     start = plain.initialOffset()
     told = []
@@ -236,7 +236,7 @@ def test_the_reader_for_releases_without_read_limits(written: Written) -> None:
         plain.commit(end)
         start = end
     assert told == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
-    restarted = _reader(PlainFeedReader, written, {"maxRowsPerTrigger": 4})
+    restarted = _reader(PlainFeedReader, written, {"maxCommitsPerTrigger": 4})
     assert restarted.latestOffset() == {"revision": 10}
     plain.stop()
     restarted.stop()

@@ -47,6 +47,12 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"onError": "deadletter"}, WRITE, "'deadLetterPath'"),
         (URL | {"deadLetterPath": "/x"}, WRITE, "'deadLetterPath'"),
         (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "there is a token already"),
+        (URL | {"txnAppId": "x"}, WRITE, "'txnVersion': it goes with txnAppId"),
+        (
+            URL | {"txnAppId": "x", "txnVersion": "1", "idempotency": "none"},
+            WRITE,
+            "'txnAppId': it is for idempotency=job alone",
+        ),
         (URL | {"keyFile": "x"}, WRITE, "'keyFile': it goes with certificateFile"),
         (URL | {"url": "http://a,b"}, WRITE, "'url': .*no http or https URL .*'b'"),
         (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),

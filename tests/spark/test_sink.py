@@ -255,6 +255,21 @@ def test_equal_rows_are_each_applied(
     assert documents(routes) == {"k": {"log": ["x"] * 120}}
 
 
+def test_a_named_job_applies_once_what_it_applies_again(
+    frame: Frame, write: Write, put: Put, routes: CatalogRoutes
+) -> None:
+    """Also what was applied by a part of it, with another message; another version is another."""
+    put("k", {"log": []})
+    rows = frame([("k", append(n)) for n in (1, 2, 2, 3)], "key string, patch string").coalesce(1)
+    write(rows.limit(2), txnAppId="nightly", txnVersion=7, message="first")
+    for _ in range(2):
+        write(rows, txnAppId="nightly", txnVersion=7, message="again")
+    assert documents(routes)["k"]["log"] == [1, 2, 2, 3]
+    write(rows, txnAppId="nightly", txnVersion=8)
+    write(rows, txnAppId="7 nightly", txnVersion=0)
+    assert documents(routes)["k"]["log"] == [1, 2, 2, 3] * 3
+
+
 def test_a_key_of_the_rows_own_makes_jobs_repeatable(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:

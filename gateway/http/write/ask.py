@@ -170,7 +170,8 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
     """A digest of what was asked: equal requests have equal ones, however they are written, and on
     whichever route they come.
 
-    Not in it: what only changes how long is tried and how it is answered (wait, return, dry_run).
+    Not in it: what only changes how long is tried and how it is answered (wait, return, dry_run),
+    and what is told of the change (message, author): the first request's is kept.
     """
     conditions = ask.conditions
     tokens = [
@@ -186,13 +187,11 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         conditions.if_unmodified_since,
         ask.resource_version,
         ask.prefer.rebase,
-        ask.message,
+        None,  # the message, in fingerprints of earlier versions
         [] if sent.body is ABSENT else [sent.body],
     ]
     if ask.part != "content":
         asked.append(ask.part)
     if sent.attributes is not None:
         asked.append({"attributes": sent.attributes})
-    if ask.author != ask.by.name:
-        asked.append({"author": ask.author})
     return hashlib.sha256(_canonical(asked)).hexdigest()
