@@ -1,7 +1,12 @@
-"""Generated documents, and patches that mostly hit what is in them."""
+"""Generated documents, and patches that mostly hit what is in them.
+
+Hypothesis draws seeds, and how large things are, which shrinks; the rest is made of a seed by
+`random`. Drawn one by one, the hundred choices of a case take far longer than its test.
+"""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,17 +15,32 @@ from patching import PatchError, apply, join_pointer
 
 # names that look like indexes, escapes and ends of arrays, so that they turn up everywhere
 NAMES = ["a", "b", "", "0", "1", "01", "-", "~", "/", "~1", "é"]
+SCALARS = [None, True, False, 0, 1, 1.0, 2, -1, 2.5, 2**53 + 1, "", "a", "é", "1"]
 
-scalars = st.sampled_from([None, True, False, 0, 1, 1.0, 2, -1, 2.5, 2**53 + 1, "", "a", "é", "1"])
-documents = st.recursive(
-    scalars,
-    lambda children: (
-        st.lists(children, max_size=4)
-        | st.dictionaries(st.sampled_from(NAMES), children, max_size=4)
-    ),
-    max_leaves=12,
-)
-containers = documents.filter(lambda value: isinstance(value, dict | list) and bool(value))
+# Of seeds below 2**24 Hypothesis prefers none.
+randoms = st.integers(0, 2**24 - 1).map(Random)
+
+
+def document(random: Random, leaves: int, arrays: float = 0.5) -> Any:
+    """Nested anyhow, with about so many scalars; of its containers, so many are arrays."""
+    if random.random() * (leaves + 1) < 1:
+        return random.choice(SCALARS)
+    size = random.randint(0, 4)
+    children = [document(random, (leaves - 1) // max(size, 1), arrays) for _ in range(size)]
+    if random.random() < arrays:
+        return children
+    return dict(zip(random.sample(NAMES, size), children, strict=True))
+
+
+def container(random: Random, leaves: int) -> Any:
+    """Such a document that is not empty."""
+    found = document(random, leaves)
+    return found if found and isinstance(found, dict | list) else container(random, leaves)
+
+
+documents = st.builds(document, randoms, st.integers(0, 12))
+objects = st.builds(document, randoms, st.integers(0, 12), st.just(0.0))
+containers = st.builds(container, randoms, st.integers(1, 12))
 
 
 def locations(value: Any, tokens: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -56,54 +76,52 @@ def look_alike(value: Any) -> Any:
     return value
 
 
-@st.composite
-def pointers(draw: st.DrawFn, document: Any) -> str:
+def pointer(random: Random, document: Any) -> str:
     """Mostly a location of `document`; else one beside or below it, existing or not."""
-    tokens = draw(st.sampled_from(locations(document)))
-    how = draw(st.sampled_from(["there", "there", "there", "below", "below", "beside", "end"]))
+    tokens = random.choice(locations(document))
+    how = random.choice(["there", "there", "there", "below", "below", "beside", "end"])
     here = at(document, tokens)
     if how == "end" and isinstance(here, list):
-        tokens = (*tokens, str(len(here) + draw(st.integers(-1, 1))))
+        tokens = (*tokens, str(len(here) + random.randint(-1, 1)))
     elif how == "below":
-        tokens = (*tokens, draw(st.sampled_from(NAMES)))
+        tokens = (*tokens, random.choice(NAMES))
     elif how == "beside" and tokens:
-        tokens = (*tokens[:-1], draw(st.sampled_from(NAMES)))
+        tokens = (*tokens[:-1], random.choice(NAMES))
     return join_pointer(tokens)
 
 
-@st.composite
-def operations(draw: st.DrawFn, document: Any) -> dict[str, Any]:
-    name = draw(st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]))
-    path = draw(pointers(document))
+def operation(random: Random, state: Any) -> dict[str, Any]:
+    name = random.choice(["add", "remove", "replace", "move", "copy", "test"])
+    path = pointer(random, state)
     if name == "remove":
         return {"op": name, "path": path}
     if name in ("move", "copy"):
-        return {"op": name, "from": draw(pointers(document)), "path": path}
-    if name == "test" and draw(st.integers(0, 3)):
-        tokens = draw(st.sampled_from(locations(document)))
-        value = at(document, tokens)
-        if draw(st.booleans()):
+        return {"op": name, "from": pointer(random, state), "path": path}
+    if name == "test" and random.randrange(4):
+        tokens = random.choice(locations(state))
+        value = at(state, tokens)
+        if random.random() < 0.5:
             value = look_alike(value)
         return {"op": name, "path": join_pointer(tokens), "value": value}
-    return {"op": name, "path": path, "value": draw(documents)}
+    return {"op": name, "path": path, "value": document(random, random.randrange(12))}
 
 
 @st.composite
 def patches(draw: st.DrawFn, document: Any, *, max_size: int = 6) -> list[dict[str, Any]]:
-    """Operations of which each was drawn for the state that those before it leave. `remove` of the
-    whole document is left out: after it there is nothing to draw from."""
+    """Operations of which each was made for the state that those before it leave. `remove` of the
+    whole document is left out: after it there is nothing to be made for."""
     patch: list[dict[str, Any]] = []
     state = document
-    for _ in range(draw(st.integers(1, max_size))):
-        operation = draw(operations(state))
-        if operation["op"] == "remove" and operation["path"] == "":
+    for random in draw(st.lists(randoms, min_size=1, max_size=max_size)):
+        made = operation(random, state)
+        if made["op"] == "remove" and made["path"] == "":
             continue
         try:
-            state = apply(state, [operation])
+            state = apply(state, [made])
         except PatchError:
-            if draw(st.integers(0, 3)):  # mostly leave out what fails, or hardly any patch applies
+            if random.randrange(4):  # mostly leave out what fails, or hardly any patch applies
                 continue
-        patch.append(operation)
+        patch.append(made)
     return patch
 
 

@@ -1,6 +1,6 @@
 """What holds for extended patches whatever the document and the operations are."""
 
-import random
+from random import Random
 from typing import get_args
 
 from extended_calls import extended, run, size
@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from patch_strategies import (
     at,
     containers,
+    document,
     documents,
     locations,
     look_alike,
-    operations,
+    operation,
     patched_documents,
-    pointers,
+    pointer,
+    randoms,
 )
 
 from patching import (
@@ -38,34 +40,38 @@ KEYED = {"/k": ["id"], "/k/*/k": ["id", "n"], "/*/k": ["id"]}
 IDS = ["a", "b", "0", 1, True]
 
 
-@st.composite
-def items(draw, levels=1):
-    item = {"id": draw(st.sampled_from(IDS)), "n": draw(st.integers(0, 2))}
-    item |= draw(st.dictionaries(st.sampled_from(["v", "w"]), documents, max_size=2))
-    if levels and draw(st.booleans()):
-        unique = lambda each: (str(each["id"]), each["n"])  # noqa: E731
-        item["k"] = draw(st.lists(items(levels=0), max_size=3, unique_by=unique))
-    return item
+def items(random, levels=1):
+    """At most four, of which no two have the same key."""
+    found = [item(random, levels) for _ in range(random.randint(0, 3 + levels))]
+    key = (lambda each: str(each["id"])) if levels else (lambda each: (str(each["id"]), each["n"]))
+    return list({key(each): each for each in found}.values())
+
+
+def item(random, levels):
+    members = {"id": random.choice(IDS), "n": random.randint(0, 2)}
+    for name in random.sample(["v", "w"], random.randint(0, 2)):
+        members[name] = document(random, random.randint(0, 12))
+    if levels and random.random() < 0.5:
+        members["k"] = items(random, levels - 1)
+    return members
 
 
 keyed_documents = st.fixed_dictionaries(
-    {"k": st.lists(items(), max_size=4, unique_by=lambda each: str(each["id"]))},
+    {"k": st.builds(items, randoms)},
     optional={"o": containers, "l": st.lists(documents, max_size=4), "n": st.integers(-3, 3)},
 )
 
 
-@st.composite
-def addresses(draw, document):
+def address(random, state):
     """Mostly of items, existing and not, and of what is in them."""
-    if draw(st.integers(0, 2)) == 0:
-        tokens = split_pointer(draw(pointers({**document, "k": {}})))
-        return join_pointer(tokens)
-    tokens = ["k", draw(st.sampled_from(["a", "b", "0", "1", "true", "zz"]))]
-    below = draw(st.sampled_from(["", "", "v", "id", "k", "k"]))
+    if random.randint(0, 2) == 0:
+        return pointer(random, {**state, "k": {}})
+    tokens = ["k", random.choice(["a", "b", "0", "1", "true", "zz"])]
+    below = random.choice(["", "", "v", "id", "k", "k"])
     tokens += [below] if below else []
-    if below == "k" and draw(st.booleans()):
-        tokens.append(draw(st.sampled_from(["a", "b", "1"])) + "␟" + draw(st.sampled_from("012")))
-        tokens += draw(st.sampled_from([[], ["v"], ["n"]]))
+    if below == "k" and random.random() < 0.5:
+        tokens.append(random.choice(["a", "b", "1"]) + "␟" + random.choice("012"))
+        tokens += random.choice([[], ["v"], ["n"]])
     return join_pointer(tokens)
 
 
@@ -73,40 +79,38 @@ CHANGES = ["add_to_set", "add_to_set", "pull", "pull", "increment"]
 PREDICATES = ["defined", "undefined", "type", "less"]
 
 
-@st.composite
-def extended_operations(draw, document):
-    name = draw(st.sampled_from(["plain", "add", "add", "remove", *CHANGES, *PREDICATES, "move"]))
-    path = draw(addresses(document))
+def extended_operation(random, state):
+    name = random.choice(["plain", "add", "add", "remove", *CHANGES, *PREDICATES, "move"])
+    path = address(random, state)
     if name == "plain":
-        operation = draw(operations({**document, "k": {}}))
-        if operation["op"] == "remove" and not operation["path"]:
+        plain = operation(random, {**state, "k": {}})
+        if plain["op"] == "remove" and not plain["path"]:
             return {"op": "undefined", "path": "/nothing"}
-        return operation
+        return plain
     if name == "move":
-        name = draw(st.sampled_from(["move", "copy"]))
-        return {"op": name, "from": draw(addresses(document)), "path": path}
-    operation = {"op": name, "path": path}
+        name = random.choice(["move", "copy"])
+        return {"op": name, "from": address(random, state), "path": path}
+    made = {"op": name, "path": path}
     if name in ("add_to_set", "pull", "add"):
-        operation["value"] = draw(values(document))
+        made["value"] = value(random, state)
     if name in ("increment", "less"):
-        operation["value"] = draw(st.sampled_from([1, -1, 0.5, 2**63]))
+        made["value"] = random.choice([1, -1, 0.5, 2**63])
     if name == "type":
-        operation["value"] = draw(st.sampled_from(["object", "array", "number", "undefined"]))
-    if name in ("add", "add_to_set", "increment") and draw(st.booleans()):
-        operation["create_parents"] = True
+        made["value"] = random.choice(["object", "array", "number", "undefined"])
+    if name in ("add", "add_to_set", "increment") and random.random() < 0.5:
+        made["create_parents"] = True
     if name == "remove" and path:
-        operation["if_exists"] = draw(st.booleans())
+        made["if_exists"] = random.random() < 0.5
     if name == "remove" and not path:
-        operation["op"] = "defined"
-    return operation
+        made["op"] = "defined"
+    return made
 
 
-@st.composite
-def values(draw, document):
-    if draw(st.booleans()):
-        return {"v": draw(documents)}
-    value = at(document, draw(st.sampled_from(locations(document))))
-    return look_alike(value) if draw(st.booleans()) else value
+def value(random, state):
+    if random.random() < 0.5:
+        return {"v": document(random, random.randint(0, 12))}
+    there = at(state, random.choice(locations(state)))
+    return look_alike(there) if random.random() < 0.5 else there
 
 
 def wrapped(patch):
@@ -126,20 +130,20 @@ def outcome(call):
 
 @st.composite
 def extended_patches(draw, document, max_size=6):
-    """Operations drawn for the state that those before leave, mostly ones that apply to it."""
+    """Operations made for the state that those before leave, mostly ones that apply to it."""
     patch, state = [], document
-    for _ in range(draw(st.integers(1, max_size))):
-        operation = draw(extended_operations(state))
+    for random in draw(st.lists(randoms, min_size=1, max_size=max_size)):
+        made = extended_operation(random, state)
         try:
-            after = attempt(state, [operation]).content
+            after = attempt(state, [made]).content
         except PatchError:
-            if draw(st.integers(0, 5)):
+            if random.randrange(6):
                 continue
             after = state
         if not isinstance(after, dict):
             continue
         state = after
-        patch.append(operation)
+        patch.append(made)
     return patch
 
 
@@ -183,7 +187,7 @@ def test_set_operations_are_idempotent(array, value):
 
 
 def shuffled(value, seed):
-    return {**value, "k": random.Random(seed).sample(value["k"], len(value["k"]))}
+    return {**value, "k": Random(seed).sample(value["k"], len(value["k"]))}
 
 
 def by_key(items):

@@ -4,8 +4,7 @@ import copy
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from patch_strategies import NAMES, containers, documents, scalars
+from patch_strategies import containers, documents, objects
 
 from patching import ABSENT, equal, merge
 
@@ -58,17 +57,8 @@ def reference(target, patch):
     return target
 
 
-names = st.sampled_from(NAMES)
-merge_patches = st.recursive(
-    scalars | documents, lambda children: st.dictionaries(names, children, max_size=4), max_leaves=8
-)
-targets = st.recursive(
-    scalars, lambda children: st.dictionaries(names, children, max_size=4), max_leaves=12
-)
-
-
 @settings(max_examples=500, deadline=None)
-@given(targets | containers, merge_patches)
+@given(objects | containers, objects | documents)
 def test_merge_is_the_reference_without_touching_its_arguments(document, patch):
     before = repr((document, patch))
     expected = reference(copy.deepcopy(document), copy.deepcopy(patch))
