@@ -49,7 +49,7 @@ docs-page: $(INSTALLED) ## make the page at /docs anew, after a change of openap
 lock: $(INSTALLED) ## pin what the container image installs, by version and hash, in requirements.lock
 	@echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \
 	  --generate-hashes --no-annotate --custom-compile-command 'make lock' \
-	  --output-file requirements.lock pyproject.toml -
+	  --extra server --output-file requirements.lock pyproject.toml -
 
 clean: ## remove what make and the tools made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
+import sys
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from gateway.cli.main import COMMANDS
 from gateway.settings import SETTINGS
+from tests.commandline.canned import Canned
+from tests.installation import BASE, ROOT, installation
+from tests.patience import WAIT_S
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 TARGETS = ("demo", "test", "test-fast", "lint", "bench", "serve", "clean")
 
 
@@ -61,13 +69,123 @@ def test_ci_lints_and_tests_with_the_same_commands_as_people() -> None:
 
 def test_every_dependency_says_what_it_is_for() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    groups = PROJECT["project"]["optional-dependencies"]
-    for requirement in (*PROJECT["project"]["dependencies"], *groups["dev"]):
+    for requirement in (*BASE, *EXTRAS["server"], *EXTRAS["otel"], *EXTRAS["dev"]):
         assert re.search(rf'"{re.escape(requirement)}", +# \S', text), requirement
 
 
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported: neither functions nor what is for type checkers."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING":
+            each = ast.Module(body=each.orelse, type_ignores=[])
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield each
+            yield from at_import(each)
+
+
+def everywhere(node: ast.AST) -> Iterator[ast.AST]:
+    """Imports within functions, too."""
+    for each in ast.iter_child_nodes(node):
+        if not (isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"):
+            yield each
+            yield from everywhere(each)
+
+
+def imported(nodes: Iterator[ast.AST]) -> set[str]:
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@cache
+def base_names() -> set[str]:
+    """The names under which the base installation's own requirements are imported."""
+    base = {canonicalize_name(Requirement(each).name) for each in BASE}
+    found = packages_distributions().items()
+    return {name for name, owners in found if base & set(map(canonicalize_name, owners))}
+
+
+def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
+    """Neither at once nor later; Spark itself is there where the data source is asked for."""
+    used = set()
+    for path in sorted((ROOT / "patching").rglob("*.py")):
+        tops = {name.split(".")[0] for name in imported(everywhere(ast.parse(path.read_text())))}
+        spark = {"pyspark", "pyarrow"} if path.parent.name == "spark" else set()
+        foreign = tops - sys.stdlib_module_names - {"patching"} - spark
+        assert foreign <= base_names(), path
+        used |= foreign
+    assert base_names() <= {*used, "_re2"}, "what of the base installation is for the service?"
+
+
+def test_the_commands_over_http_import_nothing_beyond_the_base_installation() -> None:
+    to_look_at = ["gateway.cli.main", *(entry.module for entry in COMMANDS.values())]
+    seen: set[str] = set()
+    while to_look_at:
+        name = to_look_at.pop()
+        path = ROOT.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if name in seen or not path.exists():  # a name in a module is none itself
+            continue
+        seen.add(name)
+        names = imported(at_import(ast.parse(path.read_text())))
+        foreign = {each.split(".")[0] for each in names} - sys.stdlib_module_names
+        assert foreign - {"gateway", "patching"} <= base_names(), path
+        parents = name.split(".")[:-1]
+        to_look_at += [".".join(parents[:n]) for n in range(1, len(parents) + 1)]
+        to_look_at += [each for each in names if each.startswith("gateway")]
+    assert "gateway.settings.table" in seen
+
+
+def test_a_client_needs_the_base_installation_alone(tmp_path: Path) -> None:
+    python = installation(tmp_path / "base", *BASE)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            (python, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S
+        )
+
+    there = "from importlib.util import find_spec as f; print(f('flask'), f('gevent'), f('rich'))"
+    assert run("-c", there).stdout == "None None None\n", "it has no more than that"
+    assert run("-c", "import patching, patching.client").stderr == ""
+    with Canned(lambda asked: (200, {"method": asked.method})) as canned:
+        asked = ("-m", "gateway.cli", "get", "c", "k", "--url", canned.url)
+        assert run(*asked).stdout == '{"method":"GET"}\n'
+    refused = run("-m", "gateway.cli", "serve", "--mongodb-uri", "mongodb://db1")
+    assert refused.returncode == 1
+    assert "serve needs the extra 'server'" in refused.stderr
+
+
+def test_the_service_needs_the_extra_server_alone(tmp_path: Path) -> None:
+    python = installation(tmp_path / "server", *BASE, *EXTRAS["server"])
+    files = [path.relative_to(ROOT) for path in sorted((ROOT / "gateway").rglob("*.py"))]
+    of_otel = Path("gateway/tracing/spans.py")
+    names = [".".join(path.with_suffix("").parts) for path in files if path != of_otel]
+    names = [name for name in names if not name.endswith("__")]
+    names += ["gunicorn.workers.ggevent", "jsonpatch"]  # which are only imported when they are used
+    done = subprocess.run(
+        (python, "-c", f"import {', '.join(names)}"), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_executor_needs_the_base_installation_and_its_spark(tmp_path: Path) -> None:
+    """Of all modules of the data source: who runs in which process isn't to be remembered."""
+    pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+    python = installation(tmp_path / "base", *BASE, *EXTRAS["spark"])
+    found = [path.stem for path in (ROOT / "patching" / "spark").glob("*.py")]
+    names = [f"patching.spark.{stem}" for stem in found if not stem.startswith("__")]
+    done = subprocess.run(
+        (python, "-c", f"import {', '.join(names)}"), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_all_is_all_the_extras() -> None:
-    groups = dict(PROJECT["project"]["optional-dependencies"])
+    groups = dict(EXTRAS)
     (everything,) = groups.pop("all")
     assert everything == f"metadata-gateway[{','.join(groups)}]"
 
@@ -160,7 +278,7 @@ def locked() -> dict[str, tuple[Version, int]]:
 def test_the_lock_file_has_every_dependency_at_a_version_that_is_allowed() -> None:
     pins = locked()
     build = PROJECT["build-system"]["requires"]
-    for requirement in map(Requirement, (*PROJECT["project"]["dependencies"], *build)):
+    for requirement in map(Requirement, (*BASE, *EXTRAS["server"], *build)):
         name = canonicalize_name(requirement.name)
         assert name in pins, f"{name}: run `make lock`"
         assert requirement.specifier.contains(pins[name][0]), f"{name}: run `make lock`"
@@ -173,7 +291,7 @@ def test_the_lock_file_names_no_place_to_fetch_from() -> None:
 
 @pytest.mark.parametrize("name", ["gevent", "gunicorn", "prometheus-client"])
 def test_what_is_built_on_internals_has_an_upper_bound(name: str) -> None:
-    found = [Requirement(each) for each in PROJECT["project"]["dependencies"]]
+    found = [Requirement(each) for each in EXTRAS["server"]]
     (requirement,) = [each for each in found if each.name == name]
     assert {each.operator for each in requirement.specifier} == {">=", "<"}
 

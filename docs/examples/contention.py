@@ -3,7 +3,7 @@ pointers that meet.
 
     python docs/examples/contention.py tables --url http://127.0.0.1:8080 --plot races.svg
 
-Needs the extra `spark`, Java 17 or 21 and, for `--plot`, matplotlib.
+Needs the extra `spark`, Java 17 or 21, rich and, for `--plot`, matplotlib.
 
 Worked example, with a window of a minute. At 10:00:00 A replaces /owner of t, at 10:00:20 B adds
 /owner/team, at 10:00:30 B replaces /size, at 10:05:00 C replaces /owner. A and B raced at
@@ -81,7 +81,7 @@ def main(
     """Who races with whom in CATALOG, by document and pointer."""
     options = dict(pair.split("=", 1) for pair in pairs)
     require_java()
-    with command_session(None, None) as spark, Shown(spark, Console(stderr=True)) as progress:
+    with command_session(None, None) as spark, Shown(spark) as progress:
         progress(f"reading the history of {catalog}")
         asked = {"window_s": window, "by": by, "after": after, "prefix": prefix}
         found = contention(spark, catalog, url=url, options=options, **asked)  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
     reports: list[SyncReport] = []
     with (
         command_session("local[2]", driver_memory) as spark,
-        Shown(spark, _console) as progress,
+        Shown(spark) as progress,
     ):
         spark.sparkContext.addPyFile(packages_index.__file__)  # what the tasks import of here
         for number, (title, chosen) in enumerate(steps):

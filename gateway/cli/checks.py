@@ -139,7 +139,8 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[Finding]:
         module: Any = import_module("gateway.store.mongodb.diagnosis")
         unreachable = import_module("gateway.store.contract").Unreachable
     except ImportError as error:
-        yield warn("mongodb", f"not looked at: {error.name} isn't installed", "pip install it")
+        why = f"not looked at: {error.name} isn't installed"
+        yield warn("mongodb", why, "pip install '.[server]' in the gateway's repository")
         return
     try:
         diagnosis: Diagnosis = module.diagnose(uri, database, timeout_ms)

@@ -1,8 +1,8 @@
 """The `gateway` command. Errors are one line on stderr: exit code 2 for usage, 1 for failures.
 
-A command over HTTP is imported when it runs, so that `gateway --help` and the commands of the
-service need no HTTP client, and the commands over HTTP need none of the service's packages. A test
-holds the table's lines of help equal to the commands' own.
+A command is imported when it runs, so that the commands over HTTP need none of the service's
+packages (the extra `server`), and `gateway --help` no HTTP client. A test holds the table's lines
+of help equal to the commands' own.
 """
 
 from __future__ import annotations
@@ -58,17 +58,21 @@ class LazyGroup(OneLineGroup):
         entry = COMMANDS.get(cmd_name)
         if command is not None or entry is None:
             return command
-        try:
-            module = import_module(entry.module)
-        except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"{cmd_name} needs the package {error.name}, which isn't installed:"
-                " pip install '.[client]' in the gateway's repository"
-            ) from error
-        command = getattr(module, entry.attribute)
+        command = getattr(import_module(entry.module), entry.attribute)
         assert isinstance(command, click.Command)
         self.add_command(command, cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if ctx.invoked_subcommand is None or ctx.invoked_subcommand in COMMANDS:
+                raise
+            raise click.ClickException(
+                f"{ctx.invoked_subcommand} needs the extra 'server', without which {error.name}"
+                " isn't installed: pip install '.[server]' in the gateway's repository"
+            ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands over HTTP"):

@@ -1,5 +1,5 @@
-"""The output of commands: data, and nothing else, to standard output; messages to stderr; a
-progress bar to terminals only; differences of sorted JSON in the form of `diff -u`."""
+"""The output of commands: data, and nothing else, to standard output; messages to stderr; their
+progress to terminals only; differences of sorted JSON in the form of `diff -u`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import unified_diff
@@ -18,6 +19,7 @@ import click
 import msgspec
 
 from patching import Absent, Document, Json, diff
+from patching.status_line import StatusLine
 
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
@@ -25,6 +27,7 @@ _ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]
 Advance = Callable[[int], None]
 # Matching lines takes time that grows faster than their number.
 _LINES_MAX: Final = 20_000
+_SHOWN_EVERY_S: Final = 0.1
 _COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -126,28 +129,39 @@ def _close_quietly() -> None:
     os.close(nowhere)
 
 
+class Progress:
+    """``of`` so many, where that is known; call it with how many more are done."""
+
+    def __init__(self, line: StatusLine, what: str, of: int | None) -> None:
+        self._line = line
+        self._what = what
+        self._of = "" if of is None else f" of {of:,}"
+        self._done = 0
+        self._shown_at = float("-inf")
+
+    def __call__(self, count: int) -> None:
+        self._done += count
+        if time.monotonic() - self._shown_at > _SHOWN_EVERY_S:
+            self.show()
+
+    def show(self) -> None:
+        self._shown_at = time.monotonic()
+        self._line.show(f"{self._what}: {self._done:,}{self._of}")
+
+    def clear(self) -> None:
+        """Call this before a line is printed meanwhile."""
+        self._line.clear()
+
+
 @contextmanager
-def progress(output: Output, what: str, total: int | None) -> Iterator[Advance]:
-    """``total`` documents, where that is known; call what it gives with how many more are done."""
-    if not output.shows_progress:
-        yield _nothing
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        redirect_stdout=sys.stdout.isatty(),  # else what is written there would go to stderr
-    ) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
-def _nothing(count: int) -> None:
-    del count
+def progress(output: Output, what: str, total: int | None) -> Iterator[Progress]:
+    line = StatusLine(shown=output.shows_progress)
+    shown = Progress(line, printable(what), total)
+    try:
+        yield shown
+    finally:
+        shown.show()
+        line.leave()
 
 
 def operations(before: Document, after: Document) -> list[dict[str, Json]]:

@@ -78,6 +78,7 @@ def _report(verification: Verification, catalog: str | None, *, independent: boo
         # How many there are isn't known before they were read.
         with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
             for finding in verification.verify(name, looked):
+                looked.clear()
                 about = "" if finding.key is None else f", document {finding.key!r}"
                 click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
     tally = verification.tally

@@ -1,4 +1,4 @@
-"""An HTTP client of the gateway. Needs the extra ``client``; ``import patching`` alone doesn't.
+"""An HTTP client of the gateway.
 
     with Gateway("http://gateway:8080", token=token) as gateway:
         catalog = gateway.catalog("shop")

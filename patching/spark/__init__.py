@@ -1,4 +1,4 @@
-"""The PySpark data source ``metadata``. Needs the extra ``spark``.
+"""The PySpark data source ``metadata``. Needs PySpark: a cluster's own, or the extra ``spark``.
 
     from patching.spark import register
 

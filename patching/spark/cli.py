@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from patching.command_group import OneLineGroup, together
 from patching.spark.session import JavaMissing, require_java
@@ -25,9 +22,6 @@ if TYPE_CHECKING:
 
 # Exit code: it is done, but some documents are not as wanted.
 LEFT_OVER: Final = 3
-_OUT: Final = Console()
-_ERR: Final = Console(stderr=True)
-
 
 _session_flags = together(
     click.option("--url", required=True, help="Address of the gateway."),
@@ -211,12 +205,11 @@ def _show_plan(report: PlanReport) -> None:
 
 
 def _show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:
-    table = Table(title=escape(title), show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in rows:
-        table.add_row(name, f"{value:,}")
-    _OUT.print(table)
+    cells = [(name, f"{value:,}") for name, value in rows]
+    left, right = (max(map(len, column)) for column in zip(*cells, strict=True))
+    click.echo(f"{title}:")
+    for name, value in cells:
+        click.echo(f"  {name:{left}}  {value:>{right}}")
 
 
 @contextmanager
@@ -246,7 +239,7 @@ def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSessi
 def _progress(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     from patching.spark.session import Shown
 
-    with Shown(spark, _ERR) as shown:
+    with Shown(spark) as shown:
         yield shown
 
 

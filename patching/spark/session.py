@@ -15,7 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
+import click
+
+from patching.status_line import StatusLine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,36 +66,36 @@ def command_session(master: str | None, driver_memory: str | None) -> Iterator[S
 class Shown:
     """A line that says what is being done, with the tasks that are done; plain lines in a log."""
 
-    def __init__(self, spark: SparkSession, console: Console) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._console = console
+        self._terminal = sys.stderr.isatty()
+        self._line = StatusLine(shown=self._terminal)
         self._text = ""
         self._stop = threading.Event()
-        self._status = console.status("")
+        self._looking = threading.Thread(target=self._look, name="progress", daemon=True)
 
     def __call__(self, text: str) -> None:
         self._text = text
-        if self._console.is_terminal:
-            self._status.update(f"{text} …")
-        else:
-            self._console.print(f"{text} …", highlight=False, markup=False)
+        if not self._terminal:
+            click.echo(f"{text} …", err=True)
 
     def __enter__(self) -> Shown:
-        if self._console.is_terminal:
-            self._status.start()
-            threading.Thread(target=self._look, name="progress", daemon=True).start()
+        if self._terminal:
+            self._looking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._status.stop()
+        if self._terminal:
+            self._looking.join(_LOOK_S)
+        self._line.clear()
 
     def _look(self) -> None:
         while not self._stop.wait(_LOOK_S):
             with suppress(Exception):  # the session may be going
                 done, tasks = self._tasks()
-                if tasks:
-                    self._status.update(f"{self._text} … ({done} of {tasks} tasks)")
+                of = f" ({done} of {tasks} tasks)" if tasks else ""
+                self._line.show(f"{self._text} …{of}")
 
     def _tasks(self) -> tuple[int, int]:
         done = tasks = 0

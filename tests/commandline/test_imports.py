@@ -12,7 +12,7 @@ import pytest
 from gateway.cli.main import COMMANDS, main
 from tests.patience import WAIT_S
 
-# The service's packages, which a client's installation lacks.
+# The packages of the extra `server`, which the base installation lacks.
 OF_THE_SERVICE = (
     "bson",
     "dotenv",
@@ -20,15 +20,17 @@ OF_THE_SERVICE = (
     "flask",
     "gevent",
     "gunicorn",
+    "jsonpatch",
     "jsonschema_rs",
     "jwt",
     "marshmallow",
     "prometheus_client",
     "pymongo",
+    "rich",
     "structlog",
     "werkzeug",
 )
-OF_THE_CLIENT = ("ijson", "rich", "urllib3")
+OF_THE_CLIENT = ("ijson", "urllib3")
 _RUN = """
 import json, sys
 class Refuse:
@@ -81,7 +83,7 @@ def test_help_imports_neither_the_service_nor_the_client() -> None:
 )
 def test_a_client_needs_no_package_of_the_service(arguments: tuple[str, ...]) -> None:
     url = "--url=http://127.0.0.1:1"
-    code, _, output = run_without((*OF_THE_SERVICE, "rich"), *arguments, url)
+    code, _, output = run_without(OF_THE_SERVICE, *arguments, url)
     assert code == 6, output
 
 
@@ -93,15 +95,20 @@ def test_the_doctor_says_what_it_could_not_look_at() -> None:
     assert "FAIL  livez: " in output
 
 
-def test_without_the_client_a_command_says_what_to_install() -> None:
-    code, _, output = run_without(OF_THE_CLIENT, "get")
+@pytest.mark.parametrize(
+    "arguments", [("serve", "--embedded"), ("settings",), ("verify", "--all"), ("token", "list")]
+)
+def test_a_command_of_the_service_says_what_to_install(arguments: tuple[str, ...]) -> None:
+    code, _, output = run_without(OF_THE_SERVICE, *arguments)
     assert code == 1
-    assert "get needs the package urllib3" in output
-    assert "pip install" in output
+    assert output.startswith(f"gateway: {arguments[0]} needs the extra 'server', without which ")
+    assert output.endswith("pip install '.[server]' in the gateway's repository\n")
+    assert output.count("\n") == 1
 
 
 def test_the_help_of_patching_spark_needs_no_spark() -> None:
-    code = _RUN.format(missing={"pyspark", "pyarrow", "pandas"}, arguments=["--help"])
+    missing = {"pyspark", "pyarrow", "pandas", *OF_THE_SERVICE}
+    code = _RUN.format(missing=missing, arguments=["--help"])
     code = code.replace("gateway.cli.main", "patching.spark.cli")
     done = subprocess.run(
         (sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=WAIT_S

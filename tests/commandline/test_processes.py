@@ -120,7 +120,7 @@ def test_an_import_shows_its_progress_on_a_terminal_alone(
     with started(environment, "import", catalog, str(file), stderr=theirs) as shown:
         assert shown.wait(WAIT_S) == 0
     os.close(theirs)
-    assert b"2/2" in os.read(ours, 10_000)
+    assert b"2 of 2" in os.read(ours, 10_000)
     os.close(ours)
     with started(environment, "import", catalog, str(file)) as logged:
         assert logged.stderr is not None
