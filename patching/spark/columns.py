@@ -19,8 +19,13 @@ from patching import join_pointer, repeated_member
 from patching.spark.options import Options
 
 DELTAS: Final = ("patch", "document", "merge_patch", "delete")
+# What a frame that was read calls them.
+READ_AS: Final = {"document": "value", "if_match": "etag"}
+_WRITTEN_AS: Final = {read: written for written, read in READ_AS.items()}
+# They were read, and nobody but the gateway sets them.
+READ_ONLY: Final = ("revision", "create_revision")
 _TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message")
-COLUMNS: Final = ("key", *DELTAS, *(name for name in _TEXTS if name != "key"))
+COLUMNS: Final = ("key", *DELTAS, "attributes", *(name for name in _TEXTS if name != "key"))
 _OPERATION: Final = ("op", "path", "from", "value")
 _EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
 Converter = Callable[[Any], Any]
@@ -64,27 +69,47 @@ class Columns:
         self.names = tuple(schema.fieldNames())
         kinds = {field.name: field.dataType for field in schema.fields}
         self._require_known(kinds)
-        for name in _TEXTS:
-            if name in kinds and not isinstance(kinds[name], types.StringType):
-                raise ColumnRefused(name, f"it must be a string, not {kinds[name].simpleString()}")
+        self._was_read = "value" in kinds
+        self._if_match = "etag" if "etag" in kinds else "if_match"
+        for name in kinds:
+            if _WRITTEN_AS.get(name, name) in _TEXTS:
+                _require_string(name, kinds[name])
+        # Each column that asks for a change, and for which of DELTAS.
+        self._changes = {
+            name: change
+            for change in DELTAS
+            for name in (change, READ_AS.get(change, change))
+            if name in kinds
+        }
+        self._require_sufficient(kinds)
+        converted = [*self._changes, *(["attributes"] if "attributes" in kinds else [])]
         self._converters: dict[str, Converter] = {
-            name: _delta_converter(name, kinds[name]) for name in DELTAS if name in kinds
+            name: _delta_converter(name, kinds[name]) for name in converted
         }
 
     def _require_known(self, kinds: Mapping[str, types.DataType]) -> None:
         for name in self.names:
-            if name not in COLUMNS:
+            if name not in (*COLUMNS, *_WRITTEN_AS, *READ_ONLY):
                 near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"known: {', '.join(COLUMNS)}"
                 raise ColumnRefused(name, f"there is no such column; {hint}")
             if self.names.count(name) > 1:
                 raise ColumnRefused(name, "it is there twice")
+            if _WRITTEN_AS.get(name) in kinds:
+                raise ColumnRefused(
+                    name,
+                    f"it is there beside {_WRITTEN_AS[name]!r}, which means the same; drop one",
+                )
+
+    def _require_sufficient(self, kinds: Mapping[str, types.DataType]) -> None:
         if "key" not in kinds:
             raise ColumnRefused("key", "it is missing")
-        if not any(name in kinds for name in DELTAS):
+        if not self._changes:
             raise ColumnRefused(
                 DELTAS[0], f"it is missing, and so are all others of {', '.join(DELTAS)}"
             )
+        if "attributes" in kinds and "document" not in self._changes.values():
+            raise ColumnRefused("attributes", "they are written with a document alone; drop them")
         if "catalog" not in kinds and self._options.catalog is None:
             raise ColumnRefused("catalog", "it is missing, and there is no option catalog")
         if "idempotency_key" not in kinds and self._options.idempotency == "column":
@@ -95,15 +120,13 @@ class Columns:
         key = row["key"]
         if not key:
             raise RowRefused("key", "it is null" if key is None else "it is empty")
-        catalog = _first(row.get("catalog"), self._options.catalog)
-        if catalog is None:
-            raise RowRefused("catalog", "it is null, and there is no option catalog")
+        catalog = self._catalog(row.get("catalog"))
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
         members = {"catalog": catalog, "key": key, **self._delta(row)}
-        if row.get("if_match") is not None:
-            members["if_match"] = row["if_match"]
+        if row.get(self._if_match) is not None:
+            members["if_match"] = row[self._if_match]
         about = {"author": row.get("author")}
         about["message"] = _first(row.get("message"), self._options.message)
         about = {name: text for name, text in about.items() if text}
@@ -114,12 +137,24 @@ class Columns:
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
 
+    def _catalog(self, own: str | None) -> str:
+        common = self._options.catalog
+        if own is None and common is None:
+            raise RowRefused("catalog", "it is null, and there is no option catalog")
+        if self._was_read and None not in (own, common) and own != common:
+            raise RowRefused(
+                "catalog",
+                f"the row was read from {own!r}, and the option catalog is {common!r}; to copy it "
+                "there, drop the columns catalog and etag",
+            )
+        return own or common or ""
+
     def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """``row`` with whatever JSON can hold of it, to be shown."""
         return {name: self._plain(name, value) for name, value in row.items()}
 
     def _plain(self, name: str, value: Any) -> Any:
-        if isinstance(value, str | bool | None):
+        if isinstance(value, str | int | None):
             return value
         try:
             return msgspec.json.decode(encode(self._converters[name](value)))
@@ -129,23 +164,42 @@ class Columns:
     def _delta(self, row: Mapping[str, Any]) -> dict[str, Any]:
         found = [
             name
-            for name in DELTAS
-            if row.get(name) is not None and not (name == "delete" and row[name] is False)
+            for name in self._changes
+            if row[name] is not None and not (name == "delete" and row[name] is False)
         ]
         if not found:
-            wanted = ", ".join(self._converters)
-            raise RowRefused(next(iter(self._converters)), f"it asks for nothing: no {wanted}")
+            wanted = ", ".join(self._changes)
+            raise RowRefused(next(iter(self._changes)), f"it asks for nothing: no {wanted}")
         if len(found) > 1:
             raise RowRefused(found[1], f"there is a {found[0]} in the same row")
         name = found[0]
+        members = self._converted(name, row[name], _MEMBERS[self._changes[name]])
+        if row.get("attributes") is not None:
+            if self._changes[name] != "document":
+                raise RowRefused("attributes", f"they don't go with a {name}")
+            members |= self._converted("attributes", row["attributes"], _attributes_member)
+        return members
+
+    def _converted(
+        self, name: str, value: Any, members: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
         try:
-            return _MEMBERS[name](self._converters[name](row[name]))
+            return members(self._converters[name](value))
         except NoJson as error:
             raise RowRefused(name, str(error)) from error
 
 
 def _first(own: str | None, common: str | None) -> str | None:
     return common if own is None else own
+
+
+def _require_string(name: str, kind: types.DataType) -> None:
+    if not isinstance(kind, types.StringType):
+        raise ColumnRefused(name, f"it must be a string, not {kind.simpleString()}")
+
+
+def _attributes_member(value: Any) -> dict[str, Any]:
+    return {"attributes": {"mode": "replace", "value": value}}
 
 
 def _patch_members(patch: Any) -> dict[str, Any]:

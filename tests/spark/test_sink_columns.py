@@ -56,6 +56,17 @@ def document(**kinds: t.DataType) -> dict[str, t.DataType]:
         (document(a=struct(i=t.DayTimeIntervalType())), r"document\.a\.i has the type interval"),
         (document(m=t.MapType(t.LongType(), STRING)), r"document\.m is a map whose keys"),
         ({"key": STRING, "merge_patch": t.ArrayType(STRING)}, "column 'merge_patch'"),
+        (
+            {"key": STRING, "value": STRING, "document": STRING},
+            "column 'value': it is there beside 'document'",
+        ),
+        (
+            {"key": STRING, "value": STRING, "if_match": STRING, "etag": STRING},
+            "column 'etag': it is there beside 'if_match'",
+        ),
+        ({"key": STRING, "value": t.LongType()}, "column 'value': .* not bigint"),
+        ({"key": STRING, "patch": STRING, "attributes": STRING}, "column 'attributes'"),
+        ({"key": STRING, "value": STRING, "time": STRING}, "column 'time': there is no such"),
     ],
 )
 def test_wrong_columns_are_named(kinds: dict[str, t.DataType], said: str) -> None:
@@ -110,6 +121,35 @@ def asked(row: dict[str, Any], **options: str) -> Any:
 )
 def test_a_row_is_a_line(row: dict[str, Any], line: dict[str, Any]) -> None:
     assert asked({"key": "k", **row}) == {"catalog": "c", "key": "k", **line}
+
+
+READ = {
+    "key": STRING,
+    "value": STRING,
+    "etag": STRING,
+    "revision": t.LongType(),
+    "create_revision": t.LongType(),
+    "attributes": STRING,
+    "catalog": STRING,
+}
+DOCUMENT = {"key": "k", "value": "1", "etag": "1f-ab", "revision": 3, "create_revision": 2}
+
+
+def test_a_row_that_was_read_is_a_line() -> None:
+    line = {"catalog": "c", "key": "k", "op": "put", "value": 1, "if_match": "1f-ab"}
+    row = {**DOCUMENT, "attributes": None, "catalog": "c"}
+    assert json.loads(columns(READ).ask(row).text) == line
+    owned = {"attributes": {"mode": "replace", "value": {"owner": "x"}}}
+    text = columns(READ).ask({**row, "attributes": '{"owner": "x"}'}).text
+    assert json.loads(text) == line | owned
+
+
+def test_attributes_go_with_a_document_alone() -> None:
+    kinds = {**READ, "delete": t.BooleanType()}
+    row = {**DOCUMENT, "value": None, "delete": True, "attributes": "{}", "catalog": None}
+    with pytest.raises(RowRefused, match="column 'attributes': they don't go with a delete"):
+        columns(kinds).ask(row)
+    assert json.loads(columns(kinds).ask({**row, "attributes": None}).text)["op"] == "delete"
 
 
 def test_the_message_of_the_row_wins() -> None:
