@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from gateway.decide.guards import require_revision
 from gateway.decide.request import Delete, KeyEdit, Outcome, Refused, Request, Unchanged, Written

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
+
 from gateway.decide.request import Applied, Outcome, Refused, Unknown
 from gateway.errors import OutcomeUnknown, code_of
 
@@ -29,8 +31,7 @@ class RoundTimes:
     moved: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WriteEnded:
+class WriteEnded(msgspec.Struct, frozen=True):
     """One request of the commit loop has its outcome.
 
     ``outcome`` is ``applied``, ``replayed``, ``unchanged``, ``dry_run``, or the code of the

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
+import msgspec
+
 from patching import ABSENT, Absent, Json
 
 Action = Literal["put", "patch", "delete", "attributes"]
@@ -35,8 +37,7 @@ WITHHELD: Final = cast(Json, _Withheld())
 SETTINGS_KEY: Final = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One key's state as its last change left it; a tombstone where ``content`` is ABSENT.
 
     ``content`` is WITHHELD where it wasn't asked for.
@@ -71,8 +72,7 @@ def living(document: Document | None) -> Document | None:
     return document if document is not None and document.exists else None
 
 
-@dataclass(frozen=True, slots=True)
-class BareDocument:
+class BareDocument(msgspec.Struct, frozen=True):
     """A document or tombstone without its content; of its attributes the acl alone, if any."""
 
     key: str
@@ -111,8 +111,7 @@ def token_revision(token: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Idempotency:
+class Idempotency(msgspec.Struct, frozen=True):
     """A client's name for a request, scoped to catalog and principal.
 
     ``fingerprint`` is a digest of what was asked: the same key with another one is a mistake.
@@ -123,8 +122,7 @@ class Idempotency:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A commit's change of one document: enough to redo it, given the state before.
 
     ``patch`` is the effective RFC 6902 patch (no tests); None for put, delete and attributes.
@@ -153,8 +151,7 @@ class Change:
         return self.is_whole or self.create_revision == revision
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """One atomic change at one revision; history, feed and idempotency record in one.
 
     ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. A commit
@@ -176,15 +173,17 @@ class Commit:
     succeeded: bool = True
     rebased_from: str | None = None
     deletes_catalog: bool = False
-    size_bytes: int = field(default=0, compare=False)
+    size_bytes: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return _equal_but_size(self, other)
 
     def change_of(self, key: str) -> Change:
         """The commit's change of ``key``. Raises StopIteration if it didn't change it."""
         return next(change for change in self.changes if change.key == key)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What was decided under an idempotency key that made no commit: a key decides once.
 
     A catalog counts its verdicts: ``number``. ``revision`` is the one that it was decided at,
@@ -200,15 +199,23 @@ class Verdict:
     idempotency: Idempotency
     attempts: int
     outcome: dict[str, Json]
-    size_bytes: int = field(default=0, compare=False)
+    size_bytes: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return _equal_but_size(self, other)
+
+
+def _equal_but_size(one: msgspec.Struct, other: object) -> bool:
+    """The size isn't part of what a record says."""
+    names = (name for name in one.__struct_fields__ if name != "size_bytes")
+    return type(one) is type(other) and all(getattr(one, n) == getattr(other, n) for n in names)
 
 
 # What an idempotency key has decided.
 Reply = Commit | Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """Where a catalog is. All commits up to ``written`` are written out; ``tail`` are the ones
     above it up to ``revision``, None where they weren't read.
 
@@ -231,8 +238,7 @@ class Head:
     verdicts: tuple[Verdict, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
     at revision ``base`` (0: no head yet) and verdict ``judged``.
 

@@ -6,7 +6,8 @@ An earlier reply is what a request's idempotency key has decided before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX

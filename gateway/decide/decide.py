@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import msgspec
+
 from gateway.decide.drafts import Draft, Drafts, named_keys
 from gateway.decide.guards import (
     checked_conditions,
@@ -278,7 +280,7 @@ class Deciding:
             )
         if not self._fits(size_bytes):
             return None
-        commit = replace(commit, size_bytes=size_bytes)
+        commit = msgspec.structs.replace(commit, size_bytes=size_bytes)
         self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal
@@ -49,8 +49,7 @@ _UNCOUNTED_BYTES_MAX = 64 * 1024
 _IN_PLACE = ("replace", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A document as a request's edits so far leave it. ``action`` is what they did, None: nothing.
 
     ``patch`` is what they did to the content since the request began, where that is an RFC 6902

@@ -4,7 +4,6 @@ measured only where needed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +27,7 @@ RECORD_BYTES = 600
 _CHANGE_BYTES = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True):
     """The identity of a commit, before its changes are known."""
 
     revision: int

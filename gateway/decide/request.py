@@ -7,9 +7,12 @@ write of one document is a list of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final, TypedDict
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from gateway.access import NOBODY, Principal
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
@@ -29,8 +32,7 @@ from gateway.model import (
 from patching import ExtendedPatch, Json, Patch
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Create or replace the whole document; its attributes are kept, or become ``attributes``.
 
     ``attributes`` {} clears them; None keeps them.
@@ -41,45 +43,39 @@ class Put:
     attributes: Attributes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyPatch:
+class ApplyPatch(msgspec.Struct, frozen=True):
     """Apply an RFC 6902 patch, or an extended one."""
 
     patch: Patch | ExtendedPatch
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True):
     """Apply an RFC 7396 merge patch."""
 
     value: Json
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Leave a tombstone; of an absent document: nothing to do."""
 
 
 ContentEdit = Put | ApplyPatch | Merge | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class EditAttributes:
+class EditAttributes(msgspec.Struct, frozen=True):
     """Edit the attributes of a document that exists as if they were its content."""
 
     edit: ContentEdit
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """Give the document, with its attributes, the key ``to``, which must be absent."""
 
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     """Change nothing; answer the document as the whole request leaves it.
 
     ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
@@ -89,16 +85,14 @@ class Get:
     to_write: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(msgspec.Struct, frozen=True):
     """Make a commit even where nothing changes. The key plays no part."""
 
 
 Edit = ContentEdit | EditAttributes | Move | Get | Touch
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEdit:
+class KeyEdit(msgspec.Struct, frozen=True):
     key: str
     edit: Edit
 
@@ -150,8 +144,7 @@ _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A write as the client asked for it; the same through every attempt.
 
     All of ``edits`` are committed, in order, at one revision, where the guards hold: the
@@ -186,14 +179,15 @@ class Request:
     once: bool = False
     dry_run: bool = False
     size_bytes: int = 0
-    keys: frozenset[str] = field(init=False)
-    token_keys: frozenset[str] = field(init=False)
+    keys: frozenset[str] = _NO_KEYS
+    token_keys: frozenset[str] = _NO_KEYS
 
     def __post_init__(self) -> None:
         keys = self._keys()
-        object.__setattr__(self, "keys", keys)
+        force_setattr(self, "keys", keys)
         alone = len(keys) <= 2  # the settings among them
-        object.__setattr__(self, "token_keys", _NO_KEYS if alone else self._token_keys(keys))
+        if not alone:
+            force_setattr(self, "token_keys", self._token_keys(keys))
 
     @property
     def key(self) -> str:
@@ -243,8 +237,7 @@ class Terms(TypedDict, total=False):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """The request is in the catalog's history as ``commit``, once.
 
     ``documents`` are the states that it left of all keys in its edits; {} for a replay
@@ -261,8 +254,7 @@ class Applied:
         return next(iter(self.documents.values()), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
+class Unchanged(msgspec.Struct, frozen=True):
     """The request holds already (or was a dry run): nothing was written, no revision spent.
 
     ``documents`` are the states it would leave, by key, None where there is no live document; for
@@ -285,15 +277,13 @@ class Unchanged:
         return next(iter(self.documents.values()), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Certainly not applied, for the reason given, true at a moment between call and answer."""
 
     error: CommitError
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """The connection broke around the commit and MongoDB could not be asked in time."""
 
     commit_id: str
@@ -309,8 +299,7 @@ def is_for_now(outcome: Outcome) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A request's outcome, the id its commit has or would have had, and the attempts it took."""
 
     outcome: Outcome
@@ -345,8 +334,7 @@ class Rules:
     told: Tell = told_refusal
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A catalog's state at ``revision``, as far as its batch needs it.
 
     ``documents`` has every key that the batch names: a document, a tombstone, or None where the
@@ -365,8 +353,8 @@ class View:
     revision: int
     time_us: int
     documents: Mapping[str, Document | None]
-    replies: Mapping[tuple[str, str], Reply] = field(default_factory=dict)
-    bases: Mapping[tuple[str, str], Document] = field(default_factory=dict)
+    replies: Mapping[tuple[str, str], Reply] = msgspec.field(default_factory=dict)
+    bases: Mapping[tuple[str, str], Document] = msgspec.field(default_factory=dict)
     tail: tuple[Commit, ...] = ()
     judged: int = 0
     verdicts: tuple[Verdict, ...] = ()
@@ -374,8 +362,7 @@ class View:
     too_heavy: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """``commits`` at revisions view.revision + 1, + 2, …; ``verdicts`` numbered view.judged + 1,
     + 2, …; one outcome per request, in order.
 

@@ -17,8 +17,10 @@ may show as changes whose documents were deleted: such a catalog is to be verifi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 import patching
 from gateway.errors import CatalogNotFound

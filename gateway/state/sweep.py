@@ -39,7 +39,9 @@ the window still says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from gateway.model import Change, Commit
 from gateway.store.contract import Store, Swept

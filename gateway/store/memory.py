@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from time import monotonic as _monotonic
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, Move, Reply, Verdict, bare
 from gateway.store.contract import CommitSignals, Moved

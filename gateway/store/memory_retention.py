@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from time import monotonic as _monotonic
+
+from msgspec.structs import replace
 
 from gateway.model import Commit, Document, Head, Pin, Retention
 from gateway.store.contract import Swept

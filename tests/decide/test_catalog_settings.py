@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import nullcontext
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.decide.conditions import ANY_TAG, Conditions
@@ -209,6 +209,6 @@ def test_compiled_settings_are_bounded_by_their_size() -> None:
     assert len(compiled._known) == 5
     assert compiled._bytes == 5 * 5_000
     assert compiled.of(settings(0)) is not first
-    huge = dataclasses.replace(settings(99), size_bytes=10**9)
+    huge = msgspec.structs.replace(settings(99), size_bytes=10**9)
     assert compiled.of(huge) is compiled.of(huge)
     assert len(compiled._known) == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace as changed
 
 import bson
+from msgspec.structs import replace as changed
 
 from gateway.decide.conditions import ANY, Conditions
 from gateway.decide.decide import decide

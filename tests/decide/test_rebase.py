@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag

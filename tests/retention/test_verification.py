@@ -8,11 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from pymongo import MongoClient
 
 from gateway.cli.main import main

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gateway.model import Change, Commit, Idempotency
 from gateway.state.sweep import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.model import WITHHELD, BareDocument, Change, Commit, Document, Head, Idempotency, Move
 from gateway.store.contract import Moved, Store

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from flask import Flask
+from msgspec.structs import replace
 
 from gateway.errors import AttributesInvalid, DocumentNotFound, PatchDoesNotFit, TargetExists
 from gateway.http.context import this_request

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 from flask import Flask
 from marshmallow import ValidationError, fields
+from msgspec.structs import replace
 
 from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import Written

@@ -7,7 +7,6 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -31,8 +30,7 @@ from gateway.model import Commit, Document, version_token
 from gateway.service import Gateway
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """The document of a write, as it stands afterwards; ``time_s`` since the epoch."""
 
     token: str
@@ -42,8 +40,7 @@ class Standing:
     time_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The result of a write that was neither refused nor unknown.
 
     ``commit`` is the write's own, made now or (``replayed``) the first time it was sent; None after

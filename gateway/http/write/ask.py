@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -46,8 +45,7 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 Part = Literal["content", "attributes"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A write's target, who asks for it, and everything it says beside its body.
 
     ``part``: whether it edits the document's content or its attributes. The ``key`` of a write on
@@ -77,8 +75,7 @@ class Ask:
         return self.prefer.returns == "minimal" and not self.dry_run
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """A write's body: decoded, its media type, and its length as it was sent. ``attributes``: those
     that were sent with it, for the document that it is; None where they are kept."""
 

@@ -18,11 +18,12 @@ The answer says as members what the write's own route says in its status, header
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal, Role
