@@ -12,7 +12,8 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from patching.spark.options import LOAD, READ, READ_STREAM, WRITE, Options
+from patching.spark.options import LOAD, READ, READ_STREAM, WRITE, Options, for_use
+from patching.spark.tables import created, table_options, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,9 @@ class MetadataDataSource(DataSource):
     def schema(self) -> StructType:
         from patching.spark.source import schema_of, settled
 
+        table = created(self.options)
+        if table is not None:
+            return table_schema(schema_of(Options.parse(for_use(table, READ), READ)), table)
         options = self._options(LOAD)
         self._settled = settled(options)
         return schema_of(options)
@@ -42,27 +46,35 @@ class MetadataDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from patching.spark.source import MetadataReader
 
-        given = self._options(READ)
-        reader: DataSourceReader = MetadataReader(schema, self._settled or given)
+        given, _ = self._of_table(schema, READ)
+        kind = MetadataReader.that_filters()
+        reader: DataSourceReader = kind(schema, self._settled or given)
         return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from .feed_source import FeedReader
 
-        reader: DataSourceStreamReader = FeedReader(schema, self._options(READ_STREAM))
+        reader: DataSourceStreamReader = FeedReader(schema, self._of_table(schema, READ_STREAM)[0])
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from patching.spark.sink import MetadataWriter
 
-        return MetadataWriter(schema, self._options(WRITE), overwrite=overwrite)
+        options, of_table = self._of_table(schema, WRITE)
+        return MetadataWriter(schema, options, overwrite=overwrite, of_table=of_table)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         from patching.spark.sink import MetadataStreamWriter
 
-        return MetadataStreamWriter(schema, self._options(WRITE), overwrite=overwrite)
+        options, of_table = self._of_table(schema, WRITE)
+        return MetadataStreamWriter(schema, options, overwrite=overwrite, of_table=of_table)
+
+    def _of_table(self, schema: StructType, use: str) -> tuple[Options, bool]:
+        """The options, and whether they are those of a table of Spark's catalog."""
+        table = table_options(schema, self.options, use)
+        return self._options(use) if table is None else Options.parse(table, use), table is not None
 
     def _options(self, use: str) -> Options:
         given: Any = self.options

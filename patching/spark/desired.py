@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.spark.batches import in_batches, schema_of_text
-from patching.spark.columns import NoJson, converter
+from patching.spark.json_values import NoJson, converter
 
 FORMATS: Final = ("jsonl", "parquet", "csv", "table")
 _SUFFIXES: Final = {

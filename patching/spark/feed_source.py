@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from patching.spark.batches import in_batches
 from patching.spark.options import OptionRefused, Options
-from patching.spark.source import require_schema
+from patching.spark.source import require_schema, wanted
 
 from .catalog_reads import CatalogReads, Compacted, ReadFailed
 from .history_source import (
@@ -156,7 +156,8 @@ class _FeedReader(DataSourceStreamReader):
         return self._feed.ranges(_revision(start), _revision(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return in_batches(self._feed.rows(partition), self._schema)
+        rows = wanted(self._feed.rows(partition), self._feed.options)
+        return in_batches(rows, self._schema)
 
     def stop(self) -> None:
         self._feed.close()

@@ -52,6 +52,10 @@ def _text(value: str) -> str:
     return value
 
 
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(_text(name.strip()) for name in value.split(","))
+
+
 def _message(value: str) -> str:
     if len(value) > _TEXT_MAX:
         raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
@@ -194,6 +198,14 @@ OPTIONS: Final = (
     Option("key", None, "only this key", _text, _READS),
     Option("revision", None, "the state at this revision", _number(0), (READ,)),
     Option("timestamp", None, "the state at this time, RFC 3339", _text, (READ,)),
+    Option(
+        "columns",
+        None,
+        "names of the columns to read, with commas between: Spark doesn't tell which ones a query "
+        "needs",
+        _names,
+        _READS,
+    ),
     Option("partitions", None, "number of tasks that share a read", _number(1), _READS),
     Option(
         "pinSeconds",
@@ -248,6 +260,7 @@ class Options:
     key: str | None = None
     revision: int | None = None
     timestamp: str | None = None
+    columns: tuple[str, ...] | None = None
     partitions: int | None = None
     pin_seconds: int = 3600
     max_commits_per_trigger: int | None = None
@@ -318,6 +331,12 @@ class Options:
             raise OptionRefused("timestamp", "there is a revision already")
         if (self.on_error == "deadletter") != (self.dead_letter_path is not None):
             raise OptionRefused("deadLetterPath", "it goes with onError=deadletter, each with both")
+
+
+def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
+    """``given`` without the options that are for other uses alone."""
+    known = {name: _BY_NAME.get(name.lower()) for name in given}
+    return {name: given[name] for name, each in known.items() if each is None or use in each.uses}
 
 
 def _known(name: str) -> Option:

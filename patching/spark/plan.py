@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching import diff
 from patching.spark.batches import in_batches, schema_of_text
-from patching.spark.columns import Converter, NoJson, converter, decoded_json, encode
+from patching.spark.json_values import Converter, NoJson, converter, decoded_json, encode
 
 CREATE: Final = "create"
 PATCH: Final = "patch"

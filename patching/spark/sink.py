@@ -40,14 +40,16 @@ class MetadataWriter(DataSourceArrowWriter):
     each row is applied, for everybody to see, as soon as the gateway has it.
     """
 
-    def __init__(self, schema: StructType, options: Options, *, overwrite: bool) -> None:
+    def __init__(
+        self, schema: StructType, options: Options, *, overwrite: bool, of_table: bool = False
+    ) -> None:
         """Raises ColumnRefused and ModeRefused, before anything is sent."""
         if overwrite:
             raise ModeRefused(
                 "mode overwrite would replace the whole catalog, history and all, which is never "
                 "done; write with mode('append'), where a `document` replaces the one of its key"
             )
-        self._columns = Columns(schema, options)
+        self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
         self._origin = _job(options)
 
@@ -69,7 +71,9 @@ class MetadataWriter(DataSourceArrowWriter):
 class MetadataStreamWriter(DataSourceStreamArrowWriter):
     """Made anew for each micro-batch, and again for its commit: it remembers nothing itself."""
 
-    def __init__(self, schema: StructType, options: Options, *, overwrite: bool) -> None:
+    def __init__(
+        self, schema: StructType, options: Options, *, overwrite: bool, of_table: bool = False
+    ) -> None:
         """Raises ColumnRefused and ModeRefused, before anything is sent."""
         if overwrite:
             raise ModeRefused(
@@ -78,7 +82,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             )
         if options.txn_app_id is not None:
             raise OptionRefused("txnAppId", "a query's micro-batches have names already")
-        self._columns = Columns(schema, options)
+        self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    InputPartition,
+    StringStartsWith,
+)
 from pyspark.sql.types import (
     LongType,
     StringType,
@@ -15,6 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from patching.client._reading import key_chunks
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
 from patching.spark.held_revision import Hold
@@ -26,29 +34,50 @@ from patching.spark.history_source import (
     require_fitting,
     starting_revision,
 )
+from patching.spark.key_filters import Keys, is_taken
 from patching.spark.key_ranges import cuts, quantiles
 from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
 _SAMPLES_PER_PARTITION: Final = 16
+# What a process runs in which Spark asks a reader for the filters that it takes
+# (spark.sql.python.filterPushdown.enabled).
+_ASKS_FOR_FILTERS: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
+# All but the key may be left out where rows are inserted.
 DOCUMENTS_SCHEMA: Final = StructType(
     [
         StructField("key", StringType(), nullable=False),
-        StructField("value", StringType(), nullable=False),
-        StructField("etag", StringType(), nullable=False),
-        StructField("revision", LongType(), nullable=False),
-        StructField("create_revision", LongType(), nullable=False),
+        StructField("value", StringType(), nullable=True),
+        StructField("etag", StringType(), nullable=True),
+        StructField("revision", LongType(), nullable=True),
+        StructField("create_revision", LongType(), nullable=True),
         StructField("attributes", StringType(), nullable=True),
-        StructField("catalog", StringType(), nullable=False),
+        StructField("catalog", StringType(), nullable=True),
     ]
 )
 
 
 def schema_of(options: Options) -> StructType:
-    """The columns of the option ``type``."""
-    return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+    """The columns of the option ``type``, or those of them that the option ``columns`` names."""
+    all_of_them = DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+    if options.columns is None:
+        return all_of_them
+    names = all_of_them.fieldNames()
+    for name in options.columns:
+        if name not in names or options.columns.count(name) > 1:
+            raise OptionRefused("columns", f"{name!r} isn't one, once, of {', '.join(names)}")
+    return StructType([all_of_them[name] for name in options.columns])
+
+
+def wanted(rows: Iterator[tuple[Any, ...]], options: Options) -> Iterator[tuple[Any, ...]]:
+    """``rows`` with the columns of `schema_of` alone."""
+    if options.columns is None:
+        return rows
+    names = (DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA).fieldNames()
+    places = [names.index(name) for name in options.columns]
+    return (tuple(row[place] for place in places) for row in rows)
 
 
 def require_schema(given: StructType, options: Options) -> None:
@@ -85,13 +114,31 @@ class MetadataReader(DataSourceReader):
         require_schema(schema, options)
         reader = DocumentsReader if options.type == DOCUMENTS else CommitsReader
         self._reader: DocumentsReader | CommitsReader = reader(options)
+        self._options = options
         self._schema = schema
+
+    @classmethod
+    def that_filters(cls) -> type[MetadataReader]:
+        """The class to use where Spark asks for filters. Where it doesn't, it refuses a reader that
+        could take some, so this class doesn't look as if it could."""
+        return _FilteringReader if _ASKS_FOR_FILTERS in sys.modules else cls
 
     def partitions(self) -> list[InputPartition]:
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return in_batches(self._reader.rows(partition), self._schema)
+        rows = wanted(self._reader.rows(partition), self._options)
+        return in_batches(rows, self._schema)
+
+
+class _FilteringReader(MetadataReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes those on ``key`` of a read of documents."""
+        taken = [each for each in filters if is_taken(each)]
+        if not isinstance(self._reader, DocumentsReader):
+            return filters
+        self._reader.keys = Keys([*self._reader.keys.filters, *taken])
+        return [each for each in filters if each not in taken]
 
 
 @dataclass
@@ -109,26 +156,33 @@ class DocumentsReader:
     def __init__(self, options: Options) -> None:
         require_fitting(options)
         self._options = options
+        own = [EqualTo(("key",), options.key)] if options.key else []
+        begin = [StringStartsWith(("key",), options.prefix)] if options.prefix else []
+        self.keys = Keys([*own, *begin])
 
     def partitions(self) -> list[InputPartition]:
         """Holds the revision. Called once for each action, on the driver."""
-        options = self._options
+        options = self._narrowed()
         with catalog_reads(options) as reads:
             revision = options.revision
             if revision is None:
                 revision = reads.documents(limit=1, timestamp=options.timestamp).revision
             hold = _held(reads, revision, options.pin_seconds)
-            pieces = 1 if options.key is not None else options.partitions or _PARTITIONS
+            pieces = 1 if self.keys.names is not None else options.partitions or _PARTITIONS
             bounds = _bounds(reads, revision, options, pieces) if pieces > 1 else []
+        least, most = self.keys.after, self.keys.until
+        bounds = [each for each in bounds if least < each and (most is None or each < most)]
         return [
             KeyRange(after, until, hold)
-            for after, until in zip(["", *bounds], [*bounds, None], strict=True)
+            for after, until in zip([least, *bounds], [*bounds, most], strict=True)
         ]
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)
-        with catalog_reads(self._options) as reads:
+        with catalog_reads(self._narrowed()) as reads:
             for document in self._documents(reads, partition):
+                if not self.keys.holds(document.key):
+                    continue
                 yield (
                     document.key,
                     bytes(document.value).decode(),
@@ -139,11 +193,17 @@ class DocumentsReader:
                     reads.catalog,
                 )
 
+    def _narrowed(self) -> Options:
+        return replace(self._options, prefix=self.keys.prefix or None)
+
     def _documents(self, reads: CatalogReads, piece: KeyRange) -> Iterator[DocumentShape]:
         keep, revision = piece.hold.keeper(reads), piece.hold.revision
         keep()
-        if self._options.key is not None:
-            yield from reads.named([self._options.key], revision)
+        names = self.keys.names
+        if names is not None:
+            for some in key_chunks(names):
+                yield from reads.named(some, revision)
+                keep()
             return
         after = piece.after
         while True:

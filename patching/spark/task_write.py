@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import TaskContext
 
 from patching.client import BulkAnswer, BulkLine, BulkWriter
-from patching.spark.columns import Columns, RowRefused, encode
+from patching.spark.columns import Columns, RowRefused
+from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
 from patching.spark.outcomes import Counts, DeadLetters, TaskWritten
 

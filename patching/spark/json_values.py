@@ -1,0 +1,141 @@
+"""Spark's values as JSON ones, converter by converter from their types."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import types
+
+from patching import join_pointer, repeated_member
+
+Converter = Callable[[Any], Any]
+_encoder: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+class NoJson(ValueError):
+    """A type, or a value, that JSON has nothing for."""
+
+
+def encode(value: Any) -> bytes:
+    """A converter's result, as JSON in one line. Raises NoJson."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise NoJson(f"it can't be written as JSON: {error}") from error
+
+
+def decoded_json(text: str | bytes, what: str) -> Any:
+    """The JSON value of ``text``. Raises NoJson, which names ``what``, also for a repeated member:
+    the gateway refuses those, and here one of the two would be lost unseen."""
+    try:
+        raw = text.encode() if isinstance(text, str) else text
+        value = msgspec.json.decode(raw)
+        twice = repeated_member(raw, msgspec.json.encode(value))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NoJson(f"{what} is no JSON: {error}") from error
+    if twice is not None:
+        raise NoJson(f"{what} has the member '{join_pointer(twice)}' twice")
+    return value
+
+
+def raw_json(text: str) -> msgspec.Raw:
+    """``text`` itself, if it is JSON, in one line. Raises NoJson.
+
+    It is kept as it is written: the gateway shall see what was meant, numbers above all.
+    """
+    decoded_json(text, "it")
+    # A line's end can only stand between two tokens; in a string it has to be escaped.
+    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
+
+
+def converter(kind: types.DataType, place: str) -> Converter:
+    """From what Arrow gives for a value of type ``kind`` to what `encode` takes.
+
+    ``place`` names it in errors. Raises NoJson for a type that has no JSON form; the converter
+    raises it for such a value. Null stays null.
+    """
+    inner = _converter(kind, place)
+    return lambda value: None if value is None else inner(value)
+
+
+def _converter(kind: types.DataType, place: str) -> Converter:
+    if isinstance(kind, types.StructType):
+        return _of_struct(kind, place)
+    if isinstance(kind, types.MapType):
+        return _of_map(kind, place)
+    if isinstance(kind, types.ArrayType):
+        item = converter(kind.elementType, f"{place}[]")
+        return lambda value: [item(each) for each in value]
+    if isinstance(kind, types.FloatType | types.DoubleType):
+        return lambda value: _finite(value, place)
+    for kinds, convert in _SIMPLE:
+        if isinstance(kind, kinds):
+            return convert
+    raise NoJson(f"{place} has the type {kind.simpleString()}, which has no JSON form; cast it")
+
+
+def _of_struct(kind: types.StructType, place: str) -> Converter:
+    names = kind.fieldNames()
+    if len(set(names)) < len(names):
+        raise NoJson(f"{place} has two fields of one name")
+    fields = [(each.name, converter(each.dataType, f"{place}.{each.name}")) for each in kind.fields]
+    return lambda value: {name: convert(value[name]) for name, convert in fields}
+
+
+def _of_map(kind: types.MapType, place: str) -> Converter:
+    if not isinstance(kind.keyType, types.StringType):
+        raise NoJson(f"{place} is a map whose keys aren't strings")
+    item = converter(kind.valueType, f"{place}{{}}")
+
+    def convert(value: Any) -> dict[str, Any]:
+        # In order, so that equal maps are written equally.
+        members = {name: item(each) for name, each in sorted(value)}
+        if len(members) < len(value):
+            raise NoJson(f"{place} has a key twice")
+        return members
+
+    return convert
+
+
+def _finite(value: float, place: str) -> float:
+    if not math.isfinite(value):
+        raise NoJson(f"{place} is {value}, which is no JSON number")
+    return value
+
+
+def _instant(value: datetime.datetime) -> str:
+    utc = value.astimezone(datetime.UTC) if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+    return utc.replace(tzinfo=None).isoformat() + "Z"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _isoformat(value: datetime.date) -> str:
+    return value.isoformat()
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _whole_or_decimal(value: decimal.Decimal) -> Any:
+    return int(value) if value == value.to_integral_value() else value
+
+
+_SIMPLE: Final[tuple[tuple[Any, Converter], ...]] = (
+    ((types.StringType, types.CharType, types.VarcharType), _same),
+    ((types.BooleanType, types.NullType), _same),
+    ((types.ByteType, types.ShortType, types.IntegerType, types.LongType), _same),
+    ((types.DecimalType,), _whole_or_decimal),
+    ((types.DateType, types.TimestampNTZType), _isoformat),
+    ((types.TimestampType,), _instant),
+    ((types.BinaryType,), _base64),
+)

@@ -1,0 +1,138 @@
+"""Catalogs in SQL: tables and views, rows inserted into them, and filters that Spark hands on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.spark.passing import Passing
+from tests.spark.written import Written
+
+PUSHES = "spark.sql.python.filterPushdown.enabled"
+Sql = Callable[[str], list[Any]]
+
+
+@pytest.fixture
+def sql(spark: Any, written: Written) -> Iterator[Sql]:
+    """The rows of a statement, in which T is a table of the catalog and GIVEN its options."""
+    table = written.catalog.replace("-", "_")
+    given = f"url '{written.url}', catalog '{written.catalog}'"
+
+    def run(text: str) -> list[Any]:
+        rows: list[Any] = spark.sql(text.replace("GIVEN", given).replace("T_", table)).collect()
+        return rows
+
+    yield run
+    for name in (table, f"{table}copy"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[None]:
+    """Spark hands filters to Python data sources, which by default it doesn't."""
+    spark.conf.set(PUSHES, "true")
+    yield
+    spark.conf.unset(PUSHES)
+
+
+def test_a_table_is_made_filled_and_read(sql: Sql, written: Written) -> None:
+    """By its own options, which are for reads and writes; the catalog is made by the first row."""
+    sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN, batchSize '2', partitions '2')")
+    sql("INSERT INTO T_ (key, value) VALUES ('a', '1'), ('b', '2'), ('c', '3')")
+    sql("INSERT INTO T_ (key, value, etag) SELECT key, '4', etag FROM T_ WHERE key = 'a'")
+    assert sql("SELECT key, value FROM T_ ORDER BY key") == [("a", "4"), ("b", "2"), ("c", "3")]
+    written.put("d", {"n": 1})
+    assert sql("SELECT get_json_object(value, '$.n') FROM T_ WHERE key > 'c'") == [("1",)]
+    with pytest.raises(Exception, match="option 'token': everybody can see a table's options"):
+        sql("CREATE TABLE T_copy USING metadata OPTIONS (GIVEN, token 'x')")
+    with pytest.raises(Exception, match="mode overwrite would replace the whole catalog"):
+        sql("INSERT OVERWRITE T_ (key, value) VALUES ('a', '1')")
+
+
+def test_rows_of_a_table_go_where_the_statement_says_or_nowhere(
+    spark: Any, sql: Sql, written: Written
+) -> None:
+    """Spark shows the writer of one table the columns of another where they are the same."""
+    copy = Written(written.url, f"{written.catalog}-copy", written.transport)
+    written.put("a", 1)
+    copy.put("b", 2)
+    sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN)")
+    into = f"url '{copy.url}', catalog '{copy.catalog}'"
+    sql(f"CREATE TABLE T_copy USING metadata OPTIONS ({into})")
+    nulls = "CAST(null AS STRING) AS catalog"
+    columns = "key, value, CAST(null AS STRING) AS etag, revision, create_revision, attributes"
+    for unclear, why in [
+        ("INSERT INTO T_copy SELECT * FROM T_", "tell for which table"),
+        (f"INSERT INTO T_copy SELECT {columns}, {nulls} FROM T_", "option 'url': it is required"),
+    ]:
+        with pytest.raises(Exception, match=why):
+            sql(unclear)
+    heads = written.head(), copy.head()
+    sql("INSERT INTO T_copy (key, value) SELECT key, value FROM T_")
+    assert (written.head(), copy.head()) == (heads[0], heads[1] + 1)
+    assert [row.key for row in copy.frame(spark).collect()] == ["a", "b"]
+    given = into.replace(" '", " = '")
+    sql(f"INSERT INTO T_copy WITH ({given}) SELECT 'c', '3', {', '.join(['null'] * 5)}")
+    assert (written.head(), copy.head()) == (heads[0], heads[1] + 2)
+
+
+def test_a_view_is_written_and_read(sql: Sql) -> None:
+    sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN)")
+    sql("INSERT INTO T_ (key, value) VALUES ('a', '1')")
+    sql("CREATE OR REPLACE TEMPORARY VIEW v USING metadata OPTIONS (GIVEN)")
+    sql("INSERT INTO v (key, value) VALUES ('b', '2')")
+    assert sql("SELECT key FROM T_ ORDER BY key") == [("a",), ("b",)]
+    sql("DROP VIEW v")
+
+
+# A filter, the keys that hold, and what the gateway is asked for.
+FILTERS = [
+    ("key = 'x/2'", ["x/2"], "key=x%2F2&"),
+    ("key IN ('x/1', 'y', 'none')", ["x/1", "y"], "key=none&key=x%2F1&key=y&"),
+    ("key LIKE 'x/%'", ["x/1", "x/2", "x/20"], "prefix=x%2F"),
+    ("key LIKE 'x/%' AND key > 'x/1'", ["x/2", "x/20"], "after=x%2F1&prefix=x%2F"),
+    ("key >= 'x/2' AND key < 'y'", ["x/2", "x/20", "x0"], "after=x%2F1"),
+    ("key = 'x/2' AND key = 'y'", [], None),
+    ("key LIKE 'x/%' AND key LIKE '%2'", ["x/2"], "prefix=x%2F"),
+    ("value = '2'", ["x/1"], "limit=1000"),
+]
+
+
+@pytest.mark.usefixtures("pushing")
+def test_filters_on_keys_are_handed_to_the_gateway(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    keys = ["w", "x", "x/1", "x/2", "x/20", "x0", "y", "z"]
+    written.put_each((key, index) for index, key in enumerate(keys))
+    frame = Written(passing.url, written.catalog, written.transport).frame(spark)
+    for text, holding, told in FILTERS:
+        passing.asked.clear()
+        assert [row.key for row in frame.where(text).collect()] == holding, text
+        asked = [each for each in passing.asked if "/documents?" in each]
+        assert len(asked) == (told is not None), text
+        assert told is None or told in asked[0], text
+    narrow = written.frame(spark, prefix="x/", partitions=2).where("key > 'x/1' AND key < 'x/3'")
+    assert [row.key for row in narrow.collect()] == ["x/2", "x/20"]
+    spark.conf.set(PUSHES, "false")  # as it is by default: Spark refuses a reader that could
+    assert [row.key for row in frame.where("key = 'x/2'").collect()] == ["x/2"]
+
+
+def test_the_columns_that_are_read_can_be_named(spark: Any, written: Written) -> None:
+    written.put("a", {"n": 1})
+    frame = written.frame(spark, columns="etag, key")
+    assert frame.columns == ["etag", "key"]
+    assert [row.key for row in frame.collect()] == ["a"]
+    history = written.frame(spark, type="commits", columns="revision,key").collect()
+    assert history == [(1, "a")]
+    with pytest.raises(Exception, match="option 'columns': 'x' isn't one, once, of key, value"):
+        written.frame(spark, columns="key,x")
+
+
+def test_the_format_is_known_without_a_call(spark: Any, written: Written) -> None:
+    """A new session shares nothing that was registered with the old one."""
+    written.put("a", {"n": 1})
+    found = written.frame(spark.newSession()).collect()
+    assert [json.loads(row.value) for row in found] == [{"n": 1}]
