@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
 import psutil
 
 from tests.patience import RUN_S
-from tests.spark.sessions import DAEMON, ROOT
+from tests.spark.sessions import PYTHONS, ROOT
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:
@@ -31,7 +32,7 @@ def python_workers(spark: Any) -> list[psutil.Process]:
 def is_daemon(process: psutil.Process) -> bool:
     """Also of its forks, which have its command line."""
     with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return not {"pyspark.daemon", DAEMON}.isdisjoint(process.cmdline())
+        return "tests.spark.daemon" in process.cmdline()
     return False
 
 
@@ -45,10 +46,32 @@ def kill(processes: list[psutil.Process]) -> int:
     return killed
 
 
+class TooLate(BaseException):
+    """As a limit of time has it, it is raised wherever the test is."""
+
+
+def tear(spark: Any) -> None:
+    """Leave a call of its JVM before the answer is there: the next call would be given it."""
+
+    def leave(*_: object) -> None:
+        raise TooLate
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        spark.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
+    except TooLate:
+        pass
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
 def run(module: str, *arguments: str) -> None:
     """A script with a session of its own, and an end to all that it started."""
     environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
-    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"PYTHONPATH": str(ROOT), **PYTHONS}
     process = subprocess.Popen(
         (sys.executable, "-m", module, *arguments),
         env=environment,

@@ -16,13 +16,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
 MASTER = "local[2,4]"
 # Of a JVM that lives for minutes, its second compiler and its collector take two fifths, and at its
-# start verifying the classes of Spark takes another.
+# start verifying the classes of Spark takes another. It collects all whenever these have filled the
+# room that it began with.
 JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-# What forks the processes that run Python: PySpark's, with imports.
-DAEMON = "tests.spark.daemon"
+# Python as Spark runs it: what it forks has its imports already.
+PYTHONS = {
+    "PYSPARK_PYTHON": str(Path(__file__).with_name("python")),
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+}
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
@@ -45,7 +49,6 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": DAEMON,
     }
 
 
@@ -101,7 +104,7 @@ class Sessions:
 
         from patching.spark import register
 
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ |= PYTHONS
         path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if str(ROOT) not in path:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, path)])

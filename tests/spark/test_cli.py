@@ -23,7 +23,7 @@ import patching.spark.session
 from patching.spark.cli import main
 from tests.service import RunningGateway
 
-from .sessions import spark_settings
+from .sessions import PYTHONS, spark_settings
 from .test_sync import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -154,7 +154,7 @@ def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
             *(str(ROOT / "patching" / "spark" / "__main__.py"), "sync", source, there.name),
             *("--url", there.url),
         ],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **PYTHONS},
         capture_output=True,
         text=True,
         timeout=RUN_S,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +12,6 @@ import pytest
 
 from tests.patience import RUN_S
 from tests.spark.sessions import ROOT, Sessions
-
-
-class TooLate(BaseException):
-    """As a limit of time has it, it is raised wherever the test is."""
 
 
 def works(spark: Any) -> None:
@@ -29,23 +22,8 @@ def works(spark: Any) -> None:
         spark.read.format("metadata").load()
 
 
-def test_one_that_a_test_broke_is_made_anew(sessions: Sessions) -> None:
-    """It is torn apart between a call of the JVM and its answer; its successor is stopped."""
-
-    def tear(*_: object) -> None:
-        raise TooLate
-
-    torn = sessions.living()
-    before = signal.signal(signal.SIGUSR1, tear)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
-    try:
-        timer.start()
-        with pytest.raises(TooLate):
-            torn.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    sessions.throw_away()
-    works(sessions.living())
+def test_one_that_was_stopped_is_made_anew(sessions: Sessions) -> None:
+    """That one that was torn apart is, `test_a_killed_driver_starts_again_where_it_was` shows."""
     sessions.living().stop()
     works(sessions.living())
 

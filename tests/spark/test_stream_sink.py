@@ -20,7 +20,7 @@ from patching.spark.sink import MetadataStreamWriter
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 from tests.spark.passing import Passing
-from tests.spark.processes import kill, python_workers
+from tests.spark.processes import kill, python_workers, tear
 from tests.spark.sessions import Sessions
 
 Query = Callable[..., Any]
@@ -167,11 +167,15 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
 def test_a_killed_driver_starts_again_where_it_was(
     sessions: Sessions, start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
-    """It, and all that it started, by SIGKILL: what is left is the checkpoint."""
+    """It, and all that it started, by SIGKILL: what is left is the checkpoint.
+
+    Before, it is torn apart between a call of the JVM and its answer, as tests may be that hang.
+    """
     numbers = fill(folder, 2, 50)
     held = Held(passing, 6, applied=True)
     start(batchSize=5, url=passing.url)
     with held:
+        tear(sessions.living())
         sessions.throw_away()
         assert is_within_a_batch(folder)
         assert log() == numbers[:30]
