@@ -82,6 +82,22 @@ class BareDocument(msgspec.Struct, frozen=True):
     attributes: Attributes | None = None
 
 
+class Digested(BareDocument, frozen=True):
+    """A document or tombstone with the digest of its content (``patching.digest``) in its place.
+
+    ``digest`` is None for a tombstone, and where none was stored with the content. ``size_bytes``
+    is that of ``Document``.
+    """
+
+    commit_id: str = ""
+    size_bytes: int = 0
+    digest: str | None = None
+
+    @property
+    def token(self) -> str:
+        return version_token(self.revision, self.commit_id)
+
+
 def bare(document: Document) -> BareDocument:
     attributes = document.attributes or {}
     return BareDocument(

@@ -26,6 +26,7 @@ from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
+from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
 from gateway.read.history import CommitPage, History, RevisionAt
 from gateway.read.listing import Listing
@@ -48,8 +49,8 @@ _MOVES_MAX = 4  # of a catalog that wait to be written out
 class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
-    ``listing`` reads several documents at one revision, ``catalogs`` takes a catalog as a whole.
-    ``acls`` tells what a principal sees of either.
+    ``listing`` reads several documents at one revision, ``digests`` only their digests,
+    ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of either.
     ``uploads`` replaces documents in two phases. ``retention`` pins and compacts history; its
     ``compactor`` does so in the background, once it is started.
     """
@@ -87,6 +88,7 @@ class Gateway:
         kept = replace(limits.retention, idempotency_s=kept_s)
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
+        self.digests = DigestListing(store, self.listing)
         self._queue = queue = Queue(runtime, limits, turns, self._may_move)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)

@@ -7,6 +7,8 @@
 An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
 whose items are addressed by key; applying it also gives the RFC 6902 patch that it came to.
 
+`digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
+
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
 package is not needed otherwise.
 
@@ -16,6 +18,7 @@ a `PatchError`, whose docstring draws the tree.
 """
 
 from patching._diff import diff
+from patching._digest import canonical, digest
 from patching._errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
@@ -67,7 +70,9 @@ __all__ = [
     "apply_extended",
     "apply_within",
     "as_operations",
+    "canonical",
     "diff",
+    "digest",
     "equal",
     "footprint",
     "is_conditional",

@@ -25,7 +25,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import WITHHELD, Document, Head, Pin
+from gateway.model import WITHHELD, Document, Head, Pin, living
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -126,7 +126,7 @@ class Listing:
         """
 
         def page() -> DocumentPage:
-            at = self._readable(catalog, revision)
+            at = self.readable(catalog, revision)
             return self._page(_Scan(catalog, prefix, sight), after, limit, at)
 
         with as_unavailable():
@@ -152,7 +152,7 @@ class Listing:
     def _several(
         self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
     ) -> tuple[int, dict[str, Document | None]]:
-        at = self._readable(catalog, revision)
+        at = self.readable(catalog, revision)
         few_bytes = _SMALL_BYTES // max(len(keys), 1)
         stored = dict(self._store.documents({catalog: keys}, content_bytes_max=few_bytes))
         large = [each for each in stored.values() if each.content is WITHHELD]
@@ -202,7 +202,7 @@ class Listing:
         scan = _Scan(catalog, prefix, sight)
 
         def begin() -> DocumentPage:
-            at = self._readable(catalog, revision)
+            at = self.readable(catalog, revision)
             page = self._page(scan, "", self._export_page, at)
             if page.next_after is not None:
                 self._refuse_more_pins(catalog, owner)
@@ -275,14 +275,18 @@ class Listing:
     ) -> Document | None:
         """The live document at ``revision``, given its record, which may be newer."""
         if record is not None and record.revision > revision:
-            try:
-                record = rebuild(self._store, catalog, key, revision)
-            except HistoryIncomplete:
-                self.require_above_floor(catalog, revision)
-                raise
+            return self.rebuilt(catalog, key, revision)
         return record if record is not None and record.exists else None
 
-    def _readable(self, catalog: str, revision: int | None) -> int:
+    def rebuilt(self, catalog: str, key: str, revision: int) -> Document | None:
+        """The live document at ``revision``, from history."""
+        try:
+            return living(rebuild(self._store, catalog, key, revision))
+        except HistoryIncomplete:
+            self.require_above_floor(catalog, revision)
+            raise
+
+    def readable(self, catalog: str, revision: int | None) -> int:
         """The revision to read at, up to which everything is written out."""
         standing = self._settler.settle(catalog)
         if standing.revision == 0:

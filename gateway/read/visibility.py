@@ -54,7 +54,7 @@ class Life(NamedTuple):
     create_revision: int
 
 
-def life_of(document: Document) -> Life:
+def life_of(document: Record) -> Life:
     return Life(document.key, document.create_revision)
 
 
@@ -173,7 +173,7 @@ class Sight:
         """Whether the document, in its present state, is visible."""
         return may_read(self.principal, self._catalog, document.attributes)
 
-    def sees_past(self, document: Document, now: Record | None) -> bool:
+    def sees_past(self, document: Record, now: Record | None) -> bool:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
         return self._sees_life(life_of(document), now)
 

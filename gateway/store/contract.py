@@ -19,7 +19,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from gateway.model import BareDocument, Commit, Document, Head, Move, Pin, Reply, Retention, Verdict
+from gateway.model import (
+    BareDocument,
+    Commit,
+    Digested,
+    Document,
+    Head,
+    Move,
+    Pin,
+    Reply,
+    Retention,
+    Verdict,
+)
 from patching import Json
 
 
@@ -163,6 +174,9 @@ class Store(Protocol):
         Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
         the one that fills ``bytes_max`` bytes of content. After "" the settings are left out.
         """
+
+    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
+        """``scan_documents`` without reading any content."""
 
     def commit_signals(self) -> CommitSignals:
         """Open signals about the commits that are written out from now on."""

@@ -5,6 +5,7 @@ Nothing survives the process; it is never a default of the service.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic as _monotonic
@@ -12,11 +13,24 @@ from time import monotonic as _monotonic
 import msgspec
 from msgspec.structs import replace
 
-from gateway.model import WITHHELD, BareDocument, Commit, Document, Head, Move, Reply, Verdict, bare
+from gateway.model import (
+    WITHHELD,
+    BareDocument,
+    Commit,
+    Digested,
+    Document,
+    Head,
+    Move,
+    Reply,
+    Verdict,
+    bare,
+)
 from gateway.store.contract import CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
-from patching import Json
+from patching import ABSENT, Json, digest
+
+_ALL = sys.maxsize
 
 
 class MemoryStore(MemoryRetention, MemoryLeases):
@@ -224,6 +238,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     break
         return scanned
 
+    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
+        return [digested(each) for each in self.scan_documents(catalog, after, prefix, limit, _ALL)]
+
     def stored_bytes(self, content: Json) -> int:
         return len(msgspec.json.encode(content))
 
@@ -232,6 +249,20 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def ping(self) -> None:
         return
+
+
+def digested(document: Document) -> Digested:
+    plain = bare(document)
+    return Digested(
+        plain.key,
+        plain.revision,
+        plain.create_revision,
+        plain.exists,
+        plain.attributes,
+        document.commit_id,
+        document.size_bytes,
+        None if document.content is ABSENT else digest(document.content),
+    )
 
 
 def document_bytes(document: Document) -> int:

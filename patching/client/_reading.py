@@ -18,12 +18,14 @@ from patching.client._results import (
     CatalogState,
     Commit,
     Document,
+    DocumentDigest,
     Several,
     expecting,
     parse_commit,
     parse_listed,
     parse_state,
     unquoted,
+    value_of,
 )
 from patching.client._retention import PinState, list_pins
 from patching.client._transport import Closable, Query, Transport, in_words, segment
@@ -54,17 +56,44 @@ class Readable(Part):
 
         Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
         """
-        always: list[tuple[str, str | int]] = [("limit", page_size)]
+        limit: list[tuple[str, str | int]] = [("limit", page_size)]
+        for shape, told_at in self._pages(limit, prefix, time_query(revision, at)):
+            with expecting("page of documents"):
+                document = parse_listed(shape, told_at)
+            if document is not None:
+                yield document
+
+    def digests(
+        self,
+        *,
+        prefix: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+        page_size: int = 10_000,
+    ) -> Iterator[DocumentDigest]:
+        """Like `documents`, but of each only its token and its digest, which is that of every equal
+        document (`patching.digest`): to find out what differs without reading it."""
+        always: list[tuple[str, str | int]] = [("select", "digest"), ("limit", page_size)]
+        for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
+            with expecting("page of digests"):
+                yield value_of(DocumentDigest, shape, catalog_revision=told_at)
+
+    def _pages(
+        self,
+        always: list[tuple[str, str | int]],
+        prefix: str,
+        query: list[tuple[str, str | int]],
+    ) -> Iterator[tuple[Any, int]]:
+        """What the pages list, each with its revision; ``query`` says where the first one is."""
         if prefix:
             always.append(("prefix", prefix))
-        query: list[tuple[str, str | int]] = time_query(revision, at)
         while True:
             content = self._ask("/documents", [*always, *query])
             with expecting("page of documents"):
                 told_at = content["revision"]
-                found = [parse_listed(shape, told_at) for shape in content["documents"]]
+                found = content["documents"]
                 following = content["next"]
-            yield from (document for document in found if document is not None)
+            yield from ((shape, told_at) for shape in found)
             if following is None:
                 return
             with expecting("page of documents"):

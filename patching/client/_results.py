@@ -39,6 +39,16 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentDigest:
+    """A document's version token, and the digest of its content: `patching.digest`."""
+
+    key: str
+    etag: str
+    digest: str
+    catalog_revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """The result of a write.
 

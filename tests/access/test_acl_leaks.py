@@ -33,6 +33,7 @@ READS: Final[dict[str, list[str]]] = {
         *("/documents", "/documents?revision=4", "/documents?revision=8", "/documents?prefix=k"),
         *("/documents?key=k", "/documents?key=k&key=open", "/documents?key=gone&revision=6"),
         "/documents?key=reused&revision=8",
+        *("/documents?select=digest", "/documents?select=digest&revision=4"),
     ],
     "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
     "list_commits": ["/commits", "/commits?key=k", "/commits?key=gone", "/commits?key=reused"],
@@ -114,6 +115,20 @@ def test_no_route_that_reads_tells_the_secret(name: str, people: People) -> None
             asked += 1
     assert asked > 40
     assert SECRET in told(people("ann").get("/documents/k")), "it is there"
+
+
+@pytest.mark.parametrize("query", ["", "&revision=4", "&revision=6", "&revision=8", "&key=k"])
+def test_a_digest_is_told_of_no_document_that_isnt(query: str, people: People) -> None:
+    """Who knows a digest can find out whether a content is what he takes it for."""
+
+    def listed(person: Person, select: str) -> tuple[int, list[str]]:
+        answer = person.get(f"/documents?{select}{query}")
+        return answer.status_code, [each["key"] for each in answer.get_json().get("documents", ())]
+
+    assert "k" in listed(people("ann"), "select=digest")[1]
+    status, keys = listed(people("eve"), "select=digest")
+    assert (status, keys) == listed(people("eve"), "limit=100")
+    assert "k" not in keys
 
 
 def test_the_event_stream_does_not_tell_it(people: People) -> None:

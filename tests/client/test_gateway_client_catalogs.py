@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from patching import digest
 from patching.client import (
     Answer,
     Catalog,
@@ -149,3 +150,16 @@ def test_history_that_is_compacted_is_gone(catalog: Catalog) -> None:
     ):
         with pytest.raises(Gone, match="revision_compacted"):
             ask()
+
+
+def test_digests_tell_which_documents_differ(catalog: Catalog) -> None:
+    mine = {f"a/{number}": {"n": number} for number in range(5)}
+    for key, value in mine.items():
+        catalog.put(key, value)
+    catalog.put("b", 1)
+    changed = catalog.put("a/3", {"n": 3.5})
+    found = list(catalog.digests(prefix="a/", page_size=2))
+    assert [each.key for each in found] == list(mine)
+    assert [each.key for each in found if each.digest != digest(mine[each.key])] == ["a/3"]
+    assert (found[3].etag, found[3].catalog_revision) == (changed.etag, 7)
+    assert [each.digest for each in catalog.digests(revision=1)] == [digest(mine["a/0"])]

@@ -16,6 +16,7 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
+from patching import digest
 from tests.http.conftest import Catalog, problem
 
 
@@ -163,3 +164,60 @@ def test_a_time_above_the_newest_commit_is_said_to_be_provisional(
     catalog.put(3)
     assert "Time-Provisional" not in ask(above).headers
     assert "Time-Provisional" not in ask("2999-01-01T00:00:00Z").headers
+
+
+def digests(catalog: Catalog, query: str = "") -> dict[str, str]:
+    answer = page(catalog, f"?select=digest{query}")
+    assert answer.status_code == 200, answer.get_json()
+    for document in answer.get_json()["documents"]:
+        assert set(document) == {"key", "etag", "digest"}
+    return {each["key"]: each["digest"] for each in answer.get_json()["documents"]}
+
+
+def test_digests_are_listed_with_key_and_token_and_without_content(catalog: Catalog) -> None:
+    values = {"a": {"n": 1.0, "m": None}, "b": ["é", 10**18], "c": 0}
+    for key, value in values.items():
+        catalog.put(value, key)
+    catalog.put(1, "gone")
+    catalog.delete("gone")
+    listed = page(catalog).get_json()["documents"]
+    found = page(catalog, "?select=digest").get_json()
+    assert [each["etag"] for each in found["documents"]] == [each["etag"] for each in listed]
+    assert digests(catalog) == {key: digest(value) for key, value in values.items()}
+    assert digests(catalog, "&prefix=b") == {"b": digest(values["b"])}
+    first = page(catalog, "?select=digest&limit=2").get_json()
+    assert first["next"] == {"after": "b", "revision": 5}
+    assert digests(catalog, "&limit=2&after=b&revision=5") == {"c": digest(0)}
+    named = page(catalog, "?select=digest&key=c&key=none").get_json()["documents"]
+    assert named == [
+        {"key": "c", "etag": listed[2]["etag"], "digest": digest(0)},
+        {"key": "none", "etag": None},
+    ]
+
+
+def test_digests_are_those_of_the_revision_that_is_asked_for(catalog: Catalog) -> None:
+    states: list[dict[str, Any]] = [{}]
+    for number in range(4):
+        for key in ("a", "b"):
+            catalog.put({"number": number}, key)
+            states.append({**states[-1], key: {"number": number}})
+    catalog.delete("a")
+    states.append({"b": {"number": 3}})
+    for revision, state in enumerate(states[1:], 1):
+        expected = {key: digest(value) for key, value in state.items()}
+        assert digests(catalog, f"&revision={revision}") == expected
+        assert digests(catalog, f"&revision={revision}&limit=1&after=a") == {
+            key: value for key, value in expected.items() if key > "a"
+        }
+    told = catalog.client.get(f"{catalog.path}/commits").get_json()["commits"]
+    assert digests(catalog, f"&at={quote(told[2]['time'])}") == digests(catalog, "&revision=3")
+
+
+def test_what_is_selected_is_told_and_a_page_of_digests_may_be_longer(catalog: Catalog) -> None:
+    problem(page(catalog, "?select=digest"), 404, "catalog_not_found")
+    catalog.put(1)
+    problem(page(catalog, "?select=value"), 400, "invalid_parameter")
+    problem(page(catalog, "?select=digest&limit=10001"), 400, "invalid_parameter")
+    problem(page(catalog, "?limit=10000"), 400, "invalid_parameter")
+    problem(page(catalog, "?select=digest&revision=2"), 404, "revision_not_found")
+    assert page(catalog, "?select=digest&limit=10000").status_code == 200

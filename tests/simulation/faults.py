@@ -9,15 +9,27 @@ two steps the worker may die or stand still for a long time.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from gateway.model import BareDocument, Commit, Document, Head, Move, Pin, Reply, Retention, Verdict
+from gateway.model import (
+    BareDocument,
+    Commit,
+    Digested,
+    Document,
+    Head,
+    Move,
+    Pin,
+    Reply,
+    Retention,
+    Verdict,
+)
 from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent, UploadStore
-from gateway.store.memory import document_bytes
+from gateway.store.memory import digested, document_bytes
 from patching import Json
 
 from .recorder import RecordingStore
@@ -190,6 +202,12 @@ class FaultyStore:
             return found
 
         return self._read([scan])[0]
+
+    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
+        return [
+            digested(each)
+            for each in self.scan_documents(catalog, after, prefix, limit, sys.maxsize)
+        ]
 
     def commit_signals(self) -> CommitSignals:
         opened = self._read([self._inner.commit_signals])[0]

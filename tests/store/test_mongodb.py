@@ -200,3 +200,13 @@ def test_fields_that_say_nothing_take_no_space(
     assert not {"succeeded", "rebased_from", "deletes_catalog", "message"} & set(written)
     assert "attributes" not in written["changes"]
     assert "attributes" not in kept["state"]
+
+
+def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    store.write_documents({"c": [document(1, key="old"), document(2, key="young")]})
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        of_old = {"_id": "c\0old"}
+        client[database_name]["documents"].update_one(of_old, {"$unset": {"state.digest": 1}})
+    assert [each.digest is None for each in store.scan_digests("c", "", "", 9)] == [True, False]

@@ -85,6 +85,16 @@ def test_a_scan_reads_one_page(store: MongoStore, profiled: Profiled) -> None:
     assert query["keysExamined"] <= 11
 
 
+def test_a_scan_of_digests_answers_without_contents(store: MongoStore, profiled: Profiled) -> None:
+    heavy = [document(n, key=f"k{n}", content="x" * 100_000) for n in range(1, 4)]
+    store.write_documents({"c": heavy})
+    store.heads(["c"])
+    with profiled() as noted:
+        assert len(store.scan_digests("c", "", "", 9)) == 3
+    (query,) = [entry for entry in noted if entry["op"] == "query"]
+    assert query["responseLength"] < 2_000
+
+
 def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: Profiled) -> None:
     heavy = (Change("k", "put", 1, None, "x" * 1_000_000),)
     signals = store.commit_signals()

@@ -29,12 +29,15 @@ from tests.store.verdicts_suite import VerdictsContract
 
 _RANGES = "mongomock doesn't order embedded documents, so it finds no ranges of them"
 _CLOCK = "mongomock has no $$NOW, the clock of the database"
+_RAW = "mongomock has no raw batches"
 _HINTS = "mongomock knows no hints"
 _UNIONS = "mongomock knows no $unionWith"
 UNABLE = {
     "test_a_bare_document_has_its_acl_and_no_other_attribute": _RANGES,
     "test_a_document_is_written_only_over_an_older_one": _RANGES,
     "test_a_scan_has_tombstones_but_not_the_settings": _RANGES,
+    "test_a_scan_of_digests_is_a_scan_without_contents": _RAW,
+    "test_a_digest_goes_with_the_content_that_is_kept": _RAW,
     "test_a_scan_is_bounded_in_count_and_bytes": _RANGES,
     "test_a_tombstone_has_no_content_and_can_be_written_over": _RANGES,
     "test_names_that_share_a_beginning_stay_apart": _RANGES,

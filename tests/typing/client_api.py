@@ -22,6 +22,7 @@ from patching.client import (
     CommitSummary,
     Compaction,
     Document,
+    DocumentDigest,
     Feed,
     Follower,
     Gateway,
@@ -113,6 +114,7 @@ def documents(catalog: Catalog) -> None:
     assert_type(catalog.update("k", lambda now: {**now, "a": 1}, create=True), Updated)
     assert_type(catalog.attributes.get("k"), Document)
     assert_type(catalog.documents(prefix="a"), Iterator[Document])
+    assert_type(catalog.digests(prefix="a"), Iterator[DocumentDigest])
     several = catalog.several(["a", "b"])
     assert_type(several, Several)
     assert_type(several.documents["a"], Document | None)

@@ -28,11 +28,14 @@ from gateway.http.wire.query import DOCUMENTS_PARAMETERS, EXPORT_PARAMETERS, par
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import Document
+from gateway.read.digests import DigestPage, KeyDigest, key_digest
+from gateway.read.listing import DocumentPage
 from gateway.service import Gateway
 
 _log = logging.getLogger(__name__)
 
 _KEYS_MAX = 1_000
+_LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
 
 
@@ -55,7 +58,15 @@ class ListingRoutes:
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(context.by, catalog)
-        page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
+        page: DocumentPage | DigestPage
+        if asked.pop("select") is not None:
+            page = self._gateway.digests.page(catalog, revision=revision, sight=sight, **asked)
+            documents = [_digest_shape(each) for each in page.documents]
+        else:
+            if asked["limit"] > _LIMIT_MAX:
+                _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+            page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
+            documents = [_shape(document) for document in page.documents]
         more = page.next_after
         return _answer(
             context.environ,
@@ -64,7 +75,7 @@ class ListingRoutes:
             {
                 "catalog": catalog,
                 "revision": page.revision,
-                "documents": [_shape(document) for document in page.documents],
+                "documents": documents,
                 "next": None if more is None else {"after": more, "revision": page.revision},
             },
         )
@@ -87,9 +98,10 @@ class ListingRoutes:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
         at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
+        shape = _shape if asked["select"] is None else lambda each: _digest_shape(key_digest(each))
         tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
         documents = [
-            {"key": key, "etag": None} if (document := found[key]) is None else _shape(document)
+            {"key": key, "etag": None} if (document := found[key]) is None else shape(document)
             for key in keys
         ]
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
@@ -141,6 +153,10 @@ def _shape(document: Document) -> dict[str, Any]:
     if document.attributes:
         shape["attributes"] = document.attributes
     return shape
+
+
+def _digest_shape(each: KeyDigest) -> dict[str, Any]:
+    return {"key": each.key, "etag": each.token, "digest": each.digest}
 
 
 def _export_lines(revision: int, documents: Iterator[Document]) -> Iterator[bytes]:

@@ -58,6 +58,12 @@ def _switch(text: str) -> bool:
     return text == "true"
 
 
+def _digest(text: str) -> str:
+    if text != "digest":
+        raise ValueError("it must be 'digest', or be left out")
+    return text
+
+
 def _ignored(text: str) -> Any:
     """A read's ``resource_version``, which is for writes: clients needn't leave it out."""
     whole_number(text)
@@ -100,13 +106,15 @@ READ_PARAMETERS: Final = _schema(**_READ)
 DOCUMENT_PARAMETERS: Final = _schema(**_READ_AS_OF)
 # A whole catalog, or the part of it whose keys begin with ``prefix``.
 EXPORT_PARAMETERS: Final = _schema(**_READ_AS_OF, prefix=_TEXT)
-# A page of documents with keys above ``after``, or those under the ``key`` parameters.
+# A page of documents with keys above ``after``, or those under the ``key`` parameters; or their
+# digests, of which a page has more.
 DOCUMENTS_PARAMETERS: Final = _schema(
     **_READ_AS_OF,
     prefix=_TEXT,
     after=_TEXT,
-    limit=_LIMIT,
+    limit=_Parsed(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
     key=fields.List(fields.String(), load_default=None),
+    select=_Parsed(_digest, load_default=None),
 )
 # A page of catalogs with names above ``after``.
 CATALOGS_PARAMETERS: Final = _schema(prefix=_TEXT, after=_TEXT, limit=_LIMIT)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from typing import Any
+from typing import Any, Final
 
+from bson import decode_all
 from pymongo import ASCENDING, DESCENDING
 
-from gateway.model import Commit, Document, Head
+from gateway.model import Commit, Digested, Document, Head
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
@@ -15,6 +16,11 @@ from gateway.store.mongodb.records import Record
 
 _FEW = 4
 _MANY = 64
+_DIGESTED: Final = {
+    **{name: 1 for name in records.BARE_DOCUMENT if name != "catalog"},
+    **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
+    "_id": 0,
+}
 
 
 class HistoryPart(StorePart):
@@ -119,3 +125,28 @@ class ListingsPart(StorePart):
                     if bytes_max <= 0:
                         break
         return documents
+
+    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
+        first, beginning = (records.document_id(catalog, name) for name in (after, prefix))
+        query = {"_id": names_after(first, beginning)}
+        with self._on.reading() as session:
+            batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
+            with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
+                return [each for batch in cursor for each in _digested(batch)]
+
+
+def _digested(batch: Any) -> list[Digested]:
+    """From a raw batch of records with the fields of _DIGESTED."""
+    return [
+        Digested(
+            record["key"],
+            (state := record["state"])["revision"],
+            state["create_revision"],
+            not state["deleted"],
+            state.get("attributes") or None,
+            state["commit_id"],
+            state["size_bytes"],
+            state.get("digest"),
+        )
+        for record in decode_all(batch, records.PLAIN)
+    ]

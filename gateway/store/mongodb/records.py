@@ -5,7 +5,8 @@
                verdicts: [verdict], with ``open`` where it has any of either; of retention floor,
                raises, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
-               first, and content and attributes as native BSON, so that people can query them
+               first, and content and attributes as native BSON, so that people can query them,
+               with the content's digest, unless it was written by a version that stored none
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
 ``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date)
@@ -40,7 +41,7 @@ from gateway.model import (
     Retention,
     Verdict,
 )
-from patching import ABSENT, Json
+from patching import ABSENT, Json, digest
 
 Record = dict[str, Any]
 
@@ -331,8 +332,9 @@ def document_update(catalog: str, document: Document) -> Record:
         "size_bytes": document.size_bytes,
         "deleted": not document.exists,
     }
-    if document.exists:
+    if document.content is not ABSENT:
         state["content"] = document.content
+        state["digest"] = digest(document.content)
     if document.attributes is not None:
         state["attributes"] = document.attributes
     return {"$max": {"state": state}, "$setOnInsert": {"catalog": catalog, "key": document.key}}

@@ -1,0 +1,120 @@
+"""The digest of a document: equal documents have one, others another.
+
+It is the SHA-256 of the *canonical JSON*, which has no white space, members in the order of their
+names' code points, and for each value one text:
+
+    1, 1.0, 1e0            1          whole numbers are written out, digit by digit
+    -0.0                   0
+    1e22                   10000000000000000000000
+    0.10, 1e-7             0.1, 1e-7  others as ECMAScript writes the double
+    "é", "\\u00e9"          "é"        UTF-8; escaped are quotes, backslashes, control characters
+    "\\ud800"               "\\ud800"   and what UTF-8 can't hold
+
+That is RFC 8785 but for whole numbers, which it would round to doubles, and for the order of
+characters beyond U+FFFF, which it takes apart. Most documents are written so by msgspec; where its
+text may differ, `_written` writes the document once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from ._json import Json
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+_pack: Final = msgspec.msgpack.Encoder().encode
+# A float in MessagePack, made in less time than a text is searched for one. Where these bytes are
+# of something else, the text is searched in vain. msgspec writes NaN and infinities as null.
+_FLOAT: Final = b"\xcb"
+_NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")  # and numbers above 1e300
+# In a text such a piece is rare: there a quote follows.
+_is_whole: Final = re.compile(rb"\.0(?:[,\]}]|\Z)").search
+_has_exponent: Final = re.compile(rb"e[+-]?[0-9]+(?:[,\]}]|\Z)").search
+_string: Final = json.JSONEncoder(ensure_ascii=False).encode
+_ECMASCRIPT_DECIMAL_MIN: Final = 1e-6
+
+
+def digest(value: Json) -> str:
+    """The SHA-256 of `canonical(value)`, in 64 hexadecimal digits.
+
+    `digest(a) == digest(b)` exactly where `equal(a, b)`. Errors are those of `canonical`."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def canonical(value: Json) -> bytes:
+    """The canonical JSON of `value`: see the module's docstring.
+
+    ValueError for NaN, infinities and integers that Python doesn't write (of thousands of digits);
+    TypeError for what isn't JSON."""
+    try:
+        text = _encode(value)
+        packed = _pack(value)
+    except (ValueError, OverflowError, RecursionError):  # lone surrogates, large integers, depth
+        return _written(value)
+    if _FLOAT not in packed:
+        return text
+    if _is_whole(text) or _has_exponent(text) or any(nan in packed for nan in _NOT_FINITE):
+        return _written(value)
+    return text
+
+
+class _Text(str):
+    """A piece of JSON among values that are still to be written."""
+
+    __slots__ = ()
+
+
+def _written(value: Json) -> bytes:
+    """Iterative, so no value is too deep."""
+    pieces: list[str] = []
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _Text):
+            pieces.append(item)
+        elif isinstance(item, dict):
+            pending.append(_Text("}"))
+            for name in sorted(item, reverse=True):
+                pending += (item[name], _Text(f",{_string(name)}:"))
+            pieces.append("{")
+            if item:
+                pending[-1] = _Text(pending[-1][1:])
+        elif isinstance(item, list):
+            pending.append(_Text("]"))
+            for child in reversed(item):
+                pending += (child, _Text(","))
+            pieces.append("[")
+            if item:
+                pending.pop()
+        else:
+            pieces.append(_scalar(item))
+    return "".join(pieces).encode("utf-8", "backslashreplace")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, float):
+        raise TypeError(f"{type(value).__name__} isn't JSON")
+    if not math.isfinite(value):
+        raise ValueError(f"{value} isn't JSON")
+    if value.is_integer():
+        return str(int(value))
+    mantissa, e, exponent = repr(value).partition("e")
+    if not e:
+        return mantissa
+    if abs(value) >= _ECMASCRIPT_DECIMAL_MIN:
+        sign = "-" if value < 0 else ""
+        digits = mantissa.lstrip("-").replace(".", "")
+        return f"{sign}0.{'0' * (-int(exponent) - 1)}{digits}"
+    return f"{mantissa}e{int(exponent)}"
