@@ -155,6 +155,10 @@ class CatalogReads:
         """0 if it was never written."""
         return self.commits(_BEYOND, 1)[1]
 
+    def revision_at(self, timestamp: str) -> int:
+        """The newest one that is no younger."""
+        return self.documents(limit=1, timestamp=timestamp).revision
+
     def floor(self) -> int:
         """The oldest revision that is retained: the commits above it are all there."""
         try:

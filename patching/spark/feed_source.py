@@ -7,7 +7,9 @@ batch that is run again after a failure has the same rows.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from .history_source import (
     EARLIEST,
     LATEST,
     RevisionRange,
+    before_time,
     commit_rows,
     require_fitting,
     revision_ranges,
@@ -61,6 +64,13 @@ class Feed:
         """Where a query without a checkpoint begins."""
         reads = self._reads()
         head = reads.head()
+        if self.options.starting_timestamp is not None:
+            try:
+                return before_time(reads, self.options.starting_timestamp)
+            except Compacted as error:
+                if self.options.fail_on_data_loss:
+                    raise
+                return self._passed_over(0, error.oldest)
         start = starting_revision(self.options)
         if start is None or start == LATEST:
             return head
@@ -73,14 +83,16 @@ class Feed:
                 f"option 'startingRevision': catalog {reads.catalog!r} is at {head},"
                 f" {start} is more than one ahead"
             )
-        if after < floor:
-            raise self._lost(after, floor)
-        return after
+        return after if after >= floor else self._passed_over(after, floor)
 
     def last(self, after: int | None, most: int | None) -> int:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
         known yet). Where a stream is to end with what there is, not beyond the head of then."""
-        self.head = head = self._head() if after is None else self._head_above(after)
+        if after is None:
+            self.head = head = self._head()
+        else:
+            after, head = self._head_above(after)
+            self.head = head
         if self._target is not None:
             head = max(min(head, self._target), after or 0)
         if after is None or most is None:
@@ -91,6 +103,9 @@ class Feed:
         self._target = self._head()
 
     def ranges(self, after: int, until: int) -> Sequence[InputPartition]:
+        if not self.options.fail_on_data_loss and after < until:
+            floor = self._reads().floor()
+            after = after if after >= floor else self._passed_over(after, floor)
         if until <= after:
             return []
         return list(revision_ranges(after, until, self.options.partitions or _PARTITIONS))
@@ -98,10 +113,14 @@ class Feed:
     def rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
         """On an executor."""
         assert isinstance(piece, RevisionRange)
-        try:
-            yield from commit_rows(self.options, piece)
-        except Compacted as error:
-            raise self._lost(piece.after, error.oldest) from error
+        while True:
+            try:
+                yield from commit_rows(self.options, piece)
+            except Compacted as error:
+                piece = replace(piece, after=self._passed_over(piece.after, error.oldest))
+                if piece.after < piece.until:
+                    continue
+            return
 
     def close(self) -> None:
         if self._transport is not None:
@@ -111,19 +130,34 @@ class Feed:
     def _head(self) -> int:
         return self._reads().head()
 
-    def _head_above(self, after: int) -> int:
+    def _head_above(self, after: int) -> tuple[int, int]:
+        """The head, and ``after``, or where the stream goes on without what is gone."""
         reads = self._reads()
         try:
             _, head = reads.commits(after, 1)
         except Compacted as error:
-            raise self._lost(after, error.oldest) from error
+            if self.options.fail_on_data_loss or error.oldest is None:
+                raise self._lost(after, error.oldest) from error
+            return error.oldest, reads.head()  # `ranges` tells of the gap
         if head < after:
             raise ReadFailed(
                 f"catalog {reads.catalog!r} at {self.options.url} is at revision {head}, but the"
                 f" checkpoint at {after}: it is another one, or its database was set back. Begin"
                 " with a new checkpointLocation"
             )
-        return head
+        return after, head
+
+    def _passed_over(self, after: int, floor: int | None) -> int:
+        """``floor``, said in the log; Compacted where the stream mustn't pass over anything."""
+        if self.options.fail_on_data_loss or floor is None:
+            raise self._lost(after, floor)
+        print(
+            f"metadata: WARNING: catalog {self.options.catalog!r}: this stream passes over the "
+            f"commits {after + 1} to {floor}, whose history was compacted (failOnDataLoss=false)",
+            file=sys.stderr,
+            flush=True,
+        )
+        return floor
 
     def _lost(self, after: int, floor: int | None) -> Compacted:
         catalog = str(self.options.catalog)
@@ -131,7 +165,8 @@ class Feed:
             f"the feed after offset {after}, where this stream stands,"
             " (it was away for longer than history is kept): begin with a new checkpointLocation"
             " and startingRevision=earliest, knowing that what was done in between is not told,"
-            " or read the documents as they are now and go on from their revision"
+            " or read the documents as they are now and go on from their revision; with"
+            " failOnDataLoss=false this stream goes on behind the gap"
         )
         return Compacted(catalog, what, floor)
 

@@ -82,6 +82,8 @@ class CommitsReader:
         return commit_rows(self._options, partition)
 
     def _after(self, reads: CatalogReads, until: int) -> int:
+        if self._options.starting_timestamp is not None:
+            return before_time(reads, self._options.starting_timestamp)
         start = starting_revision(self._options)
         if start == LATEST:
             return until
@@ -107,6 +109,23 @@ def starting_revision(options: Options) -> int | str | None:
     return int(given)
 
 
+def before_time(reads: CatalogReads, timestamp: str) -> int:
+    """The revision before the first commit at or after ``timestamp``; the head where there is none
+    yet. Compacted where commits at or after it are gone."""
+    floor = reads.floor()
+    if floor == 0 and _is_next(reads, 0, timestamp):
+        return 0
+    revision = reads.revision_at(timestamp)
+    at_that_time = revision > floor and _is_next(reads, revision - 1, timestamp)
+    return revision - 1 if at_that_time else revision
+
+
+def _is_next(reads: CatalogReads, after: int, timestamp: str) -> bool:
+    """Whether the first commit above ``after`` was made at or after ``timestamp``."""
+    page, _ = reads.commits(after, 1)
+    return not page.commits or _instant(page.commits[0].time) >= _instant(timestamp)
+
+
 def require_fitting(options: Options) -> None:
     """Refuse options that say something about another ``type`` than is read."""
     if options.key is not None and options.prefix is not None:
@@ -114,6 +133,7 @@ def require_fitting(options: Options) -> None:
     documents = {"revision": options.revision, "timestamp": options.timestamp}
     commits = {
         "startingRevision": options.starting_revision,
+        "startingTimestamp": options.starting_timestamp,
         "endingRevision": options.ending_revision,
     }
     others = commits if options.type == DOCUMENTS else documents
@@ -164,7 +184,7 @@ def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple
     changes: Sequence[ChangeShape | None] = commit.changes
     if not changes and not filtered and options.type != CHANGES:
         changes = (None,)  # a touch is told of, too
-    time = datetime.fromisoformat(commit.time)
+    time = _instant(commit.time)
     for change in changes:
         if filtered and not _is_wanted(change, options):
             continue
@@ -179,6 +199,10 @@ def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple
             *_change_columns(change),
             catalog,
         )
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def _change_columns(change: ChangeShape | None) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from patching.client import Answer, BulkTerms, NotAuthorized, RequestError, Retry, Transport
+from patching.spark import option_parsers as parsers
 
 WRITE: Final = "write"
 READ: Final = "read"
@@ -18,7 +19,6 @@ _READS: Final = (READ, READ_STREAM)
 # The use of a DataFrame that is being loaded, before Spark tells whether it streams.
 LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
-_TEXT_MAX: Final = 1000  # characters, as a commit's message
 _HINT: Final = " (option 'token' or 'tokenFile')"
 _UNAUTHENTICATED: Final = 401
 
@@ -46,114 +46,63 @@ class Option:
     uses: tuple[str, ...] = _ALL
 
 
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("it is empty")
-    return value
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(_text(name.strip()) for name in value.split(","))
-
-
-def _message(value: str) -> str:
-    if len(value) > _TEXT_MAX:
-        raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
-    return _text(value)
-
-
-def _url(value: str) -> str:
-    Transport(value).close()  # raises ValueError for what is no URL of a gateway
-    return value
-
-
-def _number(minimum: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise ValueError(f"it must be a whole number from {minimum}, not {value!r}")
-        return number
-
-    return parse
-
-
-def _seconds(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 1e9:
-        raise ValueError(f"it must be a number of seconds above 0, not {value!r}")
-    return number
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value.lower() not in choices:
-            raise ValueError(f"it must be one of {', '.join(choices)}, not {value!r}")
-        return value.lower()
-
-    return parse
-
-
 OPTIONS: Final = (
     Option(
         "url",
         None,
         "address of the gateway, `http://host:8080`, or several with commas between, the next of "
         "which is used when one can't be reached; required",
-        _url,
+        parsers.url,
     ),
     Option(
         "catalog",
         None,
         "name of the catalog; required, except to write rows that have a column `catalog`",
-        _text,
+        parsers.text,
     ),
-    Option("token", None, "bearer token sent with each request", _text),
+    Option("token", None, "bearer token sent with each request", parsers.text),
     Option(
         "tokenFile",
         None,
         "file with the bearer token, on every executor; read again for each request",
-        _text,
+        parsers.text,
     ),
     Option(
         "caFile",
         None,
         "file with the certificates to trust instead of the system's, on every executor",
-        _text,
+        parsers.text,
     ),
-    Option("certificateFile", None, "file with the client's own certificate, likewise", _text),
-    Option("keyFile", None, "file with the key of that certificate, likewise", _text),
+    Option(
+        "certificateFile", None, "file with the client's own certificate, likewise", parsers.text
+    ),
+    Option("keyFile", None, "file with the key of that certificate, likewise", parsers.text),
     Option(
         "timeout",
         "60",
         "seconds to wait for each piece of an answer before the request is sent again",
-        _seconds,
+        parsers.seconds,
     ),
     Option(
         "retryTimeout",
         "120",
         "seconds for which a request that is refused for now, or not answered, is sent again; for "
         "rows that are written, since one was decided",
-        _seconds,
+        parsers.seconds,
     ),
     Option(
         "maxRetries",
         None,
         "maximum number of retries of a request; without it, `retryTimeout` alone decides",
-        _number(0),
+        parsers.number(0),
     ),
-    Option("batchSize", "1000", "maximum lines of a bulk request", _number(1), (WRITE,)),
+    Option("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
     Option(
         "idempotency",
         "job",
         "`job`: keys made from the job or micro-batch, so that a row that is sent twice is applied "
         "once; `column`: each row has its own; `none`: rows are applied at least once",
-        _one_of("job", "column", "none"),
+        parsers.one_of("job", "column", "none"),
         (WRITE,),
     ),
     Option(
@@ -161,71 +110,97 @@ OPTIONS: Final = (
         None,
         "name of the application, as Delta has it; with `txnVersion` it names the job, so that a "
         "job that is started again applies only what it didn't yet",
-        _text,
+        parsers.text,
         (WRITE,),
     ),
-    Option("txnVersion", None, "number of the application's job", _number(0), (WRITE,)),
+    Option("txnVersion", None, "number of the application's job", parsers.number(0), (WRITE,)),
     Option(
         "onError",
         "fail",
         "what to do with a malformed or refused row: `fail` the task, `skip` and count the row, or "
         "`deadletter`: write it to `deadLetterPath`",
-        _one_of("fail", "skip", "deadletter"),
+        parsers.one_of("fail", "skip", "deadletter"),
         (WRITE,),
     ),
     Option(
         "deadLetterPath",
         None,
         "folder, on the executors' file systems, for the rows that could not be written",
-        _text,
+        parsers.text,
+        (WRITE,),
+    ),
+    Option(
+        "reportPath",
+        None,
+        "folder, on the driver's file system, for a report of each job or micro-batch",
+        parsers.text,
         (WRITE,),
     ),
     Option(
         "message",
         None,
         "message of every commit; a column `message` overrules it",
-        _message,
+        parsers.message,
         (WRITE,),
     ),
     Option(
         "type",
         "documents",
         "content of the rows: `documents`, `commits` or `changes`",
-        _one_of("documents", "commits", "changes"),
+        parsers.one_of("documents", "commits", "changes"),
         _READS,
     ),
-    Option("prefix", None, "only keys that begin with this", _text, _READS),
-    Option("key", None, "only this key", _text, _READS),
-    Option("revision", None, "the state at this revision", _number(0), (READ,)),
-    Option("timestamp", None, "the state at this time, RFC 3339", _text, (READ,)),
+    Option("prefix", None, "only keys that begin with this", parsers.text, _READS),
+    Option("key", None, "only this key", parsers.text, _READS),
+    Option("revision", None, "the state at this revision", parsers.number(0), (READ,)),
+    Option("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
     Option(
         "columns",
         None,
         "names of the columns to read, with commas between: Spark doesn't tell which ones a query "
         "needs",
-        _names,
+        parsers.names,
         _READS,
     ),
-    Option("partitions", None, "number of tasks that share a read", _number(1), _READS),
+    Option("partitions", None, "number of tasks that share a read", parsers.number(1), _READS),
     Option(
         "pinSeconds",
         "3600",
         "seconds for which a pin keeps compaction away, renewed during the read; 0: no pin",
-        _number(0),
+        parsers.number(0),
         (READ,),
     ),
     Option(
-        "maxCommitsPerTrigger", None, "maximum commits of a micro-batch", _number(1), (READ_STREAM,)
+        "maxCommitsPerTrigger",
+        None,
+        "maximum commits of a micro-batch",
+        parsers.number(1),
+        (READ_STREAM,),
     ),
     Option(
         "startingRevision",
         None,
         "the first commit: its revision, `earliest`, or `latest` (a stream's default) for those "
         "from now on",
-        _text,
+        parsers.text,
         _READS,
     ),
-    Option("endingRevision", None, "the last commit: its revision", _number(0), (READ,)),
+    Option(
+        "startingTimestamp",
+        None,
+        "the first commit: the first at or after this time, RFC 3339",
+        parsers.time,
+        _READS,
+    ),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "`false`: where commits of the feed were compacted unread, the stream goes on behind the "
+        "gap, and the driver's log names it",
+        parsers.flag,
+        (READ_STREAM,),
+    ),
+    Option("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 # Options for Spark itself, which passes them on.
@@ -254,6 +229,7 @@ class Options:
     txn_version: int | None = None
     on_error: str = "fail"
     dead_letter_path: str | None = None
+    report_path: str | None = None
     message: str | None = None
     type: str = "documents"
     prefix: str | None = None
@@ -265,6 +241,8 @@ class Options:
     pin_seconds: int = 3600
     max_commits_per_trigger: int | None = None
     starting_revision: str | None = None
+    starting_timestamp: str | None = None
+    fail_on_data_loss: bool = True
     ending_revision: int | None = None
 
     @classmethod
@@ -329,6 +307,8 @@ class Options:
             raise OptionRefused("catalog", "it is required")
         if self.revision is not None and self.timestamp is not None:
             raise OptionRefused("timestamp", "there is a revision already")
+        if self.starting_revision is not None and self.starting_timestamp is not None:
+            raise OptionRefused("startingTimestamp", "there is a startingRevision already")
         if (self.on_error == "deadletter") != (self.dead_letter_path is not None):
             raise OptionRefused("deadLetterPath", "it goes with onError=deadletter, each with both")
 

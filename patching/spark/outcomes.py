@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
+from patching.spark.options import OptionRefused
+
 _EXAMPLES_MAX = 5
 _UNFINISHED: Final = ".unfinished"
 
@@ -69,6 +71,28 @@ def report(what: str, counts: Counts) -> None:
     lines += [f"metadata: {what}: skipped: {each}" for each in counts.examples]
     lines += [f"metadata: {what}: dead letters in {each}" for each in counts.dead_letters]
     print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+class Reports:
+    """The folder of the option reportPath, on the driver; without one, nothing is written."""
+
+    def __init__(self, folder: str | None) -> None:
+        """Raises OptionRefused where there can't be such a folder."""
+        self._folder = None if folder is None else Path(folder)
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise OptionRefused("reportPath", f"it can't be made: {error}") from error
+
+    def write(self, name: str, counts: Counts, *, done: bool) -> None:
+        """``name``.json, whole or not at all, in the place of an earlier one."""
+        if self._folder is None:
+            return
+        body = msgspec.json.encode({"name": name, "done": done, **msgspec.to_builtins(counts)})
+        begun = self._folder / f"{name}.json{_UNFINISHED}"
+        begun.write_bytes(body + b"\n")
+        begun.replace(self._folder / f"{name}.json")
 
 
 class DeadLetters:

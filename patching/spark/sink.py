@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
 from patching.spark.options import OptionRefused, Options
-from patching.spark.outcomes import report, total
+from patching.spark.outcomes import Reports, report, total
 from patching.spark.task_write import Attempt, write_rows
 
 if TYPE_CHECKING:
@@ -52,20 +52,25 @@ class MetadataWriter(DataSourceArrowWriter):
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
         self._origin = _job(options)
+        self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(self._origin)
         return write_rows(iterator, self._columns, self._options, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        report(f"{self._origin} is done", total(messages))
+        counts = total(messages)
+        report(f"{self._origin} is done", counts)
+        self._reports.write(self._origin, counts, done=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        counts = total(messages)
         report(
             f"{self._origin} FAILED, and nothing is undone; of the tasks that were done (the error "
             "of the one that failed tells what that one applied)",
-            total(messages),
+            counts,
         )
+        self._reports.write(self._origin, counts, done=False)
 
 
 class MetadataStreamWriter(DataSourceStreamArrowWriter):
@@ -84,6 +89,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             raise OptionRefused("txnAppId", "a query's micro-batches have names already")
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
+        self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(_micro_batch())
@@ -94,18 +100,22 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        report(f"micro-batch {batchId} is done", total(messages))
+        counts = total(messages)
+        report(f"micro-batch {batchId} is done", counts)
+        self._reports.write(f"micro-batch-{batchId}", counts, done=True)
 
     def abort(
         self,
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
+        counts = total(messages)
         report(
             f"micro-batch {batchId} FAILED, and nothing is undone; when the query is started again "
             "it is sent again. Of the tasks that were done",
-            total(messages),
+            counts,
         )
+        self._reports.write(f"micro-batch-{batchId}", counts, done=False)
 
 
 def _job(options: Options) -> str:

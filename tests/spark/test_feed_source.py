@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from patching.spark.catalog_reads import Compacted, ReadFailed
+from patching.spark.catalog_reads import Compacted, ReadFailed, catalog_reads
 from patching.spark.feed_source import FeedReader, PlainFeedReader
 from patching.spark.history_source import COMMITS_SCHEMA
 from patching.spark.options import READ_STREAM, OptionRefused, Options
@@ -163,6 +164,66 @@ def test_where_a_stream_begins(written: Written) -> None:
         reader(written, startingRevision=2).initialOffset()
     with pytest.raises(ReadFailed, match=r"startingRevision.*is at 6"):
         reader(written, startingRevision=8).initialOffset()
+
+
+def times(written: Written) -> list[str]:
+    """Of the commits that are retained, ascending."""
+    with catalog_reads(written.settled(type="commits")) as reads:
+        return [each.time for each in reads.commits(reads.floor(), 100)[0].commits]
+
+
+def test_a_stream_begins_at_a_time(spark: Any, written: Written) -> None:
+    """With the first commit at or after it, as a read of the history does."""
+    written.put_each((f"k{i}", i) for i in range(4))
+    at = times(written)
+    between = (datetime.fromisoformat(at[1]) + timedelta(microseconds=1)).isoformat()
+    for start, after in [
+        ("2020-01-01T00:00:00Z", 0),
+        (at[0], 0),
+        (at[1], 1),
+        (between, 2),
+        (datetime.now(UTC).isoformat(), 4),
+    ]:
+        found = reader(written, startingTimestamp=start).initialOffset()
+        assert found == {"revision": after}, start
+    history = written.frame(spark, type="commits", startingTimestamp=at[2], pinSeconds=0)
+    assert [row.revision for row in history.collect()] == [3, 4]
+    with pytest.raises(ReadFailed, match="that time is still to come"):
+        reader(written, startingTimestamp="2999-01-01T00:00:00Z").initialOffset()
+    written.compact(3)
+    assert reader(written, startingTimestamp=at[3]).initialOffset() == {"revision": 3}
+    with pytest.raises(Compacted, match="oldest retained revision is 3"):
+        reader(written, startingTimestamp=at[0]).initialOffset()
+    going_on = reader(written, startingTimestamp=at[0], failOnDataLoss=False)
+    assert going_on.initialOffset() == {"revision": 3}
+
+
+def test_a_stream_may_pass_over_what_was_compacted(
+    spark: Any, written: Written, sink: Sink
+) -> None:
+    """If it is told to: at its start, between two runs, and for the rest of a batch."""
+    written.put_each((f"k{i}", i) for i in range(4))
+    written.compact(1)
+    frame = written.stream(spark, startingRevision=1, failOnDataLoss=False, maxCommitsPerTrigger=2)
+    sink.run(frame)
+    written.put_each((f"k{i}", i) for i in range(10, 16))
+    written.compact(7)
+    sink.run(frame)
+    assert sink.revisions == [2, 3, 4, 8, 9, 10]
+
+
+def test_a_gap_is_named_in_the_log(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    written.put_each((f"k{i}", i) for i in range(6))
+    feed = reader(written, failOnDataLoss=False)
+    (piece,) = feed.partitions({"revision": 1}, {"revision": 6})
+    assert capsys.readouterr().err == ""
+    written.compact(3)
+    assert [row[0] for row in rows_of(feed, piece)] == [4, 5, 6]
+    assert "passes over the commits 2 to 3, whose history" in capsys.readouterr().err
+    assert feed.latestOffset({"revision": 1}, ReadMaxRows(2)) == {"revision": 5}
+    (piece,) = feed.partitions({"revision": 1}, {"revision": 5})
+    assert f"catalog {written.catalog!r}: this stream passes" in capsys.readouterr().err
+    assert [row[0] for row in rows_of(feed, piece)] == [4, 5]
 
 
 def test_a_stream_of_no_catalog_is_refused(written: Written) -> None:

@@ -53,6 +53,17 @@ def test_defaults_are_those_of_the_table() -> None:
             WRITE,
             "'txnAppId': it is for idempotency=job alone",
         ),
+        (
+            URL | {"catalog": "c", "startingRevision": "1", "startingTimestamp": "2026-01-01T00Z"},
+            READ,
+            "'startingTimestamp': there is a startingRevision already",
+        ),
+        (
+            URL | {"startingTimestamp": "2026-01-01"},
+            READ,
+            "'startingTimestamp': it must be a time such as .*, not '2026-01-01'",
+        ),
+        (URL | {"failOnDataLoss": "no"}, READ_STREAM, "must be one of true, false, not 'no'"),
         (URL | {"keyFile": "x"}, WRITE, "'keyFile': it goes with certificateFile"),
         (URL | {"url": "http://a,b"}, WRITE, "'url': .*no http or https URL .*'b'"),
         (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),

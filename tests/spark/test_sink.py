@@ -222,6 +222,29 @@ def test_bad_and_refused_rows_are_skipped(
     assert documents(routes)["k"]["log"] == [n for n in range(30) if n % 10 not in (3, 5)]
 
 
+def test_the_driver_finds_a_report(
+    frame: Frame, write: Write, routes: CatalogRoutes, tmp_path: Path
+) -> None:
+    """Of each job, also of one that failed; without a folder for it nothing is sent."""
+    rows = [("a", "1"), ("b", "2"), ("c", "nothing")]
+    reports = tmp_path / "reports"
+    write(frame(rows, "key string, document string"), onError="skip", reportPath=str(reports))
+    (path,) = reports.iterdir()
+    report = json.loads(path.read_text())
+    assert path.stem == report["name"]
+    assert report["done"]
+    assert (report["applied"], report["skipped"]) == (2, 1)
+    assert ["(key 'c'): column 'document': it is no JSON" in each for each in report["examples"]]
+    with pytest.raises(Exception, match="it is no JSON"):
+        write(frame(rows, "key string, document string"), reportPath=str(tmp_path / "failed"))
+    (path,) = (tmp_path / "failed").iterdir()
+    assert not json.loads(path.read_text())["done"]
+    rows = [("d", "1")]
+    with pytest.raises(Exception, match="option 'reportPath': it can't be made"):
+        write(frame(rows, "key string, document string"), reportPath=str(path))
+    assert sorted(documents(routes)) == ["a", "b"]
+
+
 def test_bad_and_refused_rows_become_dead_letters(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes, tmp_path: Path
 ) -> None:

@@ -136,10 +136,14 @@ def test_a_query_ended_anywhere_applies_each_row_once(
                 assert kill(python_workers(spark)) > 0
             query.stop()
         assert is_within_a_batch(folder), (number, applied)
-    query = start(batchSize=50)
+    query = start(batchSize=50, reportPath=str(folder / "reports"))
     query.awaitTermination()
     assert query.exception() is None
     assert log() == numbers
+    reports = [json.loads(path.read_text()) for path in (folder / "reports").iterdir()]
+    assert reports
+    assert all(each["done"] and each["applied"] == 50 for each in reports)
+    assert sum(each["replayed"] for each in reports) > 0  # the request that was held last
 
 
 def test_without_keys_a_restart_shows(
@@ -162,6 +166,33 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
     frame = source.groupBy("key").agg({"patch": "max"}).withColumnRenamed("max(patch)", "patch")
     with pytest.raises(Exception, match="output mode complete would replace"):
         start(mode="complete", frame=frame).awaitTermination()
+
+
+def test_in_update_mode_a_function_writes_the_batches(
+    spark: Any, start: Query, folder: Path, gateway: RunningGateway, catalog: str, log: Any
+) -> None:
+    """Spark allows a Python sink no update mode; a batch that is named is applied once."""
+    fill(folder, 2, 3)
+    source = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+    counts = source.json(str(folder / "rows")).groupBy("key").count()
+    with pytest.raises(Exception, match="does not support Update mode"):
+        start(mode="update", frame=counts).awaitTermination()
+
+    def write(batch: Any, number: int) -> None:
+        log_it = batch.selectExpr(
+            "key",
+            "to_json(array(named_struct('op', 'add', 'path', '/log/-', 'value', count))) patch",
+        )
+        writer = log_it.write.format("metadata").mode("append").option("url", gateway.url)
+        for _ in range(2):
+            writer.option("catalog", catalog).option("txnAppId", "counts").option(
+                "txnVersion", number
+            ).save()
+
+    query = counts.writeStream.outputMode("update").foreachBatch(write)
+    query = query.option("checkpointLocation", str(folder / "other")).trigger(availableNow=True)
+    query.start().awaitTermination()
+    assert log() == [3, 6]
 
 
 def test_a_killed_driver_starts_again_where_it_was(

@@ -1,0 +1,78 @@
+"""The values of options, from their texts. ValueError says what is allowed and what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from patching.client import Transport
+
+_TEXT_MAX: Final = 1000  # characters, as a commit's message
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(text(name.strip()) for name in value.split(","))
+
+
+def time(value: str) -> str:
+    try:
+        known = datetime.fromisoformat(value).utcoffset() is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError(f"it must be a time such as 2026-11-21T10:00:00Z, not {value!r}")
+    return value
+
+
+def message(value: str) -> str:
+    if len(value) > _TEXT_MAX:
+        raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
+    return text(value)
+
+
+def url(value: str) -> str:
+    Transport(value).close()  # raises ValueError for what is no URL of a gateway
+    return value
+
+
+def number(minimum: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise ValueError(f"it must be a whole number from {minimum}, not {value!r}")
+        return number
+
+    return parse
+
+
+def seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1e9:
+        raise ValueError(f"it must be a number of seconds above 0, not {value!r}")
+    return number
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"it must be one of {', '.join(choices)}, not {value!r}")
+        return value.lower()
+
+    return parse
+
+
+def flag(value: str) -> bool:
+    return one_of("true", "false")(value) == "true"
