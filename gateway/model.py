@@ -231,6 +231,16 @@ def _equal_but_size(one: msgspec.Struct, other: object) -> bool:
 Reply = Commit | Verdict
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """A worker's place in the line for a head; others let it move first, for ``hold_ms`` at most.
+
+    A hint: a move that passes a claim is as good as any.
+    """
+
+    by: str
+    hold_ms: int
+
+
 class Head(msgspec.Struct, frozen=True):
     """Where a catalog is. All commits up to ``written`` are written out; ``tail`` are the ones
     above it up to ``revision``, None where they weren't read.
@@ -239,7 +249,7 @@ class Head(msgspec.Struct, frozen=True):
     ``verdicts`` are the ones above it, None where they weren't read.
 
     ``floor`` is the oldest revision whose state can still be told; the commits above it are all
-    there. ``deleted``: the catalog was deleted at ``revision``.
+    there. ``deleted``: the catalog was deleted at ``revision``. ``claims`` are read with the tail.
     """
 
     catalog: str
@@ -252,6 +262,7 @@ class Head(msgspec.Struct, frozen=True):
     judged: int = 0
     judged_written: int = 0
     verdicts: tuple[Verdict, ...] | None = None
+    claims: tuple[Claim, ...] = ()
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -260,6 +271,9 @@ class Move(msgspec.Struct, frozen=True):
 
     They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
     verdicts up to ``judged_written``: these are written out for sure.
+
+    It passes the claims of the workers ``past``, which leave the line with it, and is lost where
+    another one's comes first. None: it looks at no claim.
     """
 
     catalog: str
@@ -269,6 +283,7 @@ class Move(msgspec.Struct, frozen=True):
     judged: int = 0
     verdicts: Sequence[Verdict] = ()
     judged_written: int = 0
+    past: Sequence[str] | None = ()
 
     @property
     def reached(self) -> tuple[int, int]:

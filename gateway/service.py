@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar, Unpack
 
 from gateway.catalogs import Catalogs
+from gateway.commit.claims import Claims
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue, Turns
 from gateway.commit.round import RoundParts
@@ -94,7 +95,15 @@ class Gateway:
         self.janitor = Janitor(store, settler, runtime)
         rules = Rules(limits, store.stored_bytes, settings.of, told)
         parts = RoundParts(
-            store, runtime, self._cache, observer, self._write_out, queue, rules, meters
+            store,
+            runtime,
+            self._cache,
+            observer,
+            self._write_out,
+            queue,
+            Claims(store, runtime, limits),
+            rules,
+            meters,
         )
         self._loop = CommitLoop(parts, limits.leaders)
         self.uploads = Uploads(

@@ -34,8 +34,10 @@ class Pending:
     outcome: Outcome | None = None
 
     def answer(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.done.set()
+        """The first answer stays: a caller that was told "unknown" is told nothing else later."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.done.set()
 
     def is_held_back(self) -> bool:
         """Whether it must not be applied, because the one before it may come again.

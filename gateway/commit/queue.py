@@ -6,10 +6,7 @@ Requests that arrive while their catalog's batch is under way form its next batc
 Workers that write one catalog make room for each other, to save lost races. Nothing relies on it:
 the conditional write decides in any case. Workers of one machine take turns, for they can tell each
 other cheaply who is writing (``Turns``); a worker that waits too long goes ahead without one.
-Workers of different machines pace themselves like senders on a shared line (``Pacing``): a lost
-race lengthens the pause before the catalog's next batch by a little, a won one shortens it, within
-a few milliseconds. While a worker pauses, more requests join its batch, so pausing costs little and
-losing less. A catalog that only this process writes never pauses.
+Workers of different machines stand in line at the head itself (``gateway.commit.claims``).
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from gateway.commit.pending import Pending, still_in_time
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
 from gateway.runtime import Event, Runtime
-from gateway.store.contract import Moved
 
 # A turn is a worker's right to write a catalog. The queue looks again for another's turn when it
 # has probably ended, and then often. After its own turn it yields, longer after a long one.
@@ -45,11 +41,6 @@ _TURN_PATIENCE_LONGEST_S = 2.0
 _HINTS_MAX = 10_000
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
-# Pacing: a pause grows by a step with each lost race, and shrinks with each won one.
-_PAUSE_STEP_S = 0.001
-_PAUSE_LONGEST_S = 0.008
-_PAUSE_SHRINK = 0.7
-_PAUSE_SHORTEST_S = 0.0003
 # For how long after another worker was seen on a catalog it is taken to be still there.
 _CONTENDED_S = 0.5
 
@@ -65,40 +56,6 @@ class Turns(Protocol):
 
     def end(self, catalog: str) -> bool:
         """End a turn that was taken; whether another worker is waiting for it."""
-
-
-class Pacing:
-    """Pauses in seconds by catalog; guarded by the queue's lock."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[str, float] = {}
-        self._contended_until: dict[str, float] = {}
-
-    def met(self, catalog: str, now: float) -> None:
-        """Another worker was seen to write the catalog, or to wait for its turn to."""
-        if len(self._contended_until) >= _HINTS_MAX:
-            self._contended_until.clear()
-        self._contended_until[catalog] = now + _CONTENDED_S
-
-    def ended(self, catalog: str, race: Moved, now: float) -> None:
-        """A batch of the catalog has won or lost the race for the head."""
-        if race is Moved.LOST:
-            self.met(catalog, now)
-        pause_s = self._pauses.pop(catalog, 0.0)
-        if race is Moved.LOST:
-            pause_s = min(pause_s + _PAUSE_STEP_S, _PAUSE_LONGEST_S)
-        else:
-            pause_s *= _PAUSE_SHRINK
-        if pause_s >= _PAUSE_SHORTEST_S:
-            if len(self._pauses) >= _HINTS_MAX:
-                self._pauses.clear()  # only hints
-            self._pauses[catalog] = pause_s
-
-    def pause_s(self, catalog: str) -> float:
-        return self._pauses.get(catalog, 0.0)
-
-    def is_contended(self, catalog: str, now: float) -> bool:
-        return self._contended_until.get(catalog, 0.0) > now
 
 
 @dataclass(slots=True)
@@ -134,7 +91,7 @@ class Queue:
         self._idle: list[Event] = []
         self._requests = 0
         self._bytes = 0
-        self._pacing = Pacing()
+        self._contended_until: dict[str, float] = {}
 
     def put(self, pending: Pending, *, can_wait: bool = False) -> None:
         """Add a request to its lane. Raises QueueFull; then nothing was tried.
@@ -233,29 +190,28 @@ class Queue:
         left: Sequence[Pending] = (),
         *,
         pause_s: float = 0.0,
-        race: Moved | None = None,
+        lost: bool = False,
     ) -> None:
         """End a batch: the requests ``left`` go to the front of the lane for another try.
 
         A request past its deadline is answered instead, for its caller has left it to the batch
         and doesn't look at the lane again.
 
-        The catalog's next batch starts after ``pause_s`` seconds, or later if pacing says so.
-        ``race`` is how the race for the head ended, from which pacing learns; None: there was none.
+        The catalog's next batch starts after ``pause_s`` seconds. ``lost``: the race for the head
+        was, to another worker.
         """
         with self._lock:
             now = self._runtime.monotonic()
-            if race is not None:
-                self._pacing.ended(catalog, race, now)
+            if lost:
+                self._met(catalog, now)
             lane = self._lanes[catalog]
             lane.busy = False
             lane.unreachable = any(pending.unreachable for pending in left)
             lane.waiting.extendleft(reversed(still_in_time(left, now)))
-            pause_s = max(pause_s, self._pacing.pause_s(catalog) * (0.5 + self._runtime.jitter()))
             if lane.has_turn:
                 lane.has_turn = False
                 if self._turns is not None and self._turns.end(catalog):
-                    self._pacing.met(catalog, now)
+                    self._met(catalog, now)
                     yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
                     pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
             lane.not_before = now + pause_s if pause_s else 0.0
@@ -277,7 +233,13 @@ class Queue:
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has written the catalog lately."""
         with self._lock:
-            return self._pacing.is_contended(catalog, self._runtime.monotonic())
+            return self._contended_until.get(catalog, 0.0) > self._runtime.monotonic()
+
+    def _met(self, catalog: str, now: float) -> None:
+        """Another worker was seen to write the catalog, or to wait for its turn to."""
+        if len(self._contended_until) >= _HINTS_MAX:
+            self._contended_until.clear()
+        self._contended_until[catalog] = now + _CONTENDED_S
 
     def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
         now = self._runtime.monotonic()
@@ -303,7 +265,7 @@ class Queue:
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.waits_since is not None:
-                self._pacing.met(catalog, now)
+                self._met(catalog, now)
                 waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
                 self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
             lane.has_turn = True

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from gateway.model import Move
 from gateway.runtime import Runtime
 from gateway.store.contract import Moved, Store, Unreachable, Unsent
@@ -47,6 +49,9 @@ def move_until_known(
             if isinstance(error, Unsent) and not broken:
                 raise
             broken = True
+            # What was sent may yet win when another worker leaves the line: a move that is sent
+            # again looks at no claim, so that it is lost only where the head is elsewhere.
+            left = {catalog: replace(move, past=None) for catalog, move in left.items()}
             runtime.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             now = runtime.monotonic()

@@ -6,8 +6,9 @@ condition is false on the state that p left), and moves the head from 7 to 8, wi
 
 * The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
   p and q are answered, and ``WriteOut`` is told to write commit 8 out behind them.
-* The move is lost: somebody else made 8. Nothing that this round decided is true any more; p and
-  q go back, are joined by what has arrived since, and are decided on the new state.
+* The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
+  that this round decided counts any more; p and q go back, are joined by what has arrived since,
+  and are decided on the new state.
 * The connection breaks: ``resolve`` finds out which of the two it was.
 
 Where this worker alone seems to write the catalog (``Guesses``), the first try doesn't read the
@@ -19,9 +20,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from gateway.commit.claims import Claims
 from gateway.commit.inputs import read_views
 from gateway.commit.pending import Pending
 from gateway.commit.queue import Queue
@@ -33,7 +36,7 @@ from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import Commit, Move, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
-from gateway.state.heads import Observer
+from gateway.state.heads import Observer, Standing
 from gateway.state.sharing import halves
 from gateway.state.tail import moment
 from gateway.state.write_out import WriteOut
@@ -57,6 +60,7 @@ class RoundParts:
     observer: Observer
     write_out: WriteOut
     queue: Queue
+    claims: Claims
     rules: Rules
     meters: Meters = NO_METERS
 
@@ -124,6 +128,7 @@ class Round:
         """Whether the cache is likely to be at the head, and this is the first try."""
         batch = self._batches[catalog]
         first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
+        first_try = first_try and not self._parts.claims.wanted(catalog)
         return first_try and self._guesses.holds(catalog)
 
     def halved(self) -> tuple[Round, ...]:
@@ -155,7 +160,7 @@ class Round:
             self._guesses.lost(catalog)
             self._end(catalog)
 
-    def decisions(self, fresh: Collection[str], guessed: Collection[str]) -> dict[str, Decision]:
+    def decisions(self, fresh: AbstractSet[str], guessed: Collection[str]) -> dict[str, Decision]:
         """Decide the batches of these catalogs.
 
         Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
@@ -174,6 +179,7 @@ class Round:
             # Behind a slow reader's back an entry can be dropped and begun at an older revision.
             if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
+                self._parts.claims.lost(catalog)
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
                 continue
@@ -183,11 +189,20 @@ class Round:
             )
         return decisions
 
-    def observed(self, catalogs: Collection[str]) -> dict[str, int]:
+    def observed(self, catalogs: AbstractSet[str]) -> dict[str, int]:
         """By catalog, the revision of a head read just now."""
-        if not catalogs:
-            return {}
-        standings = self._parts.observer.observe(catalogs)
+        claims = self._parts.claims
+        standings: dict[str, Standing] = {}
+        claimed = {catalog for catalog in catalogs if claims.wanted(catalog)}
+        if catalogs - claimed:
+            standings |= self._parts.observer.observe(catalogs - claimed)
+        if claimed:
+            standings |= self._parts.observer.observe(claimed, claims.heads)
+        for catalog in claimed:
+            pause_s = claims.pause_s(catalog, standings[catalog].claims)
+            if pause_s:
+                del standings[catalog]
+                self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: standing.revision for catalog, standing in standings.items()}
 
     def _end_unreachable(self, catalog: str) -> None:
@@ -231,18 +246,20 @@ class Round:
             if catalog in moved:
                 for pending in batch:
                     pending.attempts += 1
-                self._end(catalog, batch, race=Moved.LOST)
+                self._parts.claims.lost(catalog)
+                self._end(catalog, batch, lost=True)
             else:
                 self._parts.cache.forget(catalog)
                 self._end(catalog, in_doubt(batch, decisions[catalog]))
         for catalog, decision in won.items():
+            self._parts.claims.won(catalog, moves[catalog].base, moves[catalog].reached[0])
             self._parts.cache.replace(moves[catalog], decision.documents)
             if not self._parts.queue.is_contended(catalog):
                 self._guesses.gained(catalog)
             self._parts.write_out.add(
                 self._since, moves[catalog], *self._carried(catalog), decision.documents
             )
-            self._answer(catalog, decision, race=Moved.WON)
+            self._answer(catalog, decision)
 
     def _move(self, catalog: str, decision: Decision | None) -> Move:
         """The move that a decision asks for; without one, a move of nothing."""
@@ -256,6 +273,7 @@ class Round:
             view.judged,
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
+            self._parts.claims.past(catalog),
         )
 
     def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:
@@ -291,12 +309,12 @@ class Round:
         if lost:
             self._parts.meters.races_lost(lost)
 
-    def _answer(self, catalog: str, decision: Decision, race: Moved | None = None) -> None:
+    def _answer(self, catalog: str, decision: Decision) -> None:
         """Answer a batch whose decision is true; the requests it left undecided go back."""
         batch = self._batches[catalog]
         for pending, outcome in zip(batch, decision.outcomes, strict=False):
             pending.answer(outcome)
-        self._end(catalog, batch[len(decision.outcomes) :], race=race)
+        self._end(catalog, batch[len(decision.outcomes) :])
 
     def _end(
         self,
@@ -304,10 +322,12 @@ class Round:
         left: Sequence[Pending] = (),
         *,
         pause_s: float = 0.0,
-        race: Moved | None = None,
+        lost: bool = False,
     ) -> None:
         del self._batches[catalog]
-        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, race=race)
+        if not left:
+            self._parts.claims.give_up(catalog)
+        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost)
 
     def _latest_deadline(self, catalog: str) -> float:
         return max(pending.request.deadline for pending in self._batches[catalog])

@@ -9,13 +9,13 @@ revision, has the tail written out first (``Settler``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Head, Verdict
+from gateway.model import Claim, Commit, Head, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.tail import Tail, moment, write_out
@@ -41,6 +41,7 @@ class Standing:
     deleted: bool = False
     tail: tuple[Commit, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 class Observer:
@@ -54,14 +55,19 @@ class Observer:
         # tails are read at once, not after the bare heads.
         self._moving: set[str] = set()
 
-    def observe(self, catalogs: Collection[str]) -> dict[str, Standing]:
+    def observe(
+        self,
+        catalogs: Collection[str],
+        read: Callable[[Collection[str]], Mapping[str, Head]] | None = None,
+    ) -> dict[str, Standing]:
         """Where each catalog stands now; the cache stands there or further on. Raises Unreachable.
 
-        A bounded cache may have dropped its entry again.
+        A bounded cache may have dropped its entry again. ``read`` reads heads with their tails in
+        another way than the store.
         """
         standings: dict[str, Standing] = {}
         known: list[str] = []
-        if self._moving.isdisjoint(catalogs):
+        if read is None and self._moving.isdisjoint(catalogs):
             known = [each for each in catalogs if self._cache.revision(each) is not None]
         moved = set(catalogs).difference(known)
         if known:
@@ -74,7 +80,7 @@ class Observer:
                 else:
                     standings[catalog] = standing
         while moved:
-            heads = self._store.tails(moved)
+            heads = (read or self._store.tails)(moved)
             for catalog in list(moved):
                 standing = self._catch_up(heads.get(catalog) or Head(catalog, tail=(), verdicts=()))
                 if standing is not None:
@@ -118,7 +124,7 @@ class Observer:
         self._cache.begin(head)
         self._cache.wrote(catalog, max(head.written, head.floor))
         self._cache.wrote_verdicts(catalog, head.judged_written)
-        return _standing(head, tail, head.verdicts or ())
+        return replace(_standing(head, tail, head.verdicts or ()), claims=head.claims)
 
 
 def _standing(head: Head, tail: tuple[Commit, ...], verdicts: tuple[Verdict, ...]) -> Standing:

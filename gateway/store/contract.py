@@ -17,10 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.model import (
     BareDocument,
+    Claim,
     Commit,
     Digested,
     Document,
@@ -32,6 +33,8 @@ from gateway.model import (
     Verdict,
 )
 from patching import Json
+
+CLAIMS_MAX: Final = 64
 
 
 class Unreachable(Exception):
@@ -46,7 +49,7 @@ class Moved(Enum):
     """The result of one conditional write of a head."""
 
     WON = "won"
-    LOST = "lost"  # the head is at another revision
+    LOST = "lost"  # the head is elsewhere, or another worker's claim comes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,15 @@ class Store(Protocol):
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
         """By (catalog, principal, key): the written-out replies under those idempotency keys."""
+
+    def claim(self, catalog: str, claim: Claim) -> Head | None:
+        """Add the claim behind the others in line for the head; the head with its tail then.
+
+        None: its worker is in line already, the line is full (CLAIMS_MAX), or there is no head.
+        """
+
+    def drop_claim(self, catalog: str, by: str) -> None:
+        """The worker leaves the line. Not acknowledged by anybody: a hint that saves waiting."""
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         """The one linearization point: each move by itself, at most one per catalog.

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gateway.model import (
     WITHHELD,
     BareDocument,
+    Claim,
     Commit,
     Digested,
     Document,
@@ -25,7 +26,7 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CommitSignals, Moved
+from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from patching import ABSENT, Json, digest
@@ -133,6 +134,23 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                         found[catalog, asked.principal, asked.key] = commit
         return found
 
+    def claim(self, catalog: str, claim: Claim) -> Head | None:
+        with self._lock:
+            head = self._heads.get(catalog)
+            if head is None or len(head.claims) >= CLAIMS_MAX:
+                return None
+            if any(each.by == claim.by for each in head.claims):
+                return None
+            head = self._heads[catalog] = replace(head, claims=(*head.claims, claim))
+            return head
+
+    def drop_claim(self, catalog: str, by: str) -> None:
+        with self._lock:
+            head = self._heads.get(catalog)
+            if head is not None:
+                claims = tuple(each for each in head.claims if each.by != by)
+                self._heads[catalog] = replace(head, claims=claims)
+
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
@@ -140,6 +158,8 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     def move_head(self, move: Move) -> Moved:
         current = self._heads.get(move.catalog) or Head(move.catalog)
         if (current.revision, current.judged) != (move.base, move.judged):
+            return Moved.LOST
+        if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
@@ -154,6 +174,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             judged=judged,
             judged_written=judged_written,
             verdicts=(*verdicts, *move.verdicts),
+            claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
         if move.commits:
             last = move.commits[-1]

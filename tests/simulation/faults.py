@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from gateway.model import (
     BareDocument,
+    Claim,
     Commit,
     Digested,
     Document,
@@ -151,6 +152,12 @@ class FaultyStore:
     ) -> Mapping[tuple[str, str, str], Reply]:
         names = [(catalog, name) for catalog, wanted in keys.items() for name in sorted(wanted)]
         return _merged(self._read([_bound(self._inner.replies, {c: [n]}) for c, n in names]))
+
+    def claim(self, catalog: str, claim: Claim) -> Head | None:
+        return self._update(lambda: self._inner.claim(catalog, claim))
+
+    def drop_claim(self, catalog: str, by: str) -> None:
+        self._update(lambda: self._inner.drop_claim(catalog, by))
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         return _merged(self._write([_bound(self._inner.move_heads, [move]) for move in moves]))

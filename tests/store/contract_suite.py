@@ -7,8 +7,18 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import WITHHELD, BareDocument, Change, Commit, Document, Head, Idempotency, Move
-from gateway.store.contract import Moved, Store
+from gateway.model import (
+    WITHHELD,
+    BareDocument,
+    Change,
+    Claim,
+    Commit,
+    Document,
+    Head,
+    Idempotency,
+    Move,
+)
+from gateway.store.contract import CLAIMS_MAX, Moved, Store
 from patching import ABSENT, Json
 
 
@@ -115,6 +125,44 @@ class StoreContract:
     def test_the_same_move_is_won_once(self, store: Store) -> None:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.WON}
         assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}
+
+    def test_a_claim_stands_behind_those_before_it(self, store: Store) -> None:
+        assert store.claim("c", Claim("a", 50)) is None, "there is no head to claim"
+        store.move_heads([move(commit(1))])
+        made = store.tails(["c"])["c"]
+        assert store.claim("c", Claim("a", 50)) == replace(made, claims=(Claim("a", 50),))
+        assert store.claim("c", Claim("a", 70)) is None
+        assert store.claim("c", Claim("b", 60)) is not None
+        assert store.tails(["c"])["c"].claims == (Claim("a", 50), Claim("b", 60))
+        store.drop_claim("c", "a")
+        store.drop_claim("c", "nobody")
+        assert store.tails(["c"])["c"].claims == (Claim("b", 60),)
+
+    def test_a_line_is_bounded(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        for number in range(CLAIMS_MAX):
+            assert store.claim("c", Claim(f"{number}", 50)) is not None
+        assert store.claim("c", Claim("late", 50)) is None
+
+    def test_a_move_is_lost_while_another_claim_comes_first(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        for by in ("a", "b"):
+            store.claim("c", Claim(by, 50))
+        second = move(commit(2))
+        assert store.move_heads([second]) == {"c": Moved.LOST}
+        assert store.move_heads([replace(second, past=("b",))]) == {"c": Moved.LOST}
+        assert store.move_heads([replace(second, past=("a", "x"))]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].claims == (Claim("b", 50),)
+        third = replace(move(commit(3)), past=("a", "b"))
+        assert store.move_heads([third]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].claims == ()
+
+    def test_a_move_that_looks_at_no_claim_passes_all(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.claim("c", Claim("a", 50))
+        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].claims == (Claim("a", 50),)
+        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.LOST}
 
     def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog="b"))])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import InsertOne, UpdateOne
+from pymongo import InsertOne, ReturnDocument, UpdateOne
 
-from gateway.model import BareDocument, Commit, Document, Head, Move, Reply, Verdict
-from gateway.store.contract import Moved, Unreachable
+from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
+from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import is_older, take_over_heads
@@ -121,12 +121,32 @@ class LoopPart(StorePart):
             replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
         return replies
 
+    def claim(self, catalog: str, claim: Claim) -> Head | None:
+        query = {
+            "_id": catalog,
+            "claims.by": {"$ne": claim.by},
+            f"claims.{CLAIMS_MAX - 1}": {"$exists": False},
+        }
+        with self._on.writing() as session:
+            record = self._on.catalogs.find_one_and_update(
+                query,
+                {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}},
+                records.HEAD_WITH_TAIL,
+                return_document=ReturnDocument.AFTER,
+                session=session,
+            )
+        return None if record is None or is_older(record) else records.head_from(record)
+
+    def drop_claim(self, catalog: str, by: str) -> None:
+        update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
+        self._on.bulk(self._on.catalogs.bulk_write, [update])
+
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                records.head_at(move.catalog, move.base, move.judged),
+                records.head_at(move.catalog, move.base, move.judged) | records.in_line(move),
                 records.head_move(move),
                 upsert=True,
             )

@@ -32,6 +32,7 @@ from gateway.model import (
     Action,
     BareDocument,
     Change,
+    Claim,
     Commit,
     Document,
     Head,
@@ -61,7 +62,7 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 # The fields of a head without its tail.
 _BARE_HEAD = ("head", "time_us", "written", "floor", "deleted", "judged", "judged_written")
 BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
-HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1}
+HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 # The fields of a document without its content.
 BARE_DOCUMENT: Final = {
     "catalog": 1,
@@ -110,6 +111,17 @@ def head_at(catalog: str, revision: int, judged: int) -> Record:
     return {"_id": catalog, "head": revision, "judged": judged or {"$in": [0, None]}}
 
 
+def in_line(move: Move) -> Record:
+    """The filter on a head whose first claim the move may pass, or that has none."""
+    if move.past is None:
+        return {}
+    nobody: Record = {"claims.0": {"$exists": False}}
+    if not move.past:
+        return nobody
+    # That the name is missing says nothing: the path means a member "0" of each claim, too.
+    return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
+
+
 def head_move(move: Move) -> Record:
     """The update that makes a move; it leaves retention alone.
 
@@ -130,6 +142,8 @@ def head_move(move: Move) -> Record:
         verdicts = [_verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if move.past:
+        update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
     if not move.commits:  # a catalog that was never written may have verdicts
         update["$setOnInsert"] = {"time_us": 0}
     return update
@@ -151,6 +165,7 @@ def head_from(record: Mapping[str, Any]) -> Head:
         verdicts=None
         if tail is None
         else tuple(_verdict_from(catalog, v) for v in record.get("verdicts", ())),
+        claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
     )
 
 
