@@ -102,7 +102,7 @@ def spark_options() -> tuple[Rows, Rows]:
 
 
 def spark_commands() -> tuple[Rows, Rows]:
-    text = Page(DOCS / "spark.md").text
+    text = Page(DOCS / "spark-sync.md").text
     assert isinstance(spark_command, click.Group)
     there = {
         (name, max(parameter.opts, key=len))
