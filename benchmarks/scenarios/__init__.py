@@ -9,6 +9,7 @@ from benchmarks.rig import Rig
 from benchmarks.scenarios import (
     against,
     bulk,
+    bulk_streams,
     compaction,
     hot_document,
     lag,
@@ -43,6 +44,7 @@ SCENARIOS: dict[str, Scenario] = {
     "transactions": transactions.run,
     "time-travel": time_travel.run,
     "bulk": bulk.run,
+    "bulk-streams": bulk_streams.run,
     "lag": lag.run,
     "watchers": watchers.run,
     "compaction": compaction.run,

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 
+from gateway.commit.callers import Callers
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Outcome, Request, Unknown
@@ -33,6 +33,7 @@ class CommitLoop:
         self._runtime = parts.runtime
         self._guesses = Guesses(parts.runtime)
         self._leaders = leaders
+        self._callers = Callers(parts.runtime)
         self._started = False
         self._start_lock = parts.runtime.lock()
 
@@ -57,45 +58,45 @@ class CommitLoop:
     def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
         """Like ``commit`` for each, concurrently; those of a catalog join its queue in this order.
 
-        The call waits while the queue is full; a request past its deadline is refused untried. What
-        comes after it on the same document is refused too (``HeldBack``), so that they can be sent
-        again in order.
+        The call waits while the queue is full, in turn with others: that is no part of the time
+        that the requests have. What comes after one on the same document that was refused for now
+        is refused too (``HeldBack``), so that they can be sent again in order.
         """
         self._start()
-        waiting: deque[Pending] = deque()
-        outcomes: list[tuple[Outcome, int]] = []
+        pendings = [self._pending(request) for request in requests]
         newest: dict[tuple[str, str], Pending] = {}
+        for pending in pendings:
+            document = (pending.request.catalog, pending.request.key)
+            pending.after, newest[document] = newest.get(document), pending
+        outcomes: list[tuple[Outcome, int]] = []
+        queued = 0
         try:
-            for request in requests:
-                pending = self._pending(request)
-                document = (request.catalog, request.key)
-                pending.after, newest[document] = newest.get(document), pending
-                while not self._try_put(pending):
-                    if waiting:
-                        outcomes.append(self._awaited(waiting[0]))
-                        self._queue.departed(waiting.popleft())
-                    elif request.deadline > self._runtime.monotonic():
-                        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
-                    else:
-                        pending.answer(too_late(pending))
-                        outcomes.append((too_late(pending), 1))
-                        break
-                else:
-                    waiting.append(pending)
-            while waiting:
-                outcomes.append(self._awaited(waiting[0]))
-                self._queue.departed(waiting.popleft())
-        finally:
-            for pending in waiting:
+            if requests:
+                with self._callers.turn(requests[0].by.name):
+                    while queued < len(pendings):
+                        now = self._runtime.monotonic()
+                        queued += self._queue.put_first_of(pendings[queued:], now)
+                        if queued < len(pendings):
+                            self._make_room(pendings[:queued], outcomes)
+            for pending in pendings[len(outcomes) :]:
+                outcomes.append(self._awaited(pending))
                 self._queue.departed(pending)
+        finally:
+            self._queue.departed(*pendings[len(outcomes) : queued])
         return outcomes
 
-    def _try_put(self, pending: Pending) -> bool:
-        try:
-            self._queue.put(pending, can_wait=True)
-        except QueueFull:
-            return False
-        return True
+    def _make_room(self, queued: Sequence[Pending], outcomes: list[tuple[Outcome, int]]) -> None:
+        """Let go of those ``queued`` that are answered or late, behind those with ``outcomes``;
+        wait a little where there is none."""
+        begun = len(outcomes)
+        for pending in queued[begun:]:
+            in_time = pending.deadline > self._runtime.monotonic()
+            if pending.outcome is None and in_time:
+                break
+            outcomes.append(self._awaited(pending))
+            self._queue.departed(pending)
+        if len(outcomes) == begun:
+            self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
 
     def _pending(self, request: Request) -> Pending:
         return Pending(request, self._runtime.event(), self._runtime.monotonic())
@@ -122,7 +123,7 @@ class CommitLoop:
                 self._started = True
 
     def _await(self, pending: Pending) -> None:
-        left_s = pending.request.deadline - self._runtime.monotonic()
+        left_s = pending.deadline - self._runtime.monotonic()
         if pending.done.wait(max(left_s, 0.0)):
             return
         give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S

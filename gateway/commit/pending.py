@@ -17,12 +17,14 @@ class Pending:
 
     ``after`` is the one before it, of those that came together, on the same document.
     ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
+    ``deadline`` is that of the request, later by as long as it waited for room in the queue.
     ``times`` are those of its last round.
     """
 
     request: Request
     done: Event
     queued: float = 0.0
+    waited_s: float = 0.0
     after: Pending | None = None
     taken: float | None = None
     times: RoundTimes | None = None
@@ -32,6 +34,10 @@ class Pending:
     held: bool = False  # its commit is being sent: it can't leave any more
     gone: bool = False  # it has left: its commit must not be sent
     outcome: Outcome | None = None
+
+    @property
+    def deadline(self) -> float:
+        return self.request.deadline + self.waited_s
 
     def answer(self, outcome: Outcome) -> None:
         """The first answer stays: a caller that was told "unknown" is told nothing else later."""
@@ -73,6 +79,6 @@ def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
     left = [pending for pending in left if not pending.gone]
     for pending in left:
         pending.held, pending.deciding = False, None
-        if pending.outcome is None and pending.request.deadline <= now:
+        if pending.outcome is None and pending.deadline <= now:
             pending.answer(too_late(pending))
     return [pending for pending in left if pending.outcome is None]

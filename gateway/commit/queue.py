@@ -93,26 +93,43 @@ class Queue:
         self._bytes = 0
         self._contended_until: dict[str, float] = {}
 
-    def put(self, pending: Pending, *, can_wait: bool = False) -> None:
-        """Add a request to its lane. Raises QueueFull; then nothing was tried.
-
-        ``can_wait``: the request's caller would wait for room. Such requests fill only half of the
-        queue; the rest is for requests that a full queue refuses.
-        """
-        size = pending.request.size_bytes
-        share = 2 if can_wait else 1
+    def put(self, pending: Pending) -> None:
+        """Add a request to its lane. Raises QueueFull; then nothing was tried."""
         with self._lock:
-            if self._requests * share >= self._limits.queue_requests_max:
+            if self._requests >= self._limits.queue_requests_max:
                 raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
-            if (self._bytes + size) * share > self._limits.queue_bytes_max and self._requests:
+            if not self._has_room(pending.request.size_bytes, 1):
                 raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
-            self._requests += 1
-            self._bytes += size
-            lane = self._lanes.setdefault(pending.request.catalog, _Lane())
-            lane.waiting.append(pending)
-            if not lane.busy and len(lane.waiting) == 1:
-                # A lane that already has waiting requests has a leader that will look at it.
-                self._wake_one()
+            self._add(pending)
+
+    def put_first_of(self, pendings: Sequence[Pending], now: float) -> int:
+        """Add as many of them, from the first one on, as there is room for; returns how many.
+
+        Their caller waits for room. Such requests fill only half of the queue; the rest is for
+        requests that a full queue refuses. ``now``: their time in the queue begins.
+        """
+        with self._lock:
+            for count, pending in enumerate(pendings):
+                if not self._has_room(pending.request.size_bytes, 2):
+                    return count
+                pending.waited_s = now - pending.queued
+                self._add(pending)
+        return len(pendings)
+
+    def _has_room(self, size_bytes: int, share: int) -> bool:
+        if self._requests * share >= self._limits.queue_requests_max:
+            return False
+        fits = (self._bytes + size_bytes) * share <= self._limits.queue_bytes_max
+        return fits or not self._requests
+
+    def _add(self, pending: Pending) -> None:
+        self._requests += 1
+        self._bytes += pending.request.size_bytes
+        lane = self._lanes.setdefault(pending.request.catalog, _Lane())
+        lane.waiting.append(pending)
+        if not lane.busy and len(lane.waiting) == 1:
+            # A lane that already has waiting requests has a leader that will look at it.
+            self._wake_one()
 
     def leave(self, pending: Pending) -> bool:
         """Take a request out, unless something was sent for it; returns whether it is out.
@@ -158,11 +175,11 @@ class Queue:
                     pending.held = True
         return whole
 
-    def departed(self, pending: Pending) -> None:
-        """Free the room of a request that has its answer."""
+    def departed(self, *pendings: Pending) -> None:
+        """Free the room of requests that have their answers."""
         with self._lock:
-            self._requests -= 1
-            self._bytes -= pending.request.size_bytes
+            self._requests -= len(pendings)
+            self._bytes -= sum(pending.request.size_bytes for pending in pendings)
 
     def take(self) -> dict[str, list[Pending]]:
         """The next batch of every lane that is ready, by catalog; waits until there is one.

@@ -330,7 +330,7 @@ class Round:
         self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost)
 
     def _latest_deadline(self, catalog: str) -> float:
-        return max(pending.request.deadline for pending in self._batches[catalog])
+        return max(pending.deadline for pending in self._batches[catalog])
 
 
 def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:

@@ -321,9 +321,8 @@ class Settings:
     )
     bulk_requests_max: int = _setting(
         kinds.integer(1, 65536),
-        64,
-        "bulk requests that a worker has under way, each with up to 16 MiB of memory; more are"
-        " refused with 429",
+        2048,
+        "bulk requests that a worker has under way; more are refused with 429",
     )
 
     # Limits per principal (docs/limits.md)

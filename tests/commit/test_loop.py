@@ -473,3 +473,26 @@ def test_what_cannot_be_read_of_one_catalog_refuses_no_others_writes(
     refused(found.pop(bad), StoreUnavailable)
     for outcome in found.values():
         applied(outcome)
+
+
+def test_of_many_that_come_together_the_wait_for_room_is_no_part_of_their_time(
+    store: WatchedStore,
+) -> None:
+    """Each takes a second of its ten; the last ones wait for the others for most of a minute."""
+
+    class Slow(ThreadRuntime):
+        moves = 0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.moves
+
+    def move() -> None:
+        Slow.moves += 1
+
+    store.before["move_heads"] = move
+    limits = ServiceLimits(queue_requests_max=2)
+    ours = Gateway(cast(Store, store), Slow(), limits)
+    requests = [ours.request("c", (KeyEdit(f"k{n}", put(n)),)) for n in range(40)]
+    commits = [applied(each.outcome).commit for each in ours.commit_each(requests)]
+    assert [commit.changes[0].key for commit in commits] == [f"k{n}" for n in range(40)]
+    assert Slow.moves >= 40

@@ -98,10 +98,9 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
 def test_those_that_can_wait_leave_half_of_the_room_to_the_others() -> None:
     clock = SetClock()
     queue = Queue(clock, BOUNDS)
-    for _ in range(5):
-        queue.put(Pending(ask(put(1)), clock.event()), can_wait=True)
-    with pytest.raises(QueueFull):
-        queue.put(Pending(ask(put(1)), clock.event()), can_wait=True)
+    waiting = [Pending(ask(put(1)), clock.event()) for _ in range(7)]
+    assert queue.put_first_of(waiting, 0.0) == 5
+    assert queue.put_first_of(waiting[5:], 0.0) == 0
     for _ in range(5):
         queue.put(Pending(ask(put(1)), clock.event()))
     with pytest.raises(QueueFull):

@@ -17,6 +17,7 @@ from gateway.decide.request import Refused, Request, Unknown, Written
 from gateway.errors import StoreUnavailable
 from gateway.http import create_app
 from gateway.http.routes import bulk as bulk_route
+from gateway.http.write import bulk_stream
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -207,7 +208,7 @@ def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also in later windows, and of any document once there are very many of them."""
-    monkeypatch.setattr(bulk_route, "_WINDOW_LINES", 2)
+    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
     gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
     commit_each = gateway.commit_each

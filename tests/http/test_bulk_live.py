@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
 from itertools import islice
 from typing import Any
@@ -282,3 +282,24 @@ def test_a_line_too_long_takes_no_memory(serve: Serve) -> None:
     assert (long["status"], long["problem"]["actual"]) == (413, 60_000_000)
     assert last["status"] == 201
     assert after - before < 12_000_000
+
+
+def test_two_hundred_streams_on_one_catalog_wait_in_line(serve: Serve) -> None:
+    """Of which the queue holds a few lines. None is refused, and none waits for others to end."""
+    gateway = serve(queue_requests_max=64)
+    streams, lines = 200, 4
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connected(gateway)) for _ in range(streams)]
+        for client in clients:
+            client.begin()
+        for part in range(2):
+            for number, client in enumerate(clients):
+                numbers = range(part * lines, (part + 1) * lines)
+                client.chunk(b"".join(put(0, key=f"{number}-{n}") for n in numbers))
+            # All of them are under way until the end.
+            for client in clients:
+                answers = [client.answer() for _ in range(lines)]
+                assert [answer["status"] for answer in answers] == [201] * lines
+        for client in clients:
+            client.end()
+            assert list(client.response) == []

@@ -6,8 +6,24 @@ import threading
 
 import pytest
 
-from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
+from gateway.http.write.bulk_stream import (
+    Budget,
+    LargeLines,
+    Line,
+    LineQueue,
+    LineSplitter,
+    Spool,
+    Windows,
+)
 from tests.patience import WAIT_S
+
+MIB = 1024 * 1024
+
+
+def windows(lines_max: int, bytes_max: int) -> Windows:
+    made = Windows()
+    made.lines_max, made.bytes_max = lines_max, bytes_max
+    return made
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
@@ -28,7 +44,7 @@ def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
 
 
 def test_lines_wait_while_the_queue_is_full() -> None:
-    queue = LineQueue(2, 100)
+    queue = LineQueue(windows(2, 100))
     line = Line(0, 60, b"x" * 60)
     assert queue.put([line] * 3)  # a piece is put as a whole
     done = threading.Event()
@@ -43,8 +59,8 @@ def test_lines_wait_while_the_queue_is_full() -> None:
 
 
 def test_nobody_waits_for_what_nobody_takes() -> None:
-    queue = LineQueue(1, 1)
-    spool = Spool(SpoolBudget(1))
+    queue = LineQueue(windows(1, 1))
+    spool = Spool(Budget(1))
     assert spool.write(b"xx")
     queue.put([Line(0, 1, b"x")])
     results: list[bool] = []
@@ -63,7 +79,7 @@ def test_nobody_waits_for_what_nobody_takes() -> None:
 
 
 def test_a_spool_gives_back_what_was_written_however_much() -> None:
-    spool = Spool(SpoolBudget(200 * 1024 * 1024))
+    spool = Spool(Budget(200 * 1024 * 1024))
     block = bytes(range(256)) * 4096  # 1 MiB
     for _ in range(40):
         assert spool.write(block)
@@ -73,7 +89,7 @@ def test_a_spool_gives_back_what_was_written_however_much() -> None:
 
 
 def test_a_spool_that_is_full_waits_for_its_reader() -> None:
-    spool = Spool(SpoolBudget(10))
+    spool = Spool(Budget(10))
     spool.write(b"x" * 10)
     done = threading.Event()
     threading.Thread(target=lambda: (spool.write(b"y"), spool.end(), done.set())).start()
@@ -84,7 +100,7 @@ def test_a_spool_that_is_full_waits_for_its_reader() -> None:
 
 
 def test_spools_have_one_budget_and_each_reader_gets_on_all_the_same() -> None:
-    budget = SpoolBudget(10)
+    budget = Budget(10)
     full, other = Spool(budget), Spool(budget)
     full.write(b"x" * 10)
     assert other.write(b"a")  # nothing of it waits to be read
@@ -101,7 +117,7 @@ def test_spools_have_one_budget_and_each_reader_gets_on_all_the_same() -> None:
 
 
 def test_the_spools_of_a_principal_leave_room_to_others() -> None:
-    budget = SpoolBudget(12)
+    budget = Budget(12)
     ann = [Spool(budget, "ann") for _ in range(2)]
     for spool in ann:
         spool.write(b"xxx")
@@ -114,3 +130,53 @@ def test_the_spools_of_a_principal_leave_room_to_others() -> None:
     assert not done.is_set()
     ann[1].close()
     assert done.wait(WAIT_S)
+
+
+def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
+    made = Windows()
+    sizes = []
+    for _ in range(2048):
+        made.begin()
+        sizes.append((made.lines_max, made.bytes_max))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == (512, 4 * MIB)
+    assert sizes[-1] == (64, MIB // 8)
+    for requests, (_, size) in enumerate(sizes, 1):
+        assert requests * size <= 256 * MIB
+    for _ in range(2048):
+        made.end()
+    assert (made.lines_max, made.bytes_max) == sizes[0]
+
+
+def test_long_lines_of_all_requests_have_room_for_a_few() -> None:
+    budget = Budget(20)
+    first, second, third = (LargeLines(budget, None, 10) for _ in range(3))
+    first.hold(0)
+    first.hold(0)  # the same line goes on
+    second.hold(7)
+    held = threading.Event()
+    waiting = threading.Thread(target=lambda: (third.hold(3), held.set()))
+    waiting.start()
+    first.let_go([9])  # another line
+    assert not held.wait(0.05)
+    first.let_go([0, 9])
+    assert held.wait(WAIT_S)
+    waiting.join(WAIT_S)
+
+
+@pytest.mark.parametrize("gone", ["waiting", "holding"])
+def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
+    budget = Budget(10)
+    holding, waiting = LargeLines(budget, None, 10), LargeLines(budget, None, 10)
+    holding.hold(0)
+    thread = threading.Thread(target=lambda: waiting.hold(0))
+    thread.start()
+    if gone == "waiting":
+        waiting.close()
+        thread.join(WAIT_S)
+        holding.close()
+    else:
+        holding.close()
+        thread.join(WAIT_S)
+        waiting.close()
+    LargeLines(budget, None, 10).hold(0)  # waits for nobody

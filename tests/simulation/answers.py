@@ -163,12 +163,20 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
     """Where moves fail, a batch may be under way until the last deadline of its requests.
 
-    A bulk is answered as a whole, so its calls are as late as the one that may take longest.
+    A bulk is answered as a whole, so its calls are as late as the one that may take longest. While
+    it waits for room its time doesn't run: those before it, of all bulks, may take all of theirs.
     """
     limit_s = recording.longest_s
     if call.bulk is None:
         limit_s = min(limit_s, call.ask.wait_s or limit_s)
     limit_s += recording.longest_s + _SLACK_IF_FAULTY_S if recording.faulty else _SLACK_S
+    if call.bulk is not None:
+        limit_s *= sum(
+            each.bulk is not None
+            and each.answered_s >= call.called_s
+            and each.called_s <= call.answered_s
+            for each in recording.calls
+        )
     took_s = call.answered_s - call.called_s - call.suspended_s
     if call.ask.writes and took_s > limit_s:
         yield Violation("late", f"answered after {took_s:.3f} s")

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
@@ -43,17 +43,24 @@ from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
-from gateway.http.write.bulk_stream import Line, LineQueue, LineSplitter, Spool, SpoolBudget
+from gateway.http.write.bulk_stream import (
+    Budget,
+    LargeLines,
+    Line,
+    LineQueue,
+    LineSplitter,
+    Spool,
+    Windows,
+)
 from gateway.limits import MIB, RequestLimits
 from gateway.logs import for_this_request
 from gateway.service import Gateway
 
 _log = logging.getLogger(__name__)
 
-# As many requests as a batch of one catalog holds by default: more at a time gain nothing, and
-# would leave less room in the queue to others.
-_WINDOW_LINES: Final = 512
-_WINDOW_BYTES: Final = 4 * MIB
+# A line of more bytes needs room among those that all requests hold; many requests have small ones.
+_SMALL_LINE_BYTES: Final = MIB // 4
+_LARGE_LINES_BYTES: Final = 512 * MIB
 _READ_BYTES: Final = 64 * 1024
 # Whenever a socket is writable, it takes this much at once.
 _SEND_BYTES: Final = 4 * 1024
@@ -73,7 +80,9 @@ class BulkRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
-        self._budget = SpoolBudget(limits.bulk_answers_bytes_max)
+        self._shared = _Shared(
+            Windows(), Budget(limits.bulk_answers_bytes_max), Budget(_LARGE_LINES_BYTES)
+        )
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/v1/bulk", "bulk", self.bulk, methods=["POST"])
@@ -95,15 +104,23 @@ class BulkRoutes:
         if wait_s is not None:
             headers.append(("Preference-Applied", f"wait={wait_s}"))
         terms = BulkTerms(context.by, self._limits, asked["dry_run"], wait_s)
-        run = _Run(self._gateway, terms, context, self._budget)
+        run = _Run(self._gateway, terms, context, self._shared)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
+
+
+class _Shared(NamedTuple):
+    """What the bulk requests of a process share: the room for answers, and that for long lines."""
+
+    windows: Windows
+    answers: Budget
+    large_lines: Budget
 
 
 class _Run:
     """One request, from its first line to its last answer."""
 
     def __init__(
-        self, gateway: Gateway, terms: BulkTerms, context: Context, budget: SpoolBudget
+        self, gateway: Gateway, terms: BulkTerms, context: Context, shared: _Shared
     ) -> None:
         self._gateway = gateway
         self._terms = terms
@@ -114,8 +131,13 @@ class _Run:
         self._recheck = context.require_still_let_in
         self._spending = context.spending
         self._audit = BulkAudit(context)
-        self._lines = LineQueue(_WINDOW_LINES, _WINDOW_BYTES)
-        self._spool = Spool(budget, context.holder)
+        self._windows: Windows | None = shared.windows
+        self._windows.begin()
+        self._lines = LineQueue(shared.windows)
+        self._spool = Spool(shared.answers, context.holder)
+        self._large = LargeLines(
+            shared.large_lines, context.holder, terms.limits.bulk_line_bytes_max
+        )
         self._reader = threading.Thread(target=for_this_request(self._read), name="bulk")
         self._reader.daemon = True
         self._broken: Exception | None = None
@@ -146,8 +168,12 @@ class _Run:
 
     def close(self) -> None:
         """The client is gone, or has all: nothing more is committed."""
+        if self._windows is not None:
+            self._windows.end()
+            self._windows = None
         self._lines.close()
         self._spool.close()
+        self._large.close()
         self._bound_sending()
 
     def _await_writable(self, connection: Any) -> None:
@@ -186,6 +212,8 @@ class _Run:
                 if not self._lines.put(lines):
                     self._discard(pieces)
                     return
+                if splitter.begun_bytes > _SMALL_LINE_BYTES:
+                    self._large.hold(splitter.offset)
                 # The following bytes are read as fast as the principal may send.
                 self._pace(BODY_BYTES, len(piece))
             self._body_over = True
@@ -220,6 +248,7 @@ class _Run:
                 index += len(answers)
                 if self._ended_early:
                     answers.append(self._end_line(index))
+                self._large.let_go(line.offset for line in lines)
                 if not self._spool.write(b"".join(answers)) or self._ended_early:
                     return
             if self._broken is not None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple
 
 from gateway.access.limits import Shares
+
+MIB: Final = 1024 * 1024
 
 
 class Line(NamedTuple):
@@ -25,13 +27,14 @@ class Line(NamedTuple):
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines, leaving out blank ones. Holds at most one line."""
+    """Cuts a stream of bytes into lines, leaving out blank ones. Holds at most one line, of which
+    ``begun_bytes`` have come, the first one at ``offset``."""
 
     def __init__(self, line_bytes_max: int) -> None:
         self._line_bytes_max = line_bytes_max
         self._begun: list[bytes] = []
-        self._begun_bytes = 0
-        self._offset = 0
+        self.begun_bytes = 0
+        self.offset = 0
 
     def feed(self, piece: bytes) -> list[Line]:
         """The lines that end in ``piece``."""
@@ -49,29 +52,65 @@ class LineSplitter:
         return [] if line is None else [line]
 
     def _begin(self, part: bytes) -> None:
-        self._begun_bytes += len(part)
-        if self._begun_bytes > self._line_bytes_max:
+        self.begun_bytes += len(part)
+        if self.begun_bytes > self._line_bytes_max:
             self._begun.clear()
         elif part:
             self._begun.append(part)
 
     def _end(self, end_bytes: int) -> Line | None:
-        offset, size = self._offset, self._begun_bytes
+        offset, size = self.offset, self.begun_bytes
         too_long = size > self._line_bytes_max
         text = None if too_long else b"".join(self._begun)
         self._begun.clear()
-        self._begun_bytes = 0
-        self._offset += size + end_bytes
+        self.begun_bytes = 0
+        self.offset += size + end_bytes
         return Line(offset, size, text) if text is None or text.strip() else None
+
+
+# As many requests as a batch of one catalog holds by default: more at a time gain nothing.
+_WINDOW_LINES_MAX: Final = 512
+_WINDOW_LINES_MIN: Final = 64
+_WINDOW_BYTES_MAX: Final = 4 * MIB
+_WINDOW_BYTES_MIN: Final = MIB // 16
+# What the windows of all requests may have together, unless each has the least already.
+_WINDOWS_LINES: Final = 4096
+_WINDOWS_BYTES: Final = 256 * MIB
+
+
+class Windows:
+    """The size of a window, the lines that a request commits at a time: the smaller, the more
+    requests there are. So each of many gets its first answers early, and memory is bounded."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._lock = threading.Lock()
+        self.lines_max = _WINDOW_LINES_MAX
+        self.bytes_max = _WINDOW_BYTES_MAX
+
+    def begin(self) -> None:
+        """There is a request more."""
+        self._count(1)
+
+    def end(self) -> None:
+        """There is a request less."""
+        self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._requests += more
+            among = max(1, self._requests)
+            lines, size = _WINDOWS_LINES // among, _WINDOWS_BYTES // among
+            self.lines_max = min(max(lines, _WINDOW_LINES_MIN), _WINDOW_LINES_MAX)
+            self.bytes_max = min(max(size, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
 
 
 class LineQueue:
     """Lines on their way from one thread to another; the putting thread waits while it is full."""
 
-    def __init__(self, lines_max: int, bytes_max: int) -> None:
-        """Full: as many lines as ``lines_max``, or as many bytes as ``bytes_max``."""
-        self._lines_max = lines_max
-        self._bytes_max = bytes_max
+    def __init__(self, windows: Windows) -> None:
+        """Full: as many lines, or as many bytes, as a window has."""
+        self._windows = windows
         self._lines: deque[Line] = deque()
         self._bytes = 0
         self._ended = False
@@ -97,13 +136,14 @@ class LineQueue:
             self._changed.notify_all()
 
     def take(self) -> list[Line]:
-        """All that wait, as many as make it full; waits for the first. [] at the end."""
+        """All that wait, as many as a window has; waits for the first. [] at the end."""
         with self._changed:
             while not self._lines and not self._ended and not self._closed:
                 self._changed.wait()
             taken: list[Line] = []
             size = 0
-            while self._lines and len(taken) < self._lines_max and size < self._bytes_max:
+            lines_max, bytes_max = self._windows.lines_max, self._windows.bytes_max
+            while self._lines and len(taken) < lines_max and size < bytes_max:
                 taken.append(self._lines.popleft())
                 size += _held_bytes(taken[-1])
             self._bytes -= size
@@ -121,21 +161,21 @@ class LineQueue:
             self._changed.notify_all()
 
     def _is_full(self) -> bool:
-        return len(self._lines) >= self._lines_max or self._bytes >= self._bytes_max
+        windows = self._windows
+        return len(self._lines) >= windows.lines_max or self._bytes >= windows.bytes_max
 
 
 def _held_bytes(line: Line) -> int:
     return 0 if line.text is None else len(line.text)
 
 
-MIB: Final = 1024 * 1024
 _MEMORY_BYTES_MAX: Final = MIB
 # Room is given back file by file.
 _FILE_BYTES: Final = 4 * MIB
 
 
-class SpoolBudget:
-    """The room that the spools of a process have together. Thread-safe."""
+class Budget:
+    """The room that all bulk requests of a process have together. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
         self._shares = Shares(bytes_max)
@@ -167,6 +207,43 @@ class SpoolBudget:
         return self._shares.has_room_for(principal, size)
 
 
+class LargeLines:
+    """The long lines of one request that are held, each by its offset: ``budget`` has room for
+    those of a few requests."""
+
+    def __init__(self, budget: Budget, principal: str | None, line_bytes_max: int) -> None:
+        self._budget = budget
+        self._principal = principal
+        self._line_bytes = line_bytes_max
+        self._held: set[int] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def hold(self, offset: int) -> None:
+        """Wait until there is room for this one."""
+        if offset in self._held:
+            return
+        self._budget.take(self._principal, self._line_bytes, lambda: not self._closed)
+        with self._lock:
+            self._held.add(offset)
+        if self._closed:
+            self.let_go([offset])
+
+    def let_go(self, offsets: Iterable[int]) -> None:
+        """Those of them that were held need no room any more."""
+        with self._lock:
+            held = self._held.intersection(offsets)
+            self._held -= held
+        if held:
+            self._budget.give_back(self._principal, self._line_bytes * len(held))
+
+    def close(self) -> None:
+        """The request is over."""
+        self._closed = True
+        self.let_go(list(self._held))
+        self._budget.wake()
+
+
 class Spool:
     """Bytes from one thread to another, in order.
 
@@ -174,7 +251,7 @@ class Spool:
     so each reader gets on, whatever others leave unread.
     """
 
-    def __init__(self, budget: SpoolBudget, principal: str | None = None) -> None:
+    def __init__(self, budget: Budget, principal: str | None = None) -> None:
         self._budget = budget
         self._principal = principal
         self._waiting = 0

@@ -1,0 +1,45 @@
+"""Whose turn it is to bring many requests."""
+
+from __future__ import annotations
+
+import threading
+
+from gateway.commit.callers import Callers
+from gateway.runtime import ThreadRuntime
+from tests.patience import WAIT_S
+
+
+def test_principals_have_their_turns_one_after_the_other() -> None:
+    """Though one of them brings more, and was there before."""
+    callers = Callers(ThreadRuntime())
+    had: list[str] = []
+    threads = []
+
+    def call(principal: str) -> None:
+        with callers.turn(principal):
+            had.append(principal)
+
+    with callers.turn("ann"):
+        for principal in ("ann", "ann", "ann", "bob", "bob", "eve"):
+            threads.append(threading.Thread(target=call, args=(principal,)))
+            waiting = len(threads)
+            threads[-1].start()
+            while sum(map(len, callers._waiting.values())) < waiting:
+                threads[-1].join(0.001)
+        assert had == []
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert had == ["ann", "bob", "eve", "ann", "bob", "ann"]
+    with callers.turn("ann"):
+        pass
+
+
+def test_a_turn_ends_with_an_error_too() -> None:
+    callers = Callers(ThreadRuntime())
+    try:
+        with callers.turn("ann"):
+            raise ValueError
+    except ValueError:
+        pass
+    with callers.turn("bob"):
+        pass
