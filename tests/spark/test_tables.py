@@ -116,8 +116,6 @@ def test_filters_on_keys_are_handed_to_the_gateway(
         assert told is None or told in asked[0], text
     narrow = written.frame(spark, prefix="x/", partitions=2).where("key > 'x/1' AND key < 'x/3'")
     assert [row.key for row in narrow.collect()] == ["x/2", "x/20"]
-    spark.conf.set(PUSHES, "false")  # as it is by default: Spark refuses a reader that could
-    assert [row.key for row in frame.where("key = 'x/2'").collect()] == ["x/2"]
 
 
 def test_the_columns_that_are_read_can_be_named(spark: Any, written: Written) -> None:
