@@ -44,7 +44,7 @@ from gateway.uploads import Uploads
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
-_MOVES_MAX = 4  # of a catalog that wait to be written out
+_MOVES_MAX = 8  # of a catalog that wait to be written out
 
 
 class Gateway:

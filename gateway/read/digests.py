@@ -1,8 +1,8 @@
 """Digests of documents at one revision: what tells them apart, without their contents.
 
-A document is stored with its digest. It is made anew where there is none (an earlier version wrote
-the document), and where the document was changed after the revision that is asked for: of its state
-then, rebuilt from history.
+A document is stored with its digest, unless it is large. It is made anew where there is none, and
+where the document was changed after the revision that is asked for: of its state then, rebuilt from
+history.
 """
 
 from __future__ import annotations

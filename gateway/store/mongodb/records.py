@@ -6,7 +6,7 @@
                raises, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
-               with the content's digest, unless it was written by a version that stored none
+               with the content's digest, unless that is large, or an earlier version wrote it
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
 ``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date)
@@ -55,6 +55,9 @@ class _PlainInt(TypeDecoder):
     def transform_bson(self, value: Any) -> int:
         return int(value)
 
+
+# Of a larger content the digest costs more, with each write, than to make it when it is asked for.
+_DIGESTED_BYTES_MAX: Final = 64 * 1024
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -349,7 +352,8 @@ def document_update(catalog: str, document: Document) -> Record:
     }
     if document.content is not ABSENT:
         state["content"] = document.content
-        state["digest"] = digest(document.content)
+        if document.size_bytes <= _DIGESTED_BYTES_MAX:
+            state["digest"] = digest(document.content)
     if document.attributes is not None:
         state["attributes"] = document.attributes
     return {"$max": {"state": state}, "$setOnInsert": {"catalog": catalog, "key": document.key}}
