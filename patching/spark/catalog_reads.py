@@ -27,6 +27,7 @@ from patching.spark.options import Options
 
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000
+_DIGESTS: Final = 10_000
 # Above every revision that there is: such a page of commits is empty and tells the head.
 _BEYOND: Final = 2**63 - 1
 
@@ -69,6 +70,18 @@ class NextShape(msgspec.Struct, frozen=True):
 class DocumentPage(msgspec.Struct, frozen=True):
     revision: int
     documents: list[DocumentShape]
+    next: NextShape | None
+
+
+class DigestShape(msgspec.Struct, frozen=True):
+    key: str
+    etag: str
+    digest: str
+
+
+class DigestPage(msgspec.Struct, frozen=True):
+    revision: int
+    documents: list[DigestShape]
     next: NextShape | None
 
 
@@ -124,12 +137,27 @@ class CatalogReads:
         answer = self._ask("/documents", query, about=_about(revision, timestamp))
         return _decoded(answer, DocumentPage)
 
+    def digests(self, after: str, revision: int) -> DigestPage:
+        """The digests of the documents above ``after`` that begin with the option ``prefix``."""
+        query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", _DIGESTS)]
+        query += [("after", after), ("revision", revision)]
+        if self._options.prefix:
+            query.append(("prefix", self._options.prefix))
+        answer = self._ask("/documents", query, about=_about(revision, None))
+        return _decoded(answer, DigestPage)
+
     def named(self, keys: Sequence[str], revision: int) -> list[DocumentShape]:
         """The documents under ``keys`` that there were; as many as a line of a request has room
-        for the names of."""
+        for the names of. What is too large for one answer comes in several."""
         query: list[tuple[str, str | int]] = [("key", key) for key in keys]
         query.append(("revision", revision))
-        answer = self._ask("/documents", query, about=_about(revision, None))
+        try:
+            answer = self._ask("/documents", query, about=_about(revision, None))
+        except ReadFailed as error:
+            if not _is_too_large(error.__cause__) or len(keys) == 1:
+                raise
+            half = len(keys) // 2
+            return self.named(keys[:half], revision) + self.named(keys[half:], revision)
         return [each for each in _decoded(answer, DocumentPage).documents if each.etag is not None]
 
     def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitPage, int]:
@@ -193,6 +221,8 @@ class CatalogReads:
         except OverLimit as error:
             if error.code != "over_limit":
                 raise
+            if _is_too_large(error):
+                raise ReadFailed(f"{catalog}: {about}: {error.detail}") from error
             raise ReadFailed(
                 f"{catalog}: {about} can't be held while it is read: {error.detail}. Each read"
                 " holds its revision for the seconds of the option pinSeconds: choose less, or 0 to"
@@ -222,6 +252,10 @@ def catalog_reads(options: Options) -> Iterator[CatalogReads]:
     """Over connections of their own, closed in the end."""
     with options.open_transport() as transport:
         yield CatalogReads(transport, options)
+
+
+def _is_too_large(error: BaseException | None) -> bool:
+    return isinstance(error, OverLimit) and error.problem.get("limit") == "several_bytes_max"
 
 
 def _about(revision: int | None, timestamp: str | None) -> str:

@@ -1,34 +1,44 @@
-"""A catalog's documents as a frame, page by page as Arrow has them.
+"""What a catalog has, for a plan: all digests as a frame, and the few documents that differ.
 
-As ``format("metadata")`` reads them, in the same ranges of keys; but the pages go to Spark as they
-come, and the driver starts no Python for planning: for a sync that finds little to do, that would
-be most of its time. Of a few keys, the tasks ask for the documents by name.
+The digests come page by page as Arrow has them, in the ranges of keys in which
+``format("metadata")`` reads; the driver starts no Python for planning. Where a digest differs from
+that of the document wanted, the task that finds it so reads the document by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching import canonical
 from patching.client._reading import key_chunks
-from patching.spark.catalog_reads import CatalogReads, DocumentShape, catalog_reads
+from patching.spark.catalog_reads import CatalogReads, DigestShape, catalog_reads
+from patching.spark.json_values import NoJson
 from patching.spark.options import Options
-from patching.spark.plan import UNCHANGED, Planned, Planner, There, Wanted, to_batches
+from patching.spark.plan import INVALID, UNCHANGED, Planned, Planner, There, Wanted, to_batches
 from patching.spark.source import DocumentsReader, KeyRange
 
 _RANGES = "after string, until string"
-_SCHEMA = "there string, etag string, content string"
-_NAMES = ("there", "etag", "content")
+_NAMES = ("there", "etag", "digest")
+_SCHEMA = ", ".join(f"{name} string" for name in _NAMES)
+# The columns of a row to plan.
+_COMPARED = ("key", "copies", "value", *_NAMES)
+# How many documents that differ a task holds, and about how much JSON.
+_DIFFERING = 1_000
+_DIFFERING_BYTES = 4 * 1024 * 1024
 # A connection stays with the worker process that accepted it, and that is one that has time just
 # then. So tasks that share one by chance soon have two.
 _PAGES_OF_A_CONNECTION = 3
 
 
-def documents_there(spark: SparkSession, options: Options, revision: int) -> DataFrame:
-    """(there, etag, content): key, version token and JSON as ``revision`` had them; its holder is
+def digests_there(spark: SparkSession, options: Options, revision: int) -> DataFrame:
+    """(there, etag, digest): key, version token and digest as ``revision`` had them; its holder is
     the caller. 0: none. Errors of reading come from here and from the tasks."""
     if revision == 0:
         return spark.createDataFrame([], _SCHEMA)
@@ -52,7 +62,7 @@ class _Pages:
         while True:
             with catalog_reads(self.options) as reads:
                 for _ in range(_PAGES_OF_A_CONNECTION):
-                    page = reads.documents(after=after, revision=self.revision)
+                    page = reads.digests(after, self.revision)
                     some = [each for each in page.documents if until is None or each.key <= until]
                     yield _batch(some)
                     if page.next is None or len(some) < len(page.documents):
@@ -60,18 +70,77 @@ class _Pages:
                     after = page.next.after
 
 
-def _batch(documents: Sequence[DocumentShape]) -> pa.RecordBatch:
+def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
     columns = [
         pa.array([each.key for each in documents], pa.string()),
         pa.array([each.etag for each in documents], pa.string()),
-        pa.array([bytes(each.value) for each in documents], pa.binary()).cast(pa.string()),
+        pa.array([each.digest for each in documents], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
 
 
+def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
+    """The rows that a ``DigestPlanner`` reads. ``wanted``: (key, copies, value)."""
+    rows = wanted.join(there, F.col("key") == F.col("there"), how)
+    return rows.select(*_COMPARED)
+
+
+@dataclass(frozen=True)
+class DigestPlanner:
+    """Plans rows of ``compared``; reads the documents that differ at ``revision``.
+
+    Unchanged documents have one row together.
+    """
+
+    planner: Planner
+    options: Options
+    revision: int
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For ``mapInArrow``."""
+        with catalog_reads(self.options) as reads:
+            yield from to_batches(self.rows(reads, batches))
+
+    def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+        unchanged = size = 0
+        differing: dict[str, Any] = {}
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in _COMPARED]
+            for key, copies, value, there, etag, had in zip(*columns, strict=True):
+                if copies is None:
+                    yield self.planner.deletion(there, etag)
+                    continue
+                try:
+                    document = self.planner.value(Wanted(key, value, copies))
+                except NoJson as error:
+                    yield Planned(INVALID, key, detail=str(error))
+                    continue
+                if there is None:
+                    yield self.planner.creation(key, document)
+                    continue
+                text = canonical(document)
+                if sha256(text).hexdigest() == had:
+                    unchanged += 1
+                    continue
+                differing[key] = document
+                size += len(text)
+                if len(differing) == _DIFFERING or size >= _DIFFERING_BYTES:
+                    yield from self._changes(reads, differing)
+                    differing, size = {}, 0
+        yield from self._changes(reads, differing)
+        if unchanged:
+            yield Planned(UNCHANGED, None, documents=unchanged)
+
+    def _changes(self, reads: CatalogReads, wanted: Mapping[str, Any]) -> Iterator[Planned]:
+        for keys in key_chunks(wanted):
+            for each in reads.named(keys, self.revision):
+                there = There(str(each.etag), bytes(each.value))
+                yield self.planner.change(each.key, wanted[each.key], there)
+
+
 @dataclass(frozen=True)
 class KeyedPlanner:
-    """Like ``Planner``, for rows (key, copies, value); reads their documents at ``revision``.
+    """Plans rows (key, copies, value); reads their documents at ``revision``.
 
     Unchanged documents have a row each: there are few.
     """
@@ -90,11 +159,13 @@ class KeyedPlanner:
             rows = {row["key"]: row for row in batch.to_pylist()}
             for keys in key_chunks(rows):
                 found = reads.named(keys, self.revision) if self.revision else []
-                there = {
-                    each.key: There(str(each.etag), bytes(each.value).decode()) for each in found
-                }
+                there = {each.key: There(str(each.etag), bytes(each.value)) for each in found}
                 for key in keys:
-                    copies = rows[key]["copies"]
-                    wanted = None if copies is None else Wanted(key, rows[key]["value"], copies)
-                    planned = self.planner.plan(wanted, there.get(key), key)
-                    yield planned if planned.action != UNCHANGED else Planned(UNCHANGED, key)
+                    yield self._planned(key, there.get(key), rows[key])
+
+    def _planned(self, key: str, there: There | None, row: Mapping[str, Any]) -> Planned:
+        if row["copies"] is not None:
+            return self.planner.plan(Wanted(key, row["value"], row["copies"]), there)
+        if there is None:
+            return Planned(UNCHANGED, key)
+        return self.planner.deletion(key, there.etag)

@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, types
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types
 
 from patching import diff
 from patching.spark.batches import in_batches, schema_of_text
@@ -46,7 +45,7 @@ class There(NamedTuple):
     """A document as the catalog has it: its version token, and its content as JSON."""
 
     etag: str
-    content: str
+    content: bytes
 
 
 class Planned(NamedTuple):
@@ -82,20 +81,25 @@ class Planner:
     prefix: str = ""
     message: str | None = None
 
-    def plan(self, wanted: Wanted | None, there: There | None, key: str | None) -> Planned:
-        """The action on ``key``; ``wanted`` None: there shall be no document."""
-        if wanted is None:
-            if there is None or key is None:
-                return Planned(UNCHANGED, key)
-            return self._planned(DELETE, key, {"op": "delete", "if_match": there.etag})
+    def plan(self, wanted: Wanted, there: There | None) -> Planned:
         try:
-            value = self._value(wanted)
+            value = self.value(wanted)
         except NoJson as error:
-            return Planned(INVALID, key, detail=str(error))
-        assert key is not None
+            return Planned(INVALID, wanted.key, detail=str(error))
+        assert wanted.key is not None
         if there is None:
-            members = {"op": "put", "value": value, "if_none_match": "*"}
-            return self._planned(CREATE, key, members)
+            return self.creation(wanted.key, value)
+        return self.change(wanted.key, value, there)
+
+    def deletion(self, key: str, etag: str) -> Planned:
+        return self._planned(DELETE, key, {"op": "delete", "if_match": etag})
+
+    def creation(self, key: str, value: Any) -> Planned:
+        members = {"op": "put", "value": value, "if_none_match": "*"}
+        return self._planned(CREATE, key, members)
+
+    def change(self, key: str, value: Any, there: There) -> Planned:
+        """UNCHANGED where they are equal."""
         changes = diff(_decode(there.content), value)
         if not changes:
             return Planned(UNCHANGED, key)
@@ -105,29 +109,7 @@ class Planner:
             members = {"op": "patch", "patch": changes, "if_match": there.etag}
         return self._planned(PATCH, key, members)
 
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``, of the rows of ``joined``."""
-        return to_batches(self._rows(batches))
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
-        unchanged = 0
-        for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in JOINED]
-            for same, key, copies, value, there_key, etag, content in zip(*columns, strict=True):
-                if same:
-                    unchanged += 1
-                    continue
-                wanted = None if copies is None else Wanted(key, value, copies)
-                there = None if there_key is None else There(etag, content)
-                planned = self.plan(wanted, there, there_key if wanted is None else key)
-                if planned.action == UNCHANGED:
-                    unchanged += 1
-                else:
-                    yield planned
-        if unchanged:
-            yield Planned(UNCHANGED, None, documents=unchanged)
-
-    def _value(self, wanted: Wanted) -> Any:
+    def value(self, wanted: Wanted) -> Any:
         """The document as decoded JSON. Raises NoJson, and for a key that can't be."""
         key = wanted.key
         if key is None:
@@ -157,26 +139,6 @@ class Planner:
             return Planned(action, key, encode(line).decode())
         except NoJson as error:
             return Planned(INVALID, key, detail=str(error))
-
-
-# The columns that a planner reads: whether nothing need be done; what is wanted; what is there.
-JOINED: Final = ("same", "key", "copies", "value", "there", "etag", "content")
-
-
-def joined(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
-    """The rows that a planner reads. ``wanted``: (key, copies, value); ``there``: (there, etag,
-    content).
-
-    JSON that is the same text is the same document, so that neither it nor its copy needs to be
-    taken apart, nor to leave the JVM: most of the time of a sync that finds little to do.
-    """
-    rows = wanted.join(there, F.col("key") == F.col("there"), how)
-    same = F.lit(False)
-    if isinstance(wanted.schema["value"].dataType, types.StringType):
-        one = (F.col("copies") == 1) & (F.col("value") == F.col("content"))
-        same = F.coalesce(one, F.lit(False))
-    columns = [F.when(~F.col("same"), F.col(name)).alias(name) for name in JOINED[1:]]
-    return rows.withColumn("same", same).select("same", *columns)
 
 
 def to_batches(rows: Iterator[Planned]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching.spark.documents_there import KeyedPlanner, documents_there
+from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
@@ -236,11 +236,12 @@ class _Work:
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
         """The rows of a plan, made from the catalog at ``revision``."""
         self.progress(f"comparing with revision {revision}")
-        there = documents_there(self.spark, self.reading, revision)
+        there = digests_there(self.spark, self.reading, revision)
         there = there.repartition(self.partitions, "there")
         how = "full_outer" if delete else "left_outer"
-        joined = plan.joined(self.wanted, there, how)
-        return _kept(kept, joined.mapInArrow(self._planner(1).batches, plan.SCHEMA))
+        planner = DigestPlanner(self._planner(1), self.reading, revision)
+        rows = compared(self.wanted, there, how)
+        return _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
 
     def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
         """The rows of a plan for the lost keys, made from the catalog as it is now."""

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from patching import digest
 from patching.client import CatalogRoutes, Transport, segment
 from tests.service import RunningGateway
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
+import pyarrow as pa
+from pyspark.sql.types import StringType
+
+from patching.spark.catalog_reads import CatalogReads, DocumentShape
 from patching.spark.desired import DesiredInvalid
+from patching.spark.documents_there import DigestPlanner
+from patching.spark.options import Options
+from patching.spark.plan import Planner
 from patching.spark.sync import SyncReport, sync
 
 KEYS = [
@@ -41,6 +50,10 @@ class Catalog:
         self.spark, self.url, self.name = spark, gateway.url, name
         self.transport = Transport(gateway.url)
         self.routes = CatalogRoutes(self.transport, name)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {"catalog": self.name, "url": self.url}
 
     def put(self, documents: dict[str, Any]) -> None:
         """One by one where they are few, or else in one bulk request."""
@@ -156,6 +169,77 @@ def test_a_struct_is_a_document_and_so_are_all_columns_but_the_key(there: Catalo
     sync(structs, there.name, url=there.url, key="id", document="doc")
 
     assert there.documents() == {"a": {"n": 1, "list": [1.5]}, "b": {"x": "y", "none": None}}
+
+
+def test_what_is_spelled_differently_is_the_same(there: Catalog) -> None:
+    value = {"b": [1, 100, None, {"é": 0.5}], "a": {"whole": 7, "text": "1.0"}}
+    there.put({"json": value, "plain": {"z": 1, "a": None}, "number": 10**18})
+    head = there.head()
+    spelled = ' { "a":{"text":"1.0", "whole":7.0},"b":[1.0,1E2,null,{"\\u00e9":5e-1}]} '
+    rows = [("json", spelled), ("plain", '{"a":null,"z":1}'), ("number", "1.0e18")]
+    report = sync(there.spark.createDataFrame(rows, "key string, document string"), **there.named)
+    assert (report.unchanged, report.sent, there.head()) == (3, 0, head)
+
+
+@pytest.mark.parametrize("kind", ["bigint", "double"])
+def test_structs_are_digested_as_they_are_written(there: Catalog, kind: str) -> None:
+    """Those of texts, booleans and whole numbers come as texts of Spark's; the others don't."""
+    value: dict[str, Any] = {"n": 2**53 - 1, "none": None, "t": 'é"\\\n', "yes": True}
+    there.put({"a": {"s": value, "l": [value, None], "m": {"k": [], "x": None}}, "b": {}})
+    given = {**value, "n": float(value["n"]) if kind == "double" else value["n"]}
+    row = f"struct<n:{kind},none:string,t:string,yes:boolean>"
+    schema = f"key string, document struct<s:{row},l:array<{row}>,m:map<string,array<int>>>"
+    same = ("a", {"s": given, "l": [given, None], "m": {"x": None, "k": []}})
+    frame = there.spark.createDataFrame([same, ("b", {"s": None, "l": None, "m": None})], schema)
+    report = sync(frame, **there.named)
+    assert (report.unchanged, report.patched, report.in_step) == (1, 1, True)
+    assert there.documents()["b"] == {"s": None, "l": None, "m": None}
+    assert sync(frame, **there.named).sent == 0
+
+
+def test_documents_that_are_too_large_for_one_answer_are_read_in_several(there: Catalog) -> None:
+    large = {f"k{number}": {"n": number, "large": "x" * 3_000_000} for number in range(7)}
+    for key, value in large.items():
+        there.put({key: value})
+    report = there.sync({key: {"n": -1} for key in large}, options={"partitions": 1})
+    assert (report.patched, report.in_step) == (7, True)
+    assert set(map(str, there.documents().values())) == {"{'n': -1}"}
+
+
+class _Reads:
+    """Documents by name, and which were asked for."""
+
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self.documents = documents
+        self.asked: list[str] = []
+
+    def named(self, keys: list[str], _revision: int) -> list[DocumentShape]:
+        self.asked += keys
+        return [
+            DocumentShape(key, "1-a", value=msgspec.Raw(msgspec.json.encode(self.documents[key])))
+            for key in keys
+        ]
+
+
+def test_only_documents_that_differ_are_read() -> None:
+    there = {f"k{number}": {"n": number} for number in range(3_000)}
+    wanted = {**{key: {"n": value["n"] * 1.0} for key, value in there.items()}, "k7": {"n": 0}}
+    wanted |= {f"k{number}": [number] for number in range(100, 1_300)} | {"new": 1}
+    rows = [
+        (key, 1, json.dumps(value), key, "1-a", digest(there[key]))
+        if key in there
+        else (key, 1, json.dumps(value), None, None, None)
+        for key, value in wanted.items()
+    ]
+    names = ("key", "copies", "value", "there", "etag", "digest")
+    columns = [pa.array(column) for column in zip(*rows, strict=True)]
+    batches = pa.Table.from_arrays(columns, names=list(names)).to_batches(max_chunksize=250)
+    reads = _Reads(there)
+    planner = DigestPlanner(Planner("c", "run", StringType()), Options(url="u", catalog="c"), 1)
+    planned = list(planner.rows(cast(CatalogReads, reads), iter(batches)))
+    assert reads.asked == ["k7", *(f"k{number}" for number in range(100, 1_300))]
+    assert Counter(each.action for each in planned) == {"patch": 1_201, "create": 1, "unchanged": 1}
+    assert sum(each.documents for each in planned if each.action == "unchanged") == 3_000 - 1_201
 
 
 def test_only_keys_with_the_prefix_are_deleted(there: Catalog) -> None:
