@@ -42,6 +42,7 @@ hypothesis.settings.load_profile("patient")
 
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (
+    "tests/spark/test_connect.py",
     "tests/spark/test_stream_sink.py",
     "tests/spark/test_sync.py",
     "tests/spark/test_sink_cluster.py",

@@ -112,9 +112,11 @@ def base_names() -> set[str]:
 def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
     """Neither at once nor later; Spark itself is there where the data source is asked for."""
     used = set()
-    for path in sorted((ROOT / "patching").rglob("*.py")):
+    modules = [ROOT / f"{name}.py" for name in PROJECT["tool"]["setuptools"]["py-modules"]]
+    for path in (*modules, *sorted((ROOT / "patching").rglob("*.py"))):
         tops = {name.split(".")[0] for name in imported(everywhere(ast.parse(path.read_text())))}
-        spark = {"pyspark", "pyarrow"} if path.parent.name == "spark" else set()
+        of_spark = path in modules or path.parent.name == "spark"
+        spark = {"pyspark", "pyarrow"} if of_spark else set()
         foreign = tops - sys.stdlib_module_names - {"patching"} - spark
         assert foreign <= base_names(), path
         used |= foreign
@@ -233,7 +235,8 @@ def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
     context = build_context()
     top = {file.parts[0] for file in context}
     files = {"LICENSE", "README.md", "openapi.yaml", "pyproject.toml", "requirements.lock"}
-    assert top == {"gateway", "patching", *files}
+    modules = {f"{name}.py" for name in PROJECT["tool"]["setuptools"]["py-modules"]}
+    assert top == {"gateway", "patching", *modules, *files}
     assert PROJECT["project"]["readme"] in files
 
 

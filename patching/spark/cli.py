@@ -32,6 +32,9 @@ _session_flags = together(
         metavar="NAME=VALUE",
         help="An option of the data source, such as tokenFile=PATH. Repeatable.",
     ),
+    click.option(
+        "--remote", envvar="SPARK_REMOTE", help="Address of a Spark Connect server, sc://HOST:PORT."
+    ),
     click.option("--master", help="Spark's master. Default: as submitted, or local[*]."),
     click.option("--driver-memory", help="Memory of the driver, such as 2g."),
 )
@@ -81,6 +84,7 @@ def sync_command(
     overwrite: bool,
     url: str,
     pairs: Sequence[str],
+    remote: str | None,
     master: str | None,
     driver_memory: str | None,
     **wanted: Any,
@@ -90,7 +94,7 @@ def sync_command(
     SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
     """
     options = _options(pairs)
-    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
         from .desired import read_desired
         from .sync import sync, write_plan
 
@@ -107,11 +111,16 @@ def sync_command(
 @click.argument("path")
 @_session_flags
 def replay_command(
-    path: str, url: str, pairs: Sequence[str], master: str | None, driver_memory: str | None
+    path: str,
+    url: str,
+    pairs: Sequence[str],
+    remote: str | None,
+    master: str | None,
+    driver_memory: str | None,
 ) -> int:
     """Send the plan in PATH, except to documents that changed since it was made."""
     options = _options(pairs)
-    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
         from .sync import replay
 
         report = replay(spark, path, url=url, options=options, progress=progress)
@@ -141,6 +150,7 @@ def export_command(
     overwrite: bool,
     url: str,
     pairs: Sequence[str],
+    remote: str | None,
     master: str | None,
     driver_memory: str | None,
 ) -> int:
@@ -155,7 +165,7 @@ def export_command(
         "overwrite": overwrite,
         "options": _options(pairs),
     }
-    with _spark(master, driver_memory) as spark, _progress(spark) as progress:
+    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
         from .export import export_catalog, export_history
 
         progress(f"exporting {catalog}")
@@ -213,10 +223,15 @@ def _show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:
 
 
 @contextmanager
-def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSession]:
+def _spark(
+    remote: str | None, master: str | None, driver_memory: str | None
+) -> Iterator[SparkSession]:
     """A session; what is missing for one is told before anything is started."""
+    if remote and (master or driver_memory):
+        raise click.UsageError("--master and --driver-memory don't go with --remote")
     try:
-        require_java()
+        if not remote:
+            require_java()
         import pyspark  # noqa: F401 - only whether it is there
     except JavaMissing as error:
         raise click.ClickException(str(error)) from error
@@ -227,7 +242,7 @@ def _spark(master: str | None, driver_memory: str | None) -> Iterator[SparkSessi
     from patching.spark.session import command_session, told
 
     try:
-        with command_session(master, driver_memory) as spark:
+        with command_session(master, driver_memory, remote) as spark:
             yield spark
     except click.ClickException:
         raise

@@ -9,7 +9,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching.spark.options import READ
+from patching.spark.options import READ, Options
+from patching.spark.remote import parallelism
+from patching.spark.source import settled
 
 from .datasource import register
 from .sync import options_for
@@ -48,6 +50,9 @@ def export_catalog(
     if format not in FORMATS:
         raise ValueError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
     given = {"type": "documents", "revision": revision, "timestamp": at, "prefix": prefix}
+    if revision is None:
+        # A remote session may look again at each action, and find another revision.
+        given |= {"revision": _revision(catalog, url, at, options), "timestamp": None}
     rows = _rows(spark, catalog, url, given, options)
     if format == "parquet":
         rows.write.mode(_mode(overwrite)).parquet(path)
@@ -102,12 +107,22 @@ def _rows(
 ) -> DataFrame:
     register(spark)
     chosen = {
-        "partitions": spark.sparkContext.defaultParallelism,
         **options_for({"url": url, "catalog": catalog, **(options or {})}, READ),
         **{name: value for name, value in given.items() if value is not None},
     }
+    if "partitions" not in chosen:
+        chosen["partitions"] = str(parallelism(spark))
     texts = {name: str(value) for name, value in chosen.items()}
     return spark.read.format("metadata").options(**texts).load()
+
+
+def _revision(catalog: str, url: str, at: str | None, options: Mapping[str, Any] | None) -> int:
+    given = options_for({"url": url, "catalog": catalog, **(options or {})}, READ)
+    if at is not None:
+        given["timestamp"] = at
+    found = settled(Options.parse(given, READ)).revision
+    assert found is not None
+    return found
 
 
 def _written(spark: SparkSession, path: str, format: str) -> int:
@@ -116,7 +131,7 @@ def _written(spark: SparkSession, path: str, format: str) -> int:
 
 
 def _mode(overwrite: bool) -> str:
-    return "overwrite" if overwrite else "errorifexists"
+    return "overwrite" if overwrite else "error"
 
 
 def _zone(spark: SparkSession) -> str:

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.5
 _worker_error = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|\w+)): (.+)$", re.MULTILINE)
+_SQL_DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+}
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    **_SQL_DEFAULTS,
 }
 INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 _OLDEST: Final = 17
@@ -39,11 +42,31 @@ _version = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 @contextmanager
-def command_session(master: str | None, driver_memory: str | None) -> Iterator[SparkSession]:
-    """A session, stopped in the end. What ``spark-submit`` was told wins over the defaults here."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+def command_session(
+    master: str | None, driver_memory: str | None, remote: str | None = None
+) -> Iterator[SparkSession]:
+    """A session, stopped in the end; ``remote`` is the address of a server of Spark Connect."""
     # Said of every pandas that is newer than PySpark; frames of pandas aren't used here.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    session = _connected(remote) if remote else _started(master, driver_memory)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _connected(remote: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(remote).getOrCreate()
+    for name, value in _SQL_DEFAULTS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _started(master: str | None, driver_memory: str | None) -> SparkSession:
+    """What ``spark-submit`` was told wins over the defaults here."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -56,18 +79,19 @@ def command_session(master: str | None, driver_memory: str | None) -> Iterator[S
     for name, value in _DEFAULTS.items():
         if not submitted.contains(name):
             builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
+    return builder.getOrCreate()
 
 
 class Shown:
-    """A line that says what is being done, with the tasks that are done; plain lines in a log."""
+    """A line that says what is being done, and how many tasks of it are; plain lines in a log.
+
+    A remote session doesn't tell the tasks.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        from patching.spark.remote import is_remote
+
+        self._tracker = None if is_remote(spark) else spark.sparkContext.statusTracker()
         self._terminal = sys.stderr.isatty()
         self._line = StatusLine(shown=self._terminal)
         self._text = ""
@@ -99,6 +123,8 @@ class Shown:
 
     def _tasks(self) -> tuple[int, int]:
         done = tasks = 0
+        if self._tracker is None:
+            return done, tasks
         for stage in self._tracker.getActiveStageIds():
             info = self._tracker.getStageInfo(stage)
             if info is not None:

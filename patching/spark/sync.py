@@ -31,6 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
+from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
 
 from . import delivery, plan
@@ -127,7 +128,7 @@ def replay(
     if progress is not None:
         progress(f"sending {lines.count():,} changes")
     # As many tasks as can run at a time, whatever the number of files.
-    spread = lines.repartition(spark.sparkContext.defaultParallelism)
+    spread = lines.repartition(parallelism(spark))
     with ExitStack() as kept:
         outcomes = _kept(kept, spread.mapInArrow(Delivery(writing).batches, delivery.SCHEMA))
         catalog = str(catalogs[0]) if len(catalogs) == 1 else ""
@@ -169,7 +170,8 @@ class _Work:
         register(spark)
         given = {"url": url, "catalog": catalog, **(options or {})}
         read_options = options_for(given, READ)
-        read_options.setdefault("partitions", str(spark.sparkContext.defaultParallelism))
+        if "partitions" not in read_options:
+            read_options["partitions"] = str(parallelism(spark))
         if prefix:
             read_options["prefix"] = prefix
         write_options = options_for(given, WRITE)
@@ -221,7 +223,7 @@ class _Work:
             counts = self._checked(planned, may_delete_all=allow_empty or not delete)
             self.progress(f"writing {_to_send(counts):,} lines")
             lines = planned.where(F.col("line").isNotNull()).select("line")
-            lines.write.mode("overwrite" if overwrite else "errorifexists").text(path)
+            lines.write.mode("overwrite" if overwrite else "error").text(path)
             return PlanReport(
                 self.catalog,
                 revision,
