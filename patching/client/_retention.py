@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -47,8 +47,8 @@ class Pin:
     in time is lost: `check` says so, and reads at the revision may be Gone.
 
     Without a thread: `take` the pin, and `keep` it between two steps of the work; it then expires
-    by itself. ``shared``: a pin of the same principal with the same revision and note is taken
-    instead of a new one; ``held`` is the id of one that was taken before.
+    by itself. ``shared``: which pins of the same principal hold the revision well enough to be
+    taken instead of a new one; ``held`` is the id of one that was taken before.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Pin:
         seconds: int,
         note: str | None,
         *,
-        shared: bool = False,
+        shared: Callable[[PinState], bool] | None = None,
         held: str | None = None,
     ) -> None:
         if seconds < 1:
@@ -98,12 +98,13 @@ class Pin:
 
     def take(self) -> None:
         """Hold it from now on. RequestError."""
-        for held in list_pins(self._calls, self._catalog_path) if self._shared else ():
-            if (held.note, held.revision) == (self._note, self._revision):
-                with suppress(NotFound, NotAuthorized):  # expired just now; another principal's
-                    self._id = held.id
-                    self._renew()
-                    return
+        shared = self._shared
+        pins = list_pins(self._calls, self._catalog_path) if shared is not None else []
+        for held in filter(shared, pins):
+            with suppress(NotFound, NotAuthorized):  # expired just now; another principal's
+                self._id = held.id
+                self._renew()
+                return
         asked = {"seconds": self._seconds, "revision": self._revision, "note": self._note}
         # One whose answer got lost expires by itself.
         state = self._send("POST", "", {k: v for k, v in asked.items() if v is not None})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.spark.options import READ, Options
@@ -53,7 +53,9 @@ def export_catalog(
     if revision is None:
         # A remote session may look again at each action, and find another revision.
         given |= {"revision": _revision(catalog, url, at, options), "timestamp": None}
-    rows = _rows(spark, catalog, url, given, options)
+    seen = Observation()
+    newest = F.max("revision").alias("revision")
+    rows = _rows(spark, catalog, url, given, options).observe(seen, newest)
     if format == "parquet":
         rows.write.mode(_mode(overwrite)).parquet(path)
     else:
@@ -62,8 +64,7 @@ def export_catalog(
         line = F.concat(F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}"))
         rows.select(line).write.mode(_mode(overwrite)).text(path)
     written = _written(spark, path, format)
-    newest = rows.agg(F.max("revision")).first()
-    return ExportReport(path, written, None if newest is None else newest[0])
+    return ExportReport(path, written, seen.get["revision"])
 
 
 def export_history(
@@ -86,16 +87,13 @@ def export_history(
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
     rows = _rows(spark, catalog, url, given, options)
-    dated = rows.withColumn("date", F.to_date(F.to_utc_timestamp("time", _zone(spark))))
-    summed = dated.agg(F.count(F.lit(1)), F.max("revision")).first()
-    assert summed is not None
+    day = F.to_date(F.to_utc_timestamp("time", _zone(spark)))
+    seen = Observation()
+    counted = F.count(F.lit(1)).alias("rows"), F.max("revision").alias("revision")
+    dated = rows.withColumn("date", day).observe(seen, *counted)
     mode = "append" if after is not None else _mode(overwrite)
-    until = summed[1]
-    if until is not None or after is None:
-        # No later commit than was counted.
-        chosen = dated.where(F.col("revision") <= (until or 0))
-        chosen.write.mode(mode).partitionBy("date").parquet(path)
-    return ExportReport(path, summed[0], until)
+    dated.write.mode(mode).partitionBy("date").parquet(path)
+    return ExportReport(path, seen.get["rows"], seen.get["revision"])
 
 
 def _rows(

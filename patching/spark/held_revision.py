@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from patching.client import Pin
+from patching.client import Pin, PinState
 from patching.spark.catalog_reads import CatalogReads, catalog_reads
 from patching.spark.options import Options
 
 # Short, for it is renewed: what a driver that died leaves behind is soon over.
 _SECONDS_MAX: Final = 600
+_PERIODS: Final = 20
 
 
 @contextmanager
@@ -42,21 +44,28 @@ class Hold:
 
     Spark tells a batch reader neither that its tasks are done nor that the query is over, so
     nobody takes the pin back. ``seconds`` 0: nothing is held.
+
+    The reads of a ``period``, a twentieth of ``seconds``, share a pin: that of the first of them,
+    unless another reads an earlier revision. So however many reads there are of ever newer
+    revisions, some twenty pins are there at a time, and history is held for little longer than if
+    each had its own.
     """
 
     revision: int
     seconds: int
     pin_id: str | None = None
+    period: int = 0
 
     @classmethod
     def take(cls, reads: CatalogReads, revision: int, seconds: int) -> Hold:
         """Compacted where it is too late; ReadFailed where the catalog takes no more pins."""
         if not seconds:
             return cls(revision, 0)
-        pin = cls(revision, seconds)._pin(reads)
+        period = int(time.time() * _PERIODS) // seconds
+        pin = cls(revision, seconds, period=period)._pin(reads)
         with reads.told(f"revision {revision}"):
             pin.take()
-        return cls(revision, seconds, pin.id)
+        return cls(revision, seconds, pin.id, period)
 
     def keeper(self, reads: CatalogReads) -> Callable[[], None]:
         """For a task to call between two requests, the first time at once: it may have waited for
@@ -72,6 +81,14 @@ class Hold:
         return keep
 
     def _pin(self, reads: CatalogReads) -> Pin:
-        # Reads at one revision share a pin if they hold for as long: a renewal never shortens it.
-        note = f"spark, {self.seconds} s at a time"
-        return reads.pin(self.revision, self.seconds, note, shared=True, held=self.pin_id)
+        # Who shares a pin holds it for as long: a renewal never shortens it.
+        kind = f"spark, {self.seconds} s at a time, "
+        note = f"{kind}period {self.period}"
+
+        def shared(held: PinState) -> bool:
+            if held.revision == self.revision:
+                return held.note.startswith(kind)
+            return held.revision < self.revision and held.note == note
+
+        given = {"shared": shared, "held": self.pin_id}
+        return reads.pin(self.revision, self.seconds, note, **given)

@@ -14,6 +14,7 @@ from patching.spark.desired import DesiredInvalid, read_desired
 from patching.spark.export import export_catalog, export_history
 from patching.spark.sync import replay, sync, write_plan
 from tests.service import RunningGateway
+from tests.spark.passing import Passing
 
 from .test_sync import KEYS, Catalog
 
@@ -129,6 +130,22 @@ def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_pat
         folder.name.startswith("date=") for folder in Path(path).iterdir() if folder.is_dir()
     )
     assert {row["date"] for row in rows} == {row["time"].date() for row in rows}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "history"])
+def test_an_export_reads_the_catalog_once(
+    there: Catalog, passing: Passing, tmp_path: Path, format: str
+) -> None:
+    there.put({"a": 1, "b": 2})
+    given: dict[str, Any] = {"url": passing.url, "options": {"partitions": 1}}
+    path = str(tmp_path / "export")
+    if format == "history":
+        export_history(there.spark, there.name, path, **given)
+        read = [each for each in passing.asked if "/commits?after=0&limit=2" in each]
+    else:
+        export_catalog(there.spark, there.name, path, format=format, **given)
+        read = [each for each in passing.asked if "/documents?limit=1000" in each]
+    assert len(read) == 1, passing.asked
 
 
 def test_a_line_that_cannot_be_read_is_shown(there: Catalog, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import threading
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError, Transport
+from patching.spark import held_revision
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
 from patching.spark.options import OptionRefused
@@ -346,10 +348,30 @@ def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> N
     ):
         written = Written(running.url, "c", transport)
         written.put_each([("a", 1), ("b", 2)])
-        DocumentsReader(written.settled(revision=1)).partitions()
+        DocumentsReader(written.settled(revision=2)).partitions()
         with pytest.raises(ReadFailed, match="option pinSeconds"):
-            DocumentsReader(written.settled(revision=2)).partitions()
+            DocumentsReader(written.settled(revision=1)).partitions()
         assert DocumentsReader(written.settled(pinSeconds=0)).partitions()
+
+
+def test_a_catalog_that_is_loaded_every_half_minute_never_runs_out_of_pins(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loads of three minutes share the pin of the first of them, which holds for all."""
+    moved_s = 0
+    monkeypatch.setattr(held_revision, "time", SimpleNamespace(time=lambda: 9_000 + moved_s))
+    first = written.put("k", -1) + 1
+    pieces = []
+    for number in range(120):
+        written.put("k", number)
+        pieces += DocumentsReader(written.settled()).partitions()
+        moved_s += 30
+    assert [pin["revision"] for pin in written.pins()] == list(range(first, first + 120, 6))
+    with pytest.raises(Conflict, match="pin"):
+        written.compact(first + 1)
+    reader = DocumentsReader(written.settled())
+    found = [json.loads(row[1]) for piece in pieces for row in reader.rows(piece)]
+    assert found == list(range(120))
 
 
 def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
