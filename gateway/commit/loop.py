@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gateway.commit.callers import Callers
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
-from gateway.decide.request import Outcome, Request, Unknown
+from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
 from gateway.state.cache import Guesses
@@ -83,7 +83,7 @@ class CommitLoop:
                 self._queue.departed(pending)
         finally:
             self._queue.departed(*pendings[len(outcomes) : queued])
-        return outcomes
+        return doubting(requests, outcomes)
 
     def _make_room(self, queued: Sequence[Pending], outcomes: list[tuple[Outcome, int]]) -> None:
         """Let go of those ``queued`` that are answered or late, behind those with ``outcomes``;
@@ -151,3 +151,22 @@ class CommitLoop:
                 current.abandon()
             for each in smaller:
                 self._run(each)
+
+
+def doubting(
+    requests: Sequence[Request], outcomes: Sequence[tuple[Outcome, int]]
+) -> list[tuple[Outcome, int]]:
+    """The outcomes, where a done request is in doubt behind one in doubt on its document.
+
+    Who is told of both sends both again, in order; told that the second is done, only the first.
+    """
+    doubted: set[tuple[str, str]] = set()
+    told = []
+    for request, (outcome, attempts) in zip(requests, outcomes, strict=True):
+        document = (request.catalog, request.key)
+        if isinstance(outcome, Unknown):
+            doubted.add(document)
+        elif document in doubted and isinstance(outcome, Applied | Unchanged):
+            outcome = Unknown(request.commit_id)
+        told.append((outcome, attempts))
+    return told

@@ -96,13 +96,22 @@ class Round:
         except Unreachable as error:
             self._give_back(error)
             return
+        decisions = self._held(decisions)
         for catalog, decision in list(decisions.items()):
-            if catalog in self._batches and not decision.moves:
+            if not decision.moves:
                 self._answer(catalog, decision)
                 del decisions[catalog]
         self._times.decided = self._parts.runtime.monotonic()
         if decisions:
             self._commit(decisions)
+
+    def _held(self, decisions: Mapping[str, Decision]) -> dict[str, Decision]:
+        """Those whose requests all are still there, and can't leave any more; the batches of the
+        others, which a request left whose time was over, go back to be decided anew."""
+        held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
+        for catalog in decisions.keys() - held:
+            self._end(catalog, self._batches[catalog])
+        return {c: decision for c, decision in decisions.items() if c in held}
 
     def _meet(self) -> None:
         """Wait for a primary; whoever's time is over meanwhile leaves. Raises Unreachable."""
@@ -212,17 +221,10 @@ class Round:
         self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
-        """Move the heads, answer, have what won written out; what lost goes back.
-
-        So does a batch that a request has left, whose time was over: the others are decided anew.
-        """
+        """Move the heads, answer, have what won written out; what lost goes back."""
         for catalog in [c for c, d in decisions.items() if not self._has_room(c, d)]:
             self._write_out_first(catalog)
         decisions = {c: d for c, d in decisions.items() if c in self._batches}
-        held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
-        for catalog in decisions.keys() - held:
-            self._end(catalog, self._batches[catalog])
-        decisions = {c: d for c, d in decisions.items() if c in held}
         if not decisions:
             return
         moves = {catalog: self._move(catalog, decision) for catalog, decision in decisions.items()}

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.commit.loop import doubting
 from gateway.decide.conditions import Conditions
 from gateway.decide.request import Applied, KeyEdit, Unchanged, Unknown, Written
 from gateway.errors import (
@@ -29,6 +30,7 @@ from tests.asking import (
     WatchedStore,
     add,
     applied,
+    ask,
     content_of,
     once,
     put,
@@ -496,3 +498,19 @@ def test_of_many_that_come_together_the_wait_for_room_is_no_part_of_their_time(
     commits = [applied(each.outcome).commit for each in ours.commit_each(requests)]
     assert [commit.changes[0].key for commit in commits] == [f"k{n}" for n in range(40)]
     assert Slow.moves >= 40
+
+
+def test_behind_one_in_doubt_a_done_one_is_in_doubt() -> None:
+    """Simulation seed 21000383: of two that came together, the second was told as done, and the
+    first, in doubt, was sent again over it."""
+    ours = [ask(put(n), key=key) for n, key in enumerate("kkjk")]
+    done = Unchanged({}, 1)
+    told = doubting(ours, [(Unknown("first"), 1), (done, 1), (done, 1), (done, 2)])
+    kept = (done, 1)
+    assert told == [
+        (Unknown("first"), 1),
+        (Unknown(ours[1].commit_id), 1),
+        kept,
+        (Unknown(ours[3].commit_id), 2),
+    ]
+    assert doubting(ours[:2], [kept, kept]) == [kept, kept]

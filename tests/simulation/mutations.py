@@ -272,6 +272,16 @@ MUTATIONS: Mapping[str, Mutation] = {
         "bulk",
         (pending.Pending, "is_held_back", lambda self: False),  # noqa: ARG005
     ),
+    "hold-what-is-answered": _mutation(
+        "a batch that a request has left is decided anew, whether it moves the head or not",
+        "bulk applied-anyway",
+        (queue.Queue, "hold", lambda self, batches: set(batches)),  # noqa: ARG005
+    ),
+    "doubt-goes-on": _mutation(
+        "behind a write in doubt, what came with it is in doubt on its document",
+        "bulk",
+        (loop, "doubting", lambda requests, outcomes: outcomes),  # noqa: ARG005
+    ),
     "deletion-of-all": _mutation(
         "a catalog is deleted at the revision that was listed",
         "untrue-commit",

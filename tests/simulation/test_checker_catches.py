@@ -13,6 +13,7 @@ _SEEDS_MAX = 2_000
 # histories change, it goes on from there.
 _BEGIN = {
     "held-back": 18,
+    "doubt-goes-on": 21000383,
     "head-condition": 4,
     "replies-in-tail": 4,
     "verdicts-move": 21,
