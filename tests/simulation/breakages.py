@@ -90,7 +90,7 @@ _decide = round.Round.decisions
 def decide_and_answer(
     self: round.Round, fresh: Collection[str], guessed: Collection[str]
 ) -> dict[str, Any]:
-    decisions = _decide(self, [c for c in fresh if c in self._batches], guessed)
+    decisions = _decide(self, {c for c in fresh if c in self._batches}, guessed)
     for catalog in guessed:
         if catalog in decisions and not decisions[catalog].moves:
             self._answer(catalog, decisions.pop(catalog))

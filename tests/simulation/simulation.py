@@ -218,7 +218,8 @@ class World:
 
         def is_over() -> bool:
             behind = any(
-                following.position < heads[following.catalog].revision
+                following.catalog in heads
+                and following.position < heads[following.catalog].revision
                 for following in self._recording.followings
             )
             return not behind or self.scheduler.now >= end_s
