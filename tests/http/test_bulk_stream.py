@@ -169,7 +169,7 @@ def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
     budget = Budget(10)
     holding, waiting = LargeLines(budget, None, 10), LargeLines(budget, None, 10)
     holding.hold(0)
-    thread = threading.Thread(target=lambda: waiting.hold(0))
+    thread = threading.Thread(target=lambda: waiting.hold(0), daemon=True)
     thread.start()
     if gone == "waiting":
         waiting.close()
@@ -179,4 +179,7 @@ def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
         holding.close()
         thread.join(WAIT_S)
         waiting.close()
-    LargeLines(budget, None, 10).hold(0)  # waits for nobody
+    done = threading.Event()
+    third = LargeLines(budget, None, 10)
+    threading.Thread(target=lambda: (third.hold(0), done.set()), daemon=True).start()
+    assert done.wait(WAIT_S)
