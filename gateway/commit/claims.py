@@ -59,14 +59,11 @@ class Claims:
         self._by = runtime.new_id()
         self._hold_ms = _HOLD_FIRST_MS
         self._wait_longest_s = min(_WAIT_LONGEST_S, _WAIT_SHARE * limits.deadline_ms / 1_000)
-        # The catalogs that others write, too, with the revision that this worker moved them to.
-        self._shared: dict[str, int] = {}
+        # The catalogs that others write, too, with the revision that this worker moved them to:
+        # their next moves are to be claimed. Nothing here is called for any other catalog.
+        self.shared: dict[str, int] = {}
         self._held: set[str] = set()
         self._waits: dict[str, _Wait] = {}
-
-    def wanted(self, catalog: str) -> bool:
-        """Whether the next move of the catalog is to be claimed."""
-        return catalog in self._shared
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         """The heads with their tails, read while their next moves are claimed. Raises
@@ -107,26 +104,23 @@ class Claims:
 
     def past(self, catalog: str) -> tuple[str, ...]:
         """The workers whose claims the next move of the catalog may pass."""
-        if catalog not in self._shared:
-            return ()
         wait = self._waits.get(catalog)
         return (self._by,) if wait is None else (self._by, *wait.past)
 
     def won(self, catalog: str, base: int, reached: int) -> None:
         """This worker has moved the head from ``base``, and its claim is gone with that."""
-        if catalog in self._shared:
-            self._held.discard(catalog)
-            self._waits.pop(catalog, None)
-            if self._shared[catalog] == base:
-                del self._shared[catalog]  # nobody else has moved it since
-            else:
-                self._shared[catalog] = reached
+        self._held.discard(catalog)
+        self._waits.pop(catalog, None)
+        if self.shared.get(catalog, base) == base:
+            self.shared.pop(catalog, None)  # nobody else has moved it since
+        else:
+            self.shared[catalog] = reached
 
     def lost(self, catalog: str) -> None:
         """Another worker was first, or has moved the head while this one decided."""
-        if len(self._shared) >= _CATALOGS_MAX:
-            self._shared.clear()
-        self._shared[catalog] = _UNKNOWN
+        if len(self.shared) >= _CATALOGS_MAX:
+            self.shared.clear()
+        self.shared[catalog] = _UNKNOWN
 
     def give_up(self, catalog: str) -> None:
         """There is nothing left to move the head by."""

@@ -137,8 +137,8 @@ class Round:
         """Whether the cache is likely to be at the head, and this is the first try."""
         batch = self._batches[catalog]
         first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
-        first_try = first_try and not self._parts.claims.wanted(catalog)
-        return first_try and self._guesses.holds(catalog)
+        is_shared = catalog in self._parts.claims.shared
+        return first_try and not is_shared and self._guesses.holds(catalog)
 
     def halved(self) -> tuple[Round, ...]:
         """After a defect: two rounds of what is left, where it may be of one catalog alone.
@@ -202,7 +202,7 @@ class Round:
         """By catalog, the revision of a head read just now."""
         claims = self._parts.claims
         standings: dict[str, Standing] = {}
-        claimed = {catalog for catalog in catalogs if claims.wanted(catalog)}
+        claimed = catalogs & claims.shared.keys()
         if catalogs - claimed:
             standings |= self._parts.observer.observe(catalogs - claimed)
         if claimed:
@@ -254,7 +254,8 @@ class Round:
                 self._parts.cache.forget(catalog)
                 self._end(catalog, in_doubt(batch, decisions[catalog]))
         for catalog, decision in won.items():
-            self._parts.claims.won(catalog, moves[catalog].base, moves[catalog].reached[0])
+            if catalog in self._parts.claims.shared:
+                self._parts.claims.won(catalog, moves[catalog].base, moves[catalog].reached[0])
             self._parts.cache.replace(moves[catalog], decision.documents)
             if not self._parts.queue.is_contended(catalog):
                 self._guesses.gained(catalog)
@@ -275,7 +276,7 @@ class Round:
             view.judged,
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
-            self._parts.claims.past(catalog),
+            self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
         )
 
     def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:
@@ -327,7 +328,7 @@ class Round:
         lost: bool = False,
     ) -> None:
         del self._batches[catalog]
-        if not left:
+        if not left and catalog in self._parts.claims.shared:
             self._parts.claims.give_up(catalog)
         self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost)
 

@@ -14,6 +14,7 @@ from http.client import HTTPResponse
 from io import BytesIO
 from typing import Any
 
+import psutil
 import pytest
 
 from gateway.http import create_app
@@ -120,6 +121,8 @@ def stopped(mongod: EmbeddedMongod) -> Iterator[None]:
     assert mongod.pid is not None
     os.kill(mongod.pid, signal.SIGSTOP)
     try:
+        while psutil.Process(mongod.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)  # its other threads still answer
         yield
     finally:
         os.kill(mongod.pid, signal.SIGCONT)

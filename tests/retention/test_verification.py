@@ -243,8 +243,7 @@ class TestTheCommand:
             os.close(theirs)
             os.close(terminal)
         assert done.stdout == b"catalogs: 1, documents: 4, commits: 12, clean\n"
-        assert "commits and documents of c" in shown
-        assert "16/?" in shown
+        assert "commits and documents of c: 16" in shown
 
     def test_an_unreachable_database_is_said_in_a_line(self) -> None:
         uri = "mongodb://127.0.0.1:9/?replicaSet=none"

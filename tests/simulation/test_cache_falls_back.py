@@ -8,6 +8,7 @@ That takes four threads in the right order, so it is put together here.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,10 @@ def fallen_back(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     looks: list[Gateway] = []
     observe = Observer.observe
 
-    def observe_and_fall_back(self: Observer, catalogs: Collection[str]) -> dict[str, Standing]:
-        standings = observe(self, catalogs)
+    def observe_and_fall_back(
+        self: Observer, catalogs: Collection[str], *read: Any
+    ) -> dict[str, Standing]:
+        standings = observe(self, catalogs, *read)
         if looks and self._cache is looks[0]._cache:
             looks.clear()
             self._cache.forget("c")
