@@ -81,7 +81,9 @@ def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
 
 def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
     """The rows that a ``DigestPlanner`` reads. ``wanted``: (key, copies, value)."""
-    rows = wanted.join(there, F.col("key") == F.col("there"), how)
+    # What is wanted is in order already. Left to itself, Spark would gather the digests of a small
+    # catalog on the driver, and send all of them to every task.
+    rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
     return rows.select(*_COMPARED)
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType
 
 from patching.spark.catalog_reads import CatalogReads, DocumentShape
 from patching.spark.desired import DesiredInvalid
-from patching.spark.documents_there import DigestPlanner
+from patching.spark.documents_there import DigestPlanner, compared
 from patching.spark.options import Options
 from patching.spark.plan import Planner
 from patching.spark.sync import SyncReport, sync
@@ -240,6 +240,19 @@ def test_only_documents_that_differ_are_read() -> None:
     assert reads.asked == ["k7", *(f"k{number}" for number in range(100, 1_300))]
     assert Counter(each.action for each in planned) == {"patch": 1_201, "create": 1, "unchanged": 1}
     assert sum(each.documents for each in planned if each.action == "unchanged") == 3_000 - 1_201
+
+
+@pytest.mark.parametrize("how", ["left_outer", "full_outer"])
+def test_the_digests_are_gathered_nowhere(
+    spark: Any, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However few they are: neither on the driver nor in every task."""
+    wanted = spark.createDataFrame([("k", 1, "{}")], "key string, copies long, value string")
+    there = spark.createDataFrame([("k", "1-a", "")], "there string, etag string, digest string")
+    compared(wanted, there, how).explain()
+    told = capsys.readouterr().out
+    assert "SortMergeJoin" in told
+    assert "Broadcast" not in told
 
 
 def test_only_keys_with_the_prefix_are_deleted(there: Catalog) -> None:
