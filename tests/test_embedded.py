@@ -88,12 +88,37 @@ def test_its_data_can_be_moved_also_where_a_path_is_too_long_for_a_socket(
     assert notes(own) == [*before, len(before)]
 
 
+@pytest.mark.parametrize("place", ["Data", "DATA", "État"])
+def test_a_data_directory_may_have_capital_letters(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The driver makes the names of a replica set's members small; the socket's path is one."""
+    capitals = EmbeddedMongod(tmp_path / place, start_timeout_s=WAIT_S)
+    other = EmbeddedMongod(tmp_path / place.swapcase(), start_timeout_s=WAIT_S)
+    assert str(capitals.socket_path) == str(capitals.socket_path).lower()
+    assert capitals.socket_path != other.socket_path
+    if place == "Data":
+        request.addfinalizer(capitals.stop)
+        capitals.start()
+        assert notes(capitals) == []  # by the name that the replica set gives its member
+        assert stat.S_IMODE(capitals.socket_path.parent.stat().st_mode) == 0o700
+
+
+def test_the_socket_is_in_a_folder_without_capital_letters_wherever_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "T"))
+    found = EmbeddedMongod(tmp_path / "Data").socket_path
+    assert found.parent == Path("/tmp", f"metadata-gateway-{os.geteuid()}")
+
+
 def test_where_no_place_is_short_enough_for_a_socket_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("deep" * 25)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setattr("gateway.store.embedded._SOCKET_PATH_BYTES_MAX", 20)
     with pytest.raises(MongodFailed, match="TMPDIR"):
         EmbeddedMongod(deep).start()
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +49,18 @@ def test_limits_of_time_are_those_of_patience() -> None:
             places = fixed_limits("\n".join(lines))
             found += [f"{path}:{number}: {lines[number - 1].strip()}" for number in places]
     assert not found, "take WAIT_S of tests/patience.py:\n" + "\n".join(found)
+
+
+def test_however_patient_no_setting_of_a_gateway_is_above_its_bound() -> None:
+    code = (
+        "from gateway.settings import resolve; from tests.patience import UNHURRIED\n"
+        "resolve({name: str(value) for name, value in UNHURRIED.items()})"
+    )
+    environment = os.environ | {"GATEWAY_TEST_PATIENCE": "1000", "PYTHONPATH": str(TESTS.parent)}
+    subprocess.run((sys.executable, "-c", code), env=environment, check=True)
+    unbounded = re.compile(r"--[a-z-]+=\{(int\()?WAIT")
+    found = [str(path) for path in TESTS.rglob("*.py") if unbounded.search(path.read_text())]
+    assert not found, "take UNHURRIED of tests/patience.py"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class EmbeddedMongod:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._refuse_data_in_use()
-            _refuse_long(self.socket_path)
+            _refuse_unconnectable(self.socket_path)
             _make_private(self.socket_path.parent)
         except OSError as error:
             raise MongodFailed(f"can't use the data directory {self.data_dir}: {error}") from error
@@ -265,22 +265,32 @@ class EmbeddedMongod:
 
 
 def _socket_path(data_dir: Path) -> Path:
-    """A path below the data directory; where that is too long for a socket, in a folder of the
+    """A path below the data directory; where no driver could connect to that, in a folder of the
     user's among the temporary ones, by the directory's hash.
     """
-    beside = data_dir / "socket" / "mongod.sock"
-    if len(os.fsencode(beside)) <= _SOCKET_PATH_BYTES_MAX:
-        return beside
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
-    return Path(tempfile.gettempdir(), f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
+    private = Path(f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
+    places = (
+        data_dir / "socket" / "mongod.sock",
+        tempfile.gettempdir() / private,
+        "/tmp" / private,  # e.g. on macOS, where each user's temporary folder has capital letters
+    )
+    return next((each for each in places if _connectable(each)), places[1])
 
 
-def _refuse_long(socket_path: Path) -> None:
-    size = len(os.fsencode(socket_path))
-    if size > _SOCKET_PATH_BYTES_MAX:
+def _connectable(path: Path) -> bool:
+    """Whether drivers find a socket there: they make the names of a replica set's members small."""
+    short = len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX
+    return short and str(path) == str(path).lower()
+
+
+def _refuse_unconnectable(socket_path: Path) -> None:
+    if not _connectable(socket_path):
+        size = len(os.fsencode(socket_path))
         raise MongodFailed(
-            f"{socket_path} is too long for a socket: {size} bytes, {_SOCKET_PATH_BYTES_MAX} are"
-            " allowed; choose a shorter data directory, or a shorter TMPDIR"
+            f"{socket_path} can't be a socket's path: it has {size} bytes of at most"
+            f" {_SOCKET_PATH_BYTES_MAX}, and may have no capital letters; choose another data"
+            " directory, or another TMPDIR"
         )
 
 

@@ -19,7 +19,7 @@ from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.failure.clients import DOCUMENT, send
 from tests.failure.replica_set import ReplicaSet
-from tests.patience import WAIT_MS, WAIT_S
+from tests.patience import UNHURRIED, WAIT_S
 
 pytestmark = pytest.mark.mongod
 
@@ -67,7 +67,7 @@ def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
         f"--mongodb-uri={uninitiated.uri}",
         f"--database={database}",
         "--deadline-ms=2500",
-        f"--store-timeout-ms={min(WAIT_MS, 600_000)}",
+        f"--store-timeout-ms={UNHURRIED['store_timeout_ms']}",
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

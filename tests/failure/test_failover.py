@@ -34,7 +34,7 @@ from tests.failure.linearizable import check
 from tests.failure.replica_set import Member, ReplicaSet
 from tests.failure.wire import Cut, Wire
 from tests.failure.workload import Workload
-from tests.patience import WAIT_MS, WAIT_S
+from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
 from tests.retention.history_checks import check_history, compaction_of
 from tests.retention.test_compaction import KEYS, write_history
 from tests.service import RunningGateway
@@ -67,7 +67,7 @@ def database() -> str:
 def verify(replica_set: ReplicaSet, database: str) -> str:
     """What ``gateway verify`` says; fails where it finds anything."""
     flags = (f"--mongodb-uri={replica_set.uri}", f"--database={database}")
-    flags += (f"--store-timeout-ms={WAIT_MS}",)
+    flags += (f"--store-timeout-ms={UNHURRIED['store_timeout_ms']}",)
     ended = subprocess.run(
         [sys.executable, "-m", "gateway.cli", "verify", "--all", *flags],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
