@@ -7,6 +7,8 @@
 An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
 whose items are addressed by key; applying it also gives the RFC 6902 patch that it came to.
 
+`Lists` say which arrays of a document have items that are told apart by key or by value.
+
 `digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
 
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
@@ -17,6 +19,7 @@ document before and the document after. `ABSENT` stands for "there is no documen
 a `PatchError`, whose docstring draws the tree.
 """
 
+from patching._declared import parse_lists
 from patching._diff import diff
 from patching._digest import canonical, digest
 from patching._errors import (
@@ -25,6 +28,7 @@ from patching._errors import (
     InvalidPatch,
     LimitExceeded,
     Limits,
+    ListViolation,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -32,6 +36,7 @@ from patching._errors import (
 )
 from patching._footprint import Footprint, footprint, overlap
 from patching._json import ABSENT, Absent, Document, Json, equal, repeated_member
+from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 
 from ._apply import apply, apply_within
 from ._apply_extended import Extended, apply_extended
@@ -51,7 +56,10 @@ __all__ = [
     "ABSENT",
     "DEFAULT_LIMITS",
     "EXTENDED_OPERATIONS",
+    "NO_LISTS",
     "Absent",
+    "ArrayKeys",
+    "ArraySet",
     "Document",
     "DocumentAbsent",
     "Extended",
@@ -61,6 +69,9 @@ __all__ = [
     "Json",
     "LimitExceeded",
     "Limits",
+    "ListRule",
+    "ListViolation",
+    "Lists",
     "Patch",
     "PatchConflict",
     "PatchError",
@@ -82,6 +93,7 @@ __all__ = [
     "overlap",
     "parse",
     "parse_extended",
+    "parse_lists",
     "parse_tests",
     "repeated_member",
     "split_pointer",

@@ -88,7 +88,7 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
         if lowering.root is ABSENT and not _can_do_without(operation):
             raise DocumentAbsent("there is no document; only 'add' at \"\" makes one")
         LOWER[type(operation)](lowering, operation)
-        if lowering.keyed.by_length and len(lowering.effective) > before:
+        if lowering.keyed and len(lowering.effective) > before:
             lowering.require_distinct(operation.tokens)
     except PatchError as error:
         error.operation = lowering.position

@@ -21,7 +21,8 @@ class PatchError(Exception):
         │   │                   patch_conflict where it is none of these:
         │   ├── TestFailed      test_failed
         │   ├── PathMissing     path_missing
-        │   └── DocumentAbsent  document_absent
+        │   ├── DocumentAbsent  document_absent
+        │   └── ListViolation   list_violation
         └── LimitExceeded       limit_exceeded
 
     `code` is stable and meant for programs, `detail` for people. `operation` is the index of the
@@ -115,6 +116,21 @@ class DocumentAbsent(PatchConflict):
     """There is no document, and only `add` at "" makes one."""
 
     code = "document_absent"
+
+
+class ListViolation(PatchConflict):
+    """A list (see `Lists`) has two items with one key, or one without.
+
+    `pointer` is that of the later item, or of the one without a key; `other` that of the earlier
+    item, or of the key member that is missing."""
+
+    code = "list_violation"
+
+    def __init__(
+        self, detail: str, *, operation: int | None = None, pointer: str, other: str
+    ) -> None:
+        super().__init__(detail, operation=operation, pointer=pointer)
+        self.other = other
 
 
 class LimitExceeded(PatchError):

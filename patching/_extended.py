@@ -7,9 +7,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from patching._declared import parse_keyed
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._json import Json, encoded_bytes, shown
-from patching._keyed import UNKEYED, KeyedArrays, parse_keyed
+from patching._lists import NO_LISTS, Lists
 
 from ._operations import (
     PARSERS,
@@ -102,7 +103,7 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
     It shares the values of the JSON it was parsed from; neither may be modified afterwards."""
 
     operations: tuple[ExtendedOperation, ...]
-    keyed: KeyedArrays
+    keyed: Lists
 
     def __iter__(self) -> Iterator[ExtendedOperation]:
         return iter(self.operations)
@@ -114,8 +115,8 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
         """The patch as decoded JSON, without members that aren't defined. The values are the
         patch's own, not copies."""
         whole: dict[str, Json] = {"patch": [each.to_json() for each in self.operations]}
-        if self.keyed.given:
-            whole["array_primary_keys"] = self.keyed.given
+        if self.keyed:
+            whole["array_primary_keys"] = self.keyed.primary_keys()
         return whole
 
 
@@ -141,7 +142,7 @@ def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Extende
             )
     if "patch" not in value:
         raise InvalidPatch("the member 'patch' is missing", member="patch")
-    keyed = UNKEYED
+    keyed = NO_LISTS
     if "array_primary_keys" in value:
         keyed = parse_keyed(value["array_primary_keys"], limits)
     return _parsed(value["patch"], keyed, limits, tests_only=False)
@@ -152,7 +153,7 @@ def parse_tests(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPa
     document, `ABSENT` included, it changes nothing or raises TestFailed.
 
     Errors as `parse_extended`; InvalidPatch, with the index, for any other operation."""
-    return _parsed(value, UNKEYED, limits, tests_only=True)
+    return _parsed(value, NO_LISTS, limits, tests_only=True)
 
 
 def is_conditional(patch: Patch | ExtendedPatch) -> bool:
@@ -176,9 +177,7 @@ def _is_extension(operation: object) -> bool:
     return "create_parents" in operation or "if_exists" in operation
 
 
-def _parsed(
-    value: object, keyed: KeyedArrays, limits: Limits, *, tests_only: bool
-) -> ExtendedPatch:
+def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) -> ExtendedPatch:
     if not isinstance(value, list):
         raise InvalidPatch(
             f"a patch is an array of operations, not {shown(as_json(value))}",
@@ -202,13 +201,13 @@ def _parsed(
             if op in PREDICATES
             else _PARSERS[op](members, position, limits)
         )
-        if keyed.by_length:
+        if keyed:
             _check_addresses(operation, keyed, position)
         operations.append(operation)
     return ExtendedPatch(tuple(operations), keyed)
 
 
-def _check_addresses(operation: ExtendedOperation, keyed: KeyedArrays, position: int) -> None:
+def _check_addresses(operation: ExtendedOperation, keyed: Lists, position: int) -> None:
     """Refuses what can't be right in any document: composite keys that lack parts, and a value that
     has other keys than its address."""
     member, pointer = "path", join_pointer(operation.tokens)
@@ -216,7 +215,7 @@ def _check_addresses(operation: ExtendedOperation, keyed: KeyedArrays, position:
         for each in operation.apply if isinstance(operation, Predicate) else ():
             _check_addresses(each, keyed, position)
         keyed.check(operation.tokens)
-        keys = keyed.at(operation.tokens[:-1]) if operation.tokens else None
+        keys = keyed.keys_at(operation.tokens[:-1]) if operation.tokens else None
         if keys and isinstance(operation, Add | Replace):
             member = "value"
             keys.check(operation.value, operation.tokens[-1])

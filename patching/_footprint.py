@@ -195,7 +195,7 @@ class _Recorder:
         """The place of `address` in the known state; notes the keys that it was found by."""
         place = self.locator.locate(self.root, address)
         for position in range(min(place.known + 1, len(address))):
-            keys = self.locator.keyed.at(address[:position])
+            keys = self.locator.keyed.keys_at(address[:position])
             if not keys:
                 continue
             array = place.tokens[:position]
@@ -220,7 +220,7 @@ class _Recorder:
     def keyed_position(self, address: Tokens) -> int:
         """How many tokens of `address` lead to its first keyed array; all where there is none."""
         for position in range(len(address)):
-            if self.locator.keyed.at(address[:position]):
+            if self.locator.keyed.keys_at(address[:position]):
                 return position
         return len(address)
 

@@ -27,7 +27,8 @@ from patching._json import (
     exceeds_bytes,
     shown,
 )
-from patching._keyed import ArrayKeys, KeyedArrays, Locator, Place
+from patching._keyed import Locator, Place
+from patching._lists import ArrayKeys, Lists
 from patching._operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
 from patching._pointer import Tokens, find, join_pointer
 from patching._predicates import Predicate, is_number
@@ -39,7 +40,7 @@ class Lowering:
     """One extended patch being applied."""
 
     def __init__(
-        self, document: Document, keyed: KeyedArrays, limits: Limits, document_bytes: int
+        self, document: Document, keyed: Lists, limits: Limits, document_bytes: int
     ) -> None:
         self.application = Application(document, limits, document_bytes)
         self.locator = Locator(keyed, limits)
@@ -149,17 +150,17 @@ class Lowering:
         """A value that holds `value` at the tokens of `address` after the one at `known`."""
         for position in range(len(address) - 1, known, -1):
             token = address[position]
-            keys = self.keyed.at(address[:position])
+            keys = self.keyed.keys_at(address[:position])
             if token == "-" and not keys:
                 raise PatchConflict("the array to append to doesn't exist; '-' makes none")
             value = [keys.filled(value, token)] if keys else {token: value}
-        keys = self.keyed.at(address[:known]) if known >= 0 else None
+        keys = self.keyed.keys_at(address[:known]) if known >= 0 else None
         return keys.filled(value, address[known]) if keys else value
 
     def require_distinct(self, address: Tokens) -> None:
         """Refuses what a write at `address` may have done: made two items with one key."""
         for position in range(len(address) + 1):
-            keys = self.keyed.at(address[:position])
+            keys = self.keyed.keys_at(address[:position])
             below = address[position + 1 :]
             if keys and (position == len(address) or (below and keys.decided_by(below))):
                 self.locator.require_distinct(self.root, address[:position])

@@ -10,6 +10,7 @@ from patching import (
     DocumentAbsent,
     InvalidPatch,
     LimitExceeded,
+    ListViolation,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -24,6 +25,7 @@ TREE = {
     TestFailed: PatchConflict,
     PathMissing: PatchConflict,
     DocumentAbsent: PatchConflict,
+    ListViolation: PatchConflict,
     LimitExceeded: PatchError,
 }
 

@@ -7,6 +7,7 @@ from typing import assert_type
 from patching import (
     ABSENT,
     DEFAULT_LIMITS,
+    NO_LISTS,
     Document,
     Extended,
     ExtendedPatch,
@@ -14,6 +15,8 @@ from patching import (
     Json,
     LimitExceeded,
     Limits,
+    ListRule,
+    Lists,
     Patch,
     PatchError,
     TestFailed,
@@ -29,6 +32,7 @@ from patching import (
     overlap,
     parse,
     parse_extended,
+    parse_lists,
     parse_tests,
     split_pointer,
 )
@@ -64,6 +68,11 @@ assert_type(result, Extended)
 assert_type(result.content, Document)
 assert_type(result.size_bytes, int)
 assert_type(result.effective, list[dict[str, Json]])
+
+lists = parse_lists([{"pointer": "/tags", "set": True}], limits=limits) or NO_LISTS
+assert_type(lists.below("tags"), Lists)
+assert_type(lists.at(("tags",)), ListRule | None)
+assert_type(lists.require(counts, ABSENT), int)
 
 
 def narrowed(document: Document) -> Json:

@@ -1,0 +1,281 @@
+"""Lists: arrays whose items are told apart by key or by value instead of by index.
+
+Worked example. In a document with
+
+    {"fields": [{"path": "id", "tags": ["pii"]}], "tags": ["gold"]}
+
+the rules {"pointer": "/fields", "item_key": ["path"]} and {"pointer": "/tags", "set": true} and
+{"pointer": "/fields/*/tags", "set": true} say: the items of /fields are told apart by their `path`,
+and those of the others are all of what they are. The *key* of the only field is ("id",), of the tag
+in it ('"pii"',); the *address* "/fields/id/tags" is that of /fields/0/tags, wherever the field is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from patching._digest import canonical
+from patching._errors import InvalidPatch, ListViolation, PatchConflict
+from patching._json import ABSENT, Document, Json, described, encoded_bytes, shown
+from patching._pointer import Tokens, find, join_pointer
+
+SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key
+
+ANY_TOKEN: Final = "*"  # in the pointer of a rule: every member or item
+
+_INTEGRAL_MAX = 2.0**63  # floats up to here are taken for the integers they are equal to
+
+ItemKey: TypeAlias = "tuple[str, ...]"
+
+
+class ArrayKeys(msgspec.Struct, frozen=True):
+    """The key members of one array's items, as given ("a/b" is `b` in `a`) and as tokens."""
+
+    members: tuple[str, ...]
+    paths: tuple[Tokens, ...]
+
+    def key_of(self, item: Json) -> ItemKey | None:
+        """The text of each key member of `item`: strings as they are, other scalars as canonical
+        JSON, so that 1, 1.0 and "1" are one key. None where one is missing or a container, and
+        where one of several has the separator in it."""
+        texts = [_text(find(item, path)) for path in self.paths]
+        if None in texts or (len(texts) > 1 and any(SEPARATOR in text for text in texts if text)):
+            return None
+        return tuple(texts)  # type: ignore[arg-type]
+
+    def address_of(self, item: Json) -> str | None:
+        """The token that addresses `item`; None where it has no key."""
+        key = self.key_of(item)
+        return None if key is None else SEPARATOR.join(key)
+
+    def fault_of(self, item: Json) -> tuple[Tokens, str]:
+        """Where below `item`, which has no key, and why."""
+        if not isinstance(item, dict):
+            return (), f"an item with a key is an object, not {described(item)}"
+        for path in self.paths:
+            value = find(item, path)
+            if value is ABSENT:
+                return path, f"the key '{join_pointer(path)[1:]}' is missing"
+            text = _text(value)
+            if text is None or (len(self.paths) > 1 and SEPARATOR in text):
+                return path, f"{shown(value)} can't be a key"
+        return (), "it has a key"
+
+    def text_at(self, item: Document, path: Tokens) -> str | None:
+        """How the key at `path` of `item` is written in an address; None where it can't be."""
+        return _text(find(item, path))
+
+    def parts(self, token: str) -> list[str]:
+        """The text of each key in the address `token`.
+
+        InvalidPatch where a composite key has another number of parts than there are members."""
+        if len(self.paths) == 1:
+            return [token]
+        parts = token.split(SEPARATOR)
+        if len(parts) != len(self.paths):
+            raise InvalidPatch(
+                f"the address {shown(token)} has {len(parts)} of the {len(self.paths)} key values "
+                f"{', '.join(self.members)}, joined by '{SEPARATOR}'"
+            )
+        return parts
+
+    def check(self, value: Json, token: str) -> None:
+        """InvalidPatch where `value` can't be the item at `token`: it is no object, or it has a key
+        of another value."""
+        if not isinstance(value, dict):
+            raise InvalidPatch(
+                f"an item of a keyed array is an object, not {shown(value)}", member="value"
+            )
+        for member, path, part in zip(self.members, self.paths, self.parts(token), strict=True):
+            own = _nearest(value, path)
+            if own is not ABSENT and _text(own) != part:
+                raise InvalidPatch(
+                    f"the address says that '{member}' is {shown(part)}, the value says "
+                    f"{shown(own)}",
+                    member="value",
+                )
+
+    def filled(self, value: Json, token: str, present: Document = ABSENT) -> dict[str, Any]:
+        """`value` with the key members that it lacks: those of the item that is there now
+        (`present`), else the text of the address. A value that needs nothing is returned itself.
+
+        PatchConflict where `value` is no object."""
+        if not isinstance(value, dict):
+            raise PatchConflict(f"an item of a keyed array is an object, not {described(value)}")
+        for path, part in zip(self.paths, self.parts(token), strict=True):
+            if find(value, path) is ABSENT:
+                own = find(present, path)
+                value = _with(value, path, part if own is ABSENT else own)
+        return value
+
+    def decided_by(self, below: Tokens) -> bool:
+        """Whether writing at `below`, tokens from an item on, can change the item's address."""
+        return any(path[: len(below)] == below[: len(path)] for path in self.paths)
+
+
+class ArraySet(msgspec.Struct, frozen=True):
+    """An array that has no two equal items (see `equal`)."""
+
+    def key_of(self, item: Json) -> ItemKey:
+        """Its canonical JSON: `json.loads` makes an equal item of it again."""
+        return (canonical(item).decode(),)
+
+    def address_of(self, item: Json) -> str:
+        """What stands for `item` in the pointers of a footprint; no patch addresses it so."""
+        return self.key_of(item)[0]
+
+
+ListRule: TypeAlias = ArrayKeys | ArraySet
+
+
+class Lists(msgspec.Struct, frozen=True):
+    """The rules for the lists of a document, or of a part of it. False where there is none.
+
+    Made by `parse_lists`. Rules with a literal token come before those with "*" in its place."""
+
+    rules: tuple[tuple[Tokens, ListRule], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    @property
+    def rule(self) -> ListRule | None:
+        """The rule for the value itself."""
+        return self.at(())
+
+    def at(self, tokens: Tokens) -> ListRule | None:
+        """The rule for the array at `tokens`, a pointer or an address; None: it is told apart by
+        index."""
+        for pattern, rule in self.rules:
+            if len(pattern) == len(tokens) and all(map(_fits, pattern, tokens)):
+                return rule
+        return None
+
+    def keys_at(self, tokens: Tokens) -> ArrayKeys | None:
+        """Likewise, where the items have a key."""
+        rule = self.at(tokens)
+        return rule if isinstance(rule, ArrayKeys) else None
+
+    def below(self, token: str) -> Lists:
+        """The rules for the member or item `token`, as seen from there. All items of a list have
+        the same."""
+        rules = tuple([(own[1:], rule) for own, rule in self.rules if own and _fits(own[0], token)])
+        return Lists(rules) if rules else NO_LISTS
+
+    def check(self, address: Tokens) -> None:
+        """InvalidPatch where a composite key in `address` lacks parts."""
+        for position, token in enumerate(address) if self.rules else ():
+            keys = self.keys_at(address[:position])
+            if keys:
+                keys.parts(token)
+
+    def primary_keys(self) -> dict[str, Json]:
+        """The rules with keys as `array_primary_keys` has them."""
+        return {
+            join_pointer(tokens): list(rule.members)
+            for tokens, rule in self.rules
+            if isinstance(rule, ArrayKeys)
+        }
+
+    def arrays(self, document: Document) -> Iterator[tuple[Tokens, list[Any], ListRule]]:
+        """The lists that are in `document`, with their pointers' tokens, each once."""
+        for number, (pattern, rule) in enumerate(self.rules):
+            for tokens, array in _matches(document, pattern):
+                if not any(
+                    len(other) == len(tokens) and all(map(_fits, other, tokens))
+                    for other, _ in self.rules[:number]
+                ):
+                    yield tokens, array, rule
+
+    def require(self, document: Document, before: Document = ABSENT) -> int:
+        """The number of items that were looked at.
+
+        Raises ListViolation where a list has two items with one key, or one without. A list that is
+        the same object in `before` is not looked at: see `apply` for what is shared."""
+        examined = 0
+        for tokens, array, rule in self.arrays(document):
+            if find(before, tokens) is array:
+                continue
+            examined += len(array)
+            require_distinct(array, tokens, rule)
+        return examined
+
+
+NO_LISTS: Final = Lists()
+
+
+def require_distinct(array: list[Any], tokens: Tokens, rule: ListRule) -> None:
+    """ListViolation where two items of the list at `tokens` have one key, or one has none."""
+    first: dict[ItemKey, int] = {}
+    for index, item in enumerate(array):
+        key = rule.key_of(item)
+        if key is None:
+            assert isinstance(rule, ArrayKeys)  # every value is a member of a set
+            path, detail = rule.fault_of(item)
+            at = (*tokens, str(index))
+            raise ListViolation(detail, pointer=join_pointer(at), other=join_pointer((*at, *path)))
+        present = first.setdefault(key, index)
+        if present != index:
+            pointers = [join_pointer((*tokens, each)) for each in (present, index)]
+            what = "equal items" if isinstance(rule, ArraySet) else f"the key {shown(list(key))}"
+            raise ListViolation(
+                f"'{pointers[0]}' and '{pointers[1]}' have {what}",
+                pointer=pointers[1],
+                other=pointers[0],
+            )
+
+
+def _fits(own: str, token: str) -> bool:
+    return own in (ANY_TOKEN, token)
+
+
+def _matches(document: Document, pattern: Tokens) -> Iterator[tuple[Tokens, list[Any]]]:
+    """The arrays in `document` at the pointers that `pattern` stands for."""
+    pending: list[tuple[Tokens, Any]] = [((), document)]
+    while pending:
+        tokens, value = pending.pop()
+        if len(tokens) == len(pattern):
+            if isinstance(value, list):
+                yield tokens, value
+            continue
+        token = pattern[len(tokens)]
+        if token != ANY_TOKEN:
+            inner = find(value, (token,))
+            if isinstance(inner, dict | list):
+                pending.append(((*tokens, token), inner))
+        elif isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            inside = [((*tokens, str(name)), item) for name, item in items]
+            pending += [each for each in reversed(inside) if isinstance(each[1], dict | list)]
+
+
+def _text(key: Document) -> str | None:
+    """How a key value is written in an address: strings as they are, other scalars as compact JSON,
+    numbers that are equal alike. None for what can't be a key."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, float) and key.is_integer() and abs(key) <= _INTEGRAL_MAX:
+        return str(int(key))
+    if key is None or isinstance(key, int | float):
+        return msgspec.json.encode(key).decode() if encoded_bytes(key) < 32 else None
+    return None
+
+
+def _nearest(value: Json, path: Tokens) -> Document:
+    """The value at `path`, or the first value on the way that isn't an object."""
+    node: Document = value
+    for token in path:
+        if not isinstance(node, dict):
+            return [node] if node is not ABSENT else ABSENT
+        node = node.get(token, ABSENT)
+    return node
+
+
+def _with(value: dict[str, Any], path: Tokens, leaf: Json) -> dict[str, Any]:
+    """A copy of `value` with `leaf` at `path`, whose missing parents are made; new members first,
+    as people write keys."""
+    inner = _with(value.get(path[0], {}), path[1:], leaf) if len(path) > 1 else leaf
+    return {path[0]: inner} | value | {path[0]: inner}
