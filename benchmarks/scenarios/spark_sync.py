@@ -8,17 +8,20 @@ gateway finds 99% of them as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks import rounds
 from benchmarks.measurement import Measurement, UpdateLost
 from benchmarks.results import LOAD_COLUMNS, Figure, Result, Table, load_rows
 from benchmarks.rig import Rig
+from benchmarks.rounds import Spread
 from benchmarks.spark_session import THREADS, datasets, session, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from patching.spark.reports import SyncReport
 
 DOCUMENTS = 60_000
 DOCUMENTS_QUICK = 10_000
@@ -35,86 +38,90 @@ _TARGETS = {SYNC: 12, SPELLED: 10, STRUCTS: 10}
 
 
 def run(rig: Rig) -> Result:
-    names = {each: f"{each}, {DOCUMENTS:,} documents / all rewritten" for each in _TARGETS}
-    idle = f"{NOTHING}, {DOCUMENTS:,} documents"
     if not rig.with_gateway:
-        figures = [Figure(names[each], ">=", bound, None) for each, bound in _TARGETS.items()]
-        return Result(figures=[*figures, Figure(idle, ">=", None, None, "documents/s")])
+        return Result(figures=_figures(None, None))
     count = DOCUMENTS_QUICK if rig.quick else DOCUMENTS
-    port, catalog = rig.gateway(), f"spark-sync-{rig.serial()}"
     with session() as spark:
-        from patching.spark.sync import sync
-
         states = [datasets(spark, count), datasets(spark, count, CHANGED_EVERY)]
+        variants = _Compared(rig, states, count).variants()
         rig.progress("loading")
-        write(states[0], port, catalog)
-        rewritten = f"spark-rewrite-{rig.serial()}"
-        turn = 0
-
-        def timed(act: Callable[[int], None], turns: bool = True) -> Measurement:
-            nonlocal turn
-            turn += turns
-            begun = time.perf_counter()
-            act(turn % 2)
-            seconds = time.perf_counter() - begun
-            return Measurement(count, seconds, seconds * 1e3, seconds * 1e3, seconds * 1e3)
-
-        def step(frames: Sequence[DataFrame]) -> Callable[[int], None]:
-            def act(state: int) -> None:
-                report = sync(frames[state], catalog, url=f"http://127.0.0.1:{port}")
-                if report.patched != -(-count // CHANGED_EVERY) or not report.in_step:
-                    raise UpdateLost(f"{report}")
-
-            return act
-
-        def nothing(state: int) -> None:
-            report = sync(states[state], catalog, url=f"http://127.0.0.1:{port}")
-            if report.unchanged != count:
-                raise UpdateLost(f"{report}")
-
-        def rewrite(_state: int) -> None:
-            named = f"replace(document, 'orders_', 'orders_{rig.serial()}_') as document"
-            write(states[0].selectExpr("key", named), port, rewritten)
-
-        def overwrite(state: int) -> None:
-            write(states[state], port, catalog)
-
-        spelled = [each.selectExpr("key", "concat(' ', document) as document") for each in states]
-        # Read from memory: what is measured isn't taking the texts apart.
-        structs = [_as_structs(each).persist() for each in states]
-        for each in structs:
-            each.count()
-        variants = {
-            SYNC: lambda: timed(step(states)),
-            SPELLED: lambda: timed(step(spelled)),
-            STRUCTS: lambda: timed(step(structs)),
-            NOTHING: lambda: timed(nothing, turns=False),
-            OVERWRITE: lambda: timed(overwrite),
-            REWRITE: lambda: timed(rewrite, turns=False),
-        }
         for measure in variants.values():  # the workers' Python has to start, too
             measure()
         results = rounds.interleave(variants, rig.rounds, rig.progress)
     ratios = {each: rounds.ratio(results[each], results[REWRITE]) for each in _TARGETS}
-    return Result(
-        [
-            Table(
-                f"{count:,} documents of 1.5 KB, of which 1% changed (latency: of all)",
-                LOAD_COLUMNS,
-                load_rows(THREADS, results),
-            )
-        ],
-        [
-            *(Figure(names[each], ">=", bound, ratios[each]) for each, bound in _TARGETS.items()),
-            Figure(
-                idle,
-                ">=",
-                None,
-                rounds.spread([each.per_second for each in results[NOTHING]]),
-                "documents/s",
-            ),
-        ],
-    )
+    idle = rounds.spread([each.per_second for each in results[NOTHING]])
+    title = f"{count:,} documents of 1.5 KB, of which 1% changed (latency: of all)"
+    return Result([Table(title, LOAD_COLUMNS, load_rows(THREADS, results))], _figures(ratios, idle))
+
+
+def _figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
+    names = {each: f"{each}, {DOCUMENTS:,} documents / all rewritten" for each in _TARGETS}
+    return [
+        *(
+            Figure(names[each], ">=", bound, ratios[each] if ratios else None)
+            for each, bound in _TARGETS.items()
+        ),
+        Figure(f"{NOTHING}, {DOCUMENTS:,} documents", ">=", None, idle, "documents/s"),
+    ]
+
+
+class _Compared:
+    """The catalog that goes to and fro between two states, and the one that is rewritten."""
+
+    def __init__(self, rig: Rig, states: Sequence[DataFrame], count: int) -> None:
+        self._rig = rig
+        self._states = states
+        self._count = count
+        self._port = rig.gateway()
+        self._catalog = f"spark-sync-{rig.serial()}"
+        self._rewritten = f"spark-rewrite-{rig.serial()}"
+        self._turn = 0
+
+    def variants(self) -> dict[str, Callable[[], Measurement]]:
+        write(self._states[0], self._port, self._catalog)
+        spelled = [e.selectExpr("key", "concat(' ', document) as document") for e in self._states]
+        # Read from memory: what is measured isn't taking the texts apart.
+        structs = [_as_structs(each).persist() for each in self._states]
+        for each in structs:
+            each.count()
+        return {
+            SYNC: lambda: self._timed(lambda: self._step(self._states)),
+            SPELLED: lambda: self._timed(lambda: self._step(spelled)),
+            STRUCTS: lambda: self._timed(lambda: self._step(structs)),
+            NOTHING: lambda: self._timed(self._nothing, turns=False),
+            OVERWRITE: lambda: self._timed(self._overwrite),
+            REWRITE: lambda: self._timed(self._rewrite, turns=False),
+        }
+
+    def _timed(self, act: Callable[[], None], turns: bool = True) -> Measurement:
+        """``turns``: to the other state."""
+        self._turn = (self._turn + turns) % 2
+        begun = time.perf_counter()
+        act()
+        seconds = time.perf_counter() - begun
+        return Measurement(self._count, seconds, seconds * 1e3, seconds * 1e3, seconds * 1e3)
+
+    def _sync(self, frame: DataFrame) -> SyncReport:
+        from patching.spark.sync import sync
+
+        return sync(frame, self._catalog, url=f"http://127.0.0.1:{self._port}")
+
+    def _step(self, frames: Sequence[DataFrame]) -> None:
+        report = self._sync(frames[self._turn])
+        if report.patched != -(-self._count // CHANGED_EVERY) or not report.in_step:
+            raise UpdateLost(f"{report}")
+
+    def _nothing(self) -> None:
+        report = self._sync(self._states[self._turn])
+        if report.unchanged != self._count:
+            raise UpdateLost(f"{report}")
+
+    def _overwrite(self) -> None:
+        write(self._states[self._turn], self._port, self._catalog)
+
+    def _rewrite(self) -> None:
+        named = f"replace(document, 'orders_', 'orders_{self._rig.serial()}_') as document"
+        write(self._states[0].selectExpr("key", named), self._port, self._rewritten)
 
 
 def _as_structs(texts: DataFrame) -> DataFrame:

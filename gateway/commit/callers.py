@@ -30,12 +30,24 @@ class Callers:
                 mine = self._runtime.event()
                 self._waiting.setdefault(principal, deque()).append(mine)
             self._has_turn = True
-        if mine is not None:
-            mine.wait()
         try:
+            if mine is not None:
+                mine.wait()
             yield
         finally:
-            self._pass_on()
+            if not self._left(principal, mine):
+                self._pass_on()
+
+    def _left(self, principal: str, mine: Event | None) -> bool:
+        """Whether the call was broken off while it waited; then it waits no more."""
+        with self._lock:
+            calls = self._waiting.get(principal, deque())
+            if mine is None or mine not in calls:
+                return False
+            calls.remove(mine)
+            if not calls:
+                del self._waiting[principal]
+            return True
 
     def _pass_on(self) -> None:
         with self._lock:

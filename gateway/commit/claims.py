@@ -1,14 +1,15 @@
 """The line of the workers that write one catalog and can't see each other.
 
-A worker that has lost a race for a head claims the next move of it, by one update whose answer is
-the head to decide on. While somebody's claim comes first, the moves of others are lost; so the
-first in line wins its race, however far from the database it is. Its move takes the claim away.
-A worker that finds its catalog unmoved by others claims nothing any more.
+A worker that has lost two races in a row for a head claims the next move of it, by one update
+whose answer is the head to decide on. While somebody's claim comes first, the moves of others are
+lost; so the first in line wins its race, however far from the database it is. Its move takes the
+claim away. A worker that finds its catalog unmoved by others claims nothing any more.
 
 A worked example. Worker near moves the head every 2 ms; far needs 40 ms to the database and back.
-Far decides on revision 7, and its move arrives when the head is at 27: lost. Its claim arrives at
-47. Near's next move is lost, so near stands behind it, and looks at the head every few
-milliseconds. Far's move arrives, still on 47, and wins; near goes on.
+Far decides on revision 7, and its move arrives when the head is at 27: lost. It decides on 47, and
+arrives at 67: lost. Its claim arrives at 87. Near's next move is lost, and the one after it; then
+near stands behind far, and looks at the head every few milliseconds. Far's move arrives, still on
+87, and wins; near goes on.
 
 Claims are hints. Whoever has waited for the first in line for as long as that claim asks moves past
 it: a worker that died delays the others once. The conditional write decides in any case.
@@ -37,6 +38,8 @@ _WAIT_SHARE: Final = 0.25
 _LOOKS: Final = 10
 _LOOK_S: Final = (0.002, 0.02)
 _CATALOGS_MAX: Final = 10_000
+# A claim is a call of the database for each catalog, and most races are lost but once.
+_RACES: Final = 2
 _UNKNOWN: Final = -1
 
 
@@ -116,10 +119,14 @@ class Claims:
         else:
             self.shared[catalog] = reached
 
-    def lost(self, catalog: str) -> None:
-        """Another worker was first, or has moved the head while this one decided."""
+    def lost(self, catalog: str, races: int = _RACES) -> None:
+        """Another worker was first, in so many ``races`` in a row, or has moved the head while this
+        one decided."""
+        if races < _RACES and catalog not in self.shared:
+            return
         if len(self.shared) >= _CATALOGS_MAX:
-            self.shared.clear()
+            for known in (self.shared, self._held, self._waits):
+                known.clear()
         self.shared[catalog] = _UNKNOWN
 
     def give_up(self, catalog: str) -> None:

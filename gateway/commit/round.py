@@ -208,8 +208,7 @@ class Round:
         if claimed:
             standings |= self._parts.observer.observe(claimed, claims.heads)
         for catalog in claimed:
-            pause_s = claims.pause_s(catalog, standings[catalog].claims)
-            if pause_s:
+            if pause_s := claims.pause_s(catalog, standings[catalog].claims):
                 del standings[catalog]
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: standing.revision for catalog, standing in standings.items()}
@@ -248,7 +247,7 @@ class Round:
             if catalog in moved:
                 for pending in batch:
                     pending.attempts += 1
-                self._parts.claims.lost(catalog)
+                self._parts.claims.lost(catalog, max(each.attempts for each in batch))
                 self._end(catalog, batch, lost=True)
             else:
                 self._parts.cache.forget(catalog)

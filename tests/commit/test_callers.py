@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import cast
+
+import pytest
 
 from gateway.commit.callers import Callers
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import Event, Runtime, ThreadRuntime
 from tests.patience import WAIT_S
 
 
@@ -42,4 +45,31 @@ def test_a_turn_ends_with_an_error_too() -> None:
     except ValueError:
         pass
     with callers.turn("bob"):
+        pass
+
+
+@pytest.mark.parametrize("given_it", [False, True])
+def test_who_is_broken_off_while_waiting_holds_up_nobody(given_it: bool) -> None:
+    """A greenlet can be killed there; it may have been given its turn a moment before."""
+
+    class BrokenOff:
+        def set(self) -> None: ...
+
+        def wait(self) -> bool:
+            if given_it:
+                holder.__exit__(None, None, None)
+            raise SystemExit
+
+    class Breaking(ThreadRuntime):
+        def event(self) -> Event:
+            return cast(Event, BrokenOff())
+
+    callers = Callers(cast(Runtime, Breaking()))
+    holder = callers.turn("ann")
+    holder.__enter__()
+    with pytest.raises(SystemExit), callers.turn("bob"):
+        pass
+    if not given_it:
+        holder.__exit__(None, None, None)
+    with callers.turn("eve"):  # would wait, and so raise, where someone still had the turn
         pass

@@ -2,8 +2,8 @@
 
 ``catalogs``   ``_id`` the catalog's name; head (its revision), time_us, written, deleted, and
                tail: [commit], judged (the number of the last verdict), judged_written and
-               verdicts: [verdict], with ``open`` where it has any of either; of retention floor,
-               raises, swept and pins: [pin], which no move touches
+               verdicts: [verdict], with ``open`` where it has any of either; claims: [claim]; of
+               retention floor, raises, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it
@@ -19,6 +19,7 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -173,13 +174,7 @@ def head_from(record: Mapping[str, Any]) -> Head:
 
 
 def pin_record(pin: Pin) -> Record:
-    return {
-        "id": pin.id,
-        "revision": pin.revision,
-        "expires_us": pin.expires_us,
-        "owner": pin.owner,
-        "note": pin.note,
-    }
+    return asdict(pin)
 
 
 def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
