@@ -113,6 +113,7 @@ VIEWS: dict[str, Callable[[Browser, Writer], None]] = {
     "text": _shown("text", '"rows": 9007199254740993'),
     "attributes": _shown("attributes", "team", "sales"),
     "history": _shown("history", "From revision 2 to 3", "first import"),
+    "revision": _shown("history&revision=1", "From revision 1 to now", "nobody"),
     "edit": _edit,
     "missing": _missing,
     "stale": _stale,

@@ -1,11 +1,13 @@
 // Which page an address names; addresses are fragments (#/catalog/…), names percent-encoded. Pure.
 
-/** `{page, catalog, key, tab, from, to, prefix}`; what an address doesn't say is null. */
+const QUERY = ["tab", "from", "to", "revision", "prefix"];
+
+/** `{page, catalog, key}` and what the query says; what an address doesn't say is null. */
 export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
   const route = { page: "catalogs", catalog: null, key: null };
   const search = new URLSearchParams(query);
-  for (const name of ["tab", "from", "to", "prefix"]) route[name] = search.get(name);
+  for (const name of QUERY) route[name] = search.get(name);
   try {
     const [first, catalog, second, ...key] = path.split("/").map(decodeURIComponent);
     if (first === "catalog" && catalog) Object.assign(route, { page: "catalog", catalog });

@@ -11,7 +11,9 @@ import { deleteDocument } from "./delete.js";
 import { EditorView } from "./editor.js";
 import { HistoryView } from "./history.js";
 import { LivePanel } from "./live_panel.js";
+import { RevisionView } from "./revision.js";
 import { StalePanel } from "./stale.js";
+import { textView } from "./text.js";
 import { tree } from "./tree.js";
 
 const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit" };
@@ -31,7 +33,7 @@ export class DocumentView {
       changed: () => this.stale.update(),
     });
     this.stale = new StalePanel(this.model, this.editor, { goTo: (tab) => this.#open(tab), say });
-    this.panel = new LivePanel(this.live, { key: this.key, count: 10 });
+    this.panel = new LivePanel(this.live, { key: this.key, latest: () => this.model.current.commit });
     const ended = this.model.listen(() => this.#update());
     this.close = () => {
       ended();
@@ -44,7 +46,7 @@ export class DocumentView {
     this.remove = button("Delete …", () => deleteDocument(this.model), { class: "danger" });
     this.#showTab(this.route);
     this.#update();
-    return h("div", { class: "stack" },
+    return h("div", { class: "beside of-document" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.key), this.remove),
         this.facts, this.stale.element, this.tabs, this.body),
@@ -59,7 +61,7 @@ export class DocumentView {
   goTo(route) {
     if (route.catalog !== this.catalog || route.key !== this.key || !this.body) return false;
     this.#showTab(route);
-    this.tabs.querySelector("[aria-current]")?.focus();
+    (this.body.querySelector("h2[tabindex]") ?? this.tabs.querySelector("[aria-current]"))?.focus();
     return true;
   }
 
@@ -91,17 +93,23 @@ export class DocumentView {
   /** Drawn again only where another state is shown, so that nobody loses their place in it. */
   #showBody() {
     const { shown } = this.model;
-    if (this.shownToken === shown.token && this.shownTab === this.tab) return;
-    Object.assign(this, { shownToken: shown.token, shownTab: this.tab });
+    if (this.past && this.past.revision === this.route.revision) return this.past.update();
+    if (this.shownToken === shown.token && this.shownTab === this.tab) return undefined;
+    Object.assign(this, { shownToken: shown.token, shownTab: this.tab, past: null });
     fill(this.body, this.#content(shown));
+    return undefined;
   }
 
   #content(shown) {
+    if (this.tab === "history" && this.route.revision !== null) {
+      this.past = new RevisionView(this.api, this.model, this.route.revision);
+      return this.past.element;
+    }
     if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route).element;
     if (this.tab === "edit" && !this.mayWrite) return h("p", { class: "empty" }, "You may read this catalog, and not change it.");
     if (this.tab === "edit") return this.editor.element;
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
-    if (this.tab === "text") return textView(stringify(shown.value, 2));
+    if (this.tab === "text") return textView(stringify(shown.value, 2), "Text of the document");
     if (this.tab === "tree") return tree(shown.value, this.key);
     return shown.attributes.size
       ? tree(shown.attributes, `Attributes of ${this.key}`)
@@ -134,32 +142,4 @@ export class DocumentView {
     this.#open(null);
     this.stale.note(text);
   }
-}
-
-const LINES = 500;
-
-/** In pieces that the browser lays out when they come into view. */
-function pieces(text) {
-  const lines = text.split("\n");
-  const found = [];
-  for (let i = 0; i < lines.length; i += LINES) {
-    const last = i + LINES >= lines.length;
-    found.push(h("span", {}, lines.slice(i, i + LINES).join("\n") + (last ? "" : "\n")));
-  }
-  return found;
-}
-
-function textView(text) {
-  const note = h("span", { class: "muted small", role: "status" });
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      note.textContent = "Copied.";
-    } catch {
-      getSelection().selectAllChildren(shown);
-      note.textContent = "Selected; copy it with your browser.";
-    }
-  };
-  const shown = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Text of the document" }, pieces(text));
-  return h("div", {}, h("div", { class: "actions" }, button("Copy", copy), note), shown);
 }

@@ -54,7 +54,8 @@ export class HistoryView {
       h("div", {},
         h("p", { class: "who" }, h("strong", {}, `r${revision}`), h("span", {}, `${didTo(change, revision)} by `, h("strong", {}, author)),
           h("span", { class: "muted" }, time(commit.time))),
-        message && h("p", { class: "message" }, message)));
+        message && h("p", { class: "message" }, message)),
+      h("a", { class: "view", href: revisionHref(this.model, revision), "aria-label": `View revision ${revision}` }, "View"));
   }
 
   #choose(side, revision) {
@@ -93,6 +94,11 @@ export class HistoryView {
   }
 }
 
-function numberOf(text) {
+/** Where the document is shown as it was at `revision`. */
+export function revisionHref({ catalog, key }, revision) {
+  return hrefOf({ catalog, key, tab: "history", revision });
+}
+
+export function numberOf(text) {
   return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null;
 }

@@ -1,0 +1,73 @@
+// The document as it was at an earlier revision, whole, and what is different now.
+
+import { changeOf, didTo } from "../concerns.js";
+import { ABSENT, edits } from "../differences.js";
+import { stringify } from "../json.js";
+import { fill, h, problemNote, say, time } from "../page.js";
+import { hrefOf } from "../routes.js";
+import { changeList, summaryOf } from "./changes.js";
+import { numberOf } from "./history.js";
+import { textView } from "./text.js";
+import { tree } from "./tree.js";
+
+export class RevisionView {
+  #comparedTo = null;
+
+  /** `revision` as the address has it. */
+  constructor(api, model, revision) {
+    Object.assign(this, { api, model, revision, number: numberOf(revision), past: null });
+    const { catalog, key } = model;
+    this.facts = h("div", { class: "facts", role: "status" });
+    this.whole = h("div", { class: "column" });
+    this.result = h("section", { class: "comparison", "aria-label": "Differences to now" });
+    this.element = h("div", { class: "column" },
+      h("p", {}, h("a", { href: hrefOf({ catalog, key, tab: "history" }) }, "All of its history")),
+      h("h2", { tabindex: "-1" }, `As it was at revision ${revision}`),
+      this.facts, h("div", { class: "halves" }, this.whole, this.result));
+    this.#load();
+  }
+
+  async #load() {
+    const { catalog, key } = this.model;
+    fill(this.facts, h("p", { class: "muted" }, "Reading …"));
+    try {
+      if (this.number === null) throw new RangeError(`“${this.revision}” is no revision.`);
+      this.past = await this.api.document(catalog, key, this.number);
+      const commit = this.past.revision && (await this.api.commit(catalog, this.past.revision));
+      fill(this.facts, commit ? this.#made(commit) : h("p", { class: "muted" }, "There was no such document then."));
+      fill(this.whole, this.past.value === ABSENT ? null : this.#content());
+      this.update();
+    } catch (error) {
+      fill(this.facts, error instanceof RangeError ? h("p", { class: "empty" }, error.message) : problemNote(error));
+    }
+  }
+
+  #made(commit) {
+    const change = changeOf(commit, this.model.key);
+    return [h("p", {}, `${change ? didTo(change, commit.revision) : "changed"} at revision ${commit.revision} by `,
+      h("strong", {}, commit.author), ", ", time(commit.time)),
+    commit.message && h("p", { class: "message" }, commit.message)];
+  }
+
+  #content() {
+    const { value, attributes } = this.past;
+    const label = `${this.model.key} at revision ${this.number}`;
+    return [h("h3", {}, "Content"), tree(value, label),
+      h("details", {}, h("summary", {}, "As text"), textView(stringify(value, 2), `Text of ${label}`)),
+      h("h3", {}, "Attributes"),
+      attributes.size ? tree(attributes, `Attributes of ${label}`) : h("p", { class: "muted" }, "It had none.")];
+  }
+
+  /** The document may have become something else. */
+  update() {
+    const { current } = this.model;
+    if (!this.past || this.#comparedTo === current) return;
+    this.#comparedTo = current;
+    const found = edits(this.past.value, current.value);
+    const attributes = edits(this.past.attributes, current.attributes);
+    const title = `From revision ${this.number} to now`;
+    say(`${title}: ${summaryOf(found)}.`);
+    fill(this.result, h("h3", {}, title), h("p", { class: "muted" }, summaryOf(found)), changeList(found),
+      attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })]);
+  }
+}

@@ -1,0 +1,77 @@
+"""What a document was: its revisions viewed whole, and its own changes before those of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console.browser import DESK, PHONE, Browser
+from tests.console.writer import Writer
+
+T = "tables/t"
+
+
+@pytest.fixture
+def table(writer: Writer) -> Writer:
+    """Made at revision 1, with attributes from 3 on, away at 5, made again at 6."""
+    writer.put(T, {"owner": "ann", "rows": 2**53 + 1}, message="first import")
+    writer.replace(T, "/owner", "bob", message="hand over")
+    writer.set_attributes(T, {"team": "sales"})
+    writer.put("tables/x", 1)
+    writer.delete(T)
+    writer.put(T, {"owner": "eve"}, message="made again")
+    return writer
+
+
+def test_an_old_revision_is_viewed_whole_with_its_differences_to_now(
+    browser: Browser, table: Writer
+) -> None:
+    browser.open(table.catalog, T, "history")
+    browser.wait(lambda: browser.find('a[aria-label="View revision 2"]')).click()
+    # At the revision in between, the attributes had come.
+    browser.wait_text(".body", "As it was at revision 2", "hand over", '"bob"', "9007199254740993")
+    assert browser.run("return document.activeElement.innerText") == "As it was at revision 2"
+    browser.wait_text(".comparison", "From revision 2 to now", '"bob"', '"eve"', "/rows")
+    assert "team" not in browser.text(".body")
+    table.replace(T, "/owner", "joe")
+    browser.wait_text(".comparison", '"joe"')
+    assert '"bob"' in browser.text(".body .tree"), "what was stays what it was"
+    browser.driver.refresh()
+    browser.wait_text(".comparison", "From revision 2 to now", '"joe"')
+
+    # Any revision of the catalog, also one that another document made.
+    at = "location.hash = location.hash.replace(/revision=[^&]*/, `revision=${arguments[0]}`)"
+    browser.run(at, 4)
+    browser.wait_text(".body", "changed its attributes at revision 3", "team", '"bob"')
+    browser.wait_text(".comparison", "removed", "/team")
+    browser.run(at, 5)
+    browser.wait_text(".body", "There was no such document then.")
+    browser.wait_text(".comparison", "the whole document", '"joe"')
+    browser.run(at, 99)
+    browser.wait_text(".body", "revision_not_found")
+    browser.run(at, "x")
+    browser.wait_text(".body", "“x” is no revision.")
+    browser.press("All of its history")
+    browser.wait_text(".comparison", "From revision 6 to 7")
+
+
+def test_its_own_changes_come_first_and_beside_it(browser: Browser, table: Writer) -> None:
+    for number in range(25):  # more than the page asks for when it opens
+        table.put("tables/x", {"n": number})
+    browser.open(table.catalog, T)
+    browser.wait_text(".feed", "This document", "made again")
+    mine, others = ".feed .commits", ".feed .commits ~ .commits"
+    assert "tables/x" not in browser.text(mine)
+    table.put("tables/y", {}, message="another")
+    table.replace(T, "/owner", "joe", message="of this one")
+    browser.wait_text(mine, "of this one", "/owner", "made again")
+    browser.wait_text(others, "another")
+    browser.press("r6", within=".feed")
+    browser.wait_text(".body", "As it was at revision 6", '"eve"')
+
+    places = """const [feed, body] = [".feed", ".body"].map((each) =>
+          document.querySelector(each).getBoundingClientRect());
+        return [feed.left >= body.right, feed.top >= body.bottom]"""
+    browser.screen(DESK)
+    assert browser.run(places) == [True, False]
+    browser.screen(PHONE)
+    assert browser.run(places) == [False, True]
