@@ -9,6 +9,9 @@ whose items are addressed by key; applying it also gives the RFC 6902 patch that
 
 `Lists` say which arrays of a document have items that are told apart by key or by value.
 
+`apply_wanted` gives a document what a *manager* wants of it, who then owns that: `Owners` say who
+owns which leaf, `taken_over` what a plain write does to them.
+
 `digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
 
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
@@ -50,16 +53,31 @@ from ._extended import (
 )
 from ._merge import merge
 from ._operations import Patch, as_operations, parse
+from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
+from ._ownership import (
+    CONFLICTS,
+    Applied,
+    Conflict,
+    Contested,
+    OwnedByOthers,
+    apply_wanted,
+    let_go,
+    taken_over,
+)
 from ._pointer import join_pointer, split_pointer
 
 __all__ = [
     "ABSENT",
+    "CONFLICTS",
     "DEFAULT_LIMITS",
     "EXTENDED_OPERATIONS",
     "NO_LISTS",
     "Absent",
+    "Applied",
     "ArrayKeys",
     "ArraySet",
+    "Conflict",
+    "Contested",
     "Document",
     "DocumentAbsent",
     "Extended",
@@ -72,6 +90,10 @@ __all__ = [
     "ListRule",
     "ListViolation",
     "Lists",
+    "OwnedByOthers",
+    "Owner",
+    "Owners",
+    "OwnersChange",
     "Patch",
     "PatchConflict",
     "PatchError",
@@ -79,9 +101,12 @@ __all__ = [
     "TestFailed",
     "apply",
     "apply_extended",
+    "apply_wanted",
     "apply_within",
     "as_operations",
     "canonical",
+    "change_between",
+    "changed_owners",
     "diff",
     "digest",
     "equal",
@@ -89,6 +114,7 @@ __all__ = [
     "is_conditional",
     "is_extended",
     "join_pointer",
+    "let_go",
     "merge",
     "overlap",
     "parse",
@@ -97,4 +123,5 @@ __all__ = [
     "parse_tests",
     "repeated_member",
     "split_pointer",
+    "taken_over",
 ]

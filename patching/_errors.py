@@ -22,6 +22,7 @@ class PatchError(Exception):
         │   ├── TestFailed      test_failed
         │   ├── PathMissing     path_missing
         │   ├── DocumentAbsent  document_absent
+        │   ├── OwnedByOthers   owned_by_others
         │   └── ListViolation   list_violation
         └── LimitExceeded       limit_exceeded
 
@@ -183,6 +184,12 @@ class Limits:
     """Array items that the predicates, set operations and keyed addresses of an extended patch look
     at, all together; comparing with a large value and searching a long text count as several. Some
     100 ns each."""
+
+    owned_leaves_max: int = 10_000
+    """Leaves of one document that have owners."""
+
+    owners_bytes_max: int = 1_048_576
+    """The owners of one document, as an apply leaves them."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -11,6 +11,7 @@ from patching import (
     InvalidPatch,
     LimitExceeded,
     ListViolation,
+    OwnedByOthers,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -26,6 +27,7 @@ TREE = {
     PathMissing: PatchConflict,
     DocumentAbsent: PatchConflict,
     ListViolation: PatchConflict,
+    OwnedByOthers: PatchConflict,
     LimitExceeded: PatchError,
 }
 

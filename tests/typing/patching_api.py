@@ -8,6 +8,8 @@ from patching import (
     ABSENT,
     DEFAULT_LIMITS,
     NO_LISTS,
+    Applied,
+    Contested,
     Document,
     Extended,
     ExtendedPatch,
@@ -17,12 +19,16 @@ from patching import (
     Limits,
     ListRule,
     Lists,
+    Owners,
+    OwnersChange,
     Patch,
     PatchError,
     TestFailed,
     apply,
     apply_extended,
+    apply_wanted,
     apply_within,
+    change_between,
     diff,
     equal,
     footprint,
@@ -35,6 +41,7 @@ from patching import (
     parse_lists,
     parse_tests,
     split_pointer,
+    taken_over,
 )
 
 counts: dict[str, int] = {"a": 1}  # invariant containers are documents too
@@ -73,6 +80,13 @@ lists = parse_lists([{"pointer": "/tags", "set": True}], limits=limits) or NO_LI
 assert_type(lists.below("tags"), Lists)
 assert_type(lists.at(("tags",)), ListRule | None)
 assert_type(lists.require(counts, ABSENT), int)
+
+done = apply_wanted(counts, None, {"a": 1}, manager="nightly", revision=1, conflict="skip")
+assert_type(done, Applied)
+assert_type(done.owners, Owners | None)
+assert_type(done.skipped, tuple[Contested, ...])
+assert_type(taken_over(done.owners, counts, ABSENT, author="ann", revision=2), Owners | None)
+assert_type(change_between(None, done.owners), OwnersChange | None)
 
 
 def narrowed(document: Document) -> Json:

@@ -1,0 +1,204 @@
+"""Owners: who stands for which leaves of a document, and since when.
+
+A *leaf* is what is owned: a scalar, an empty object, a whole array. An object that has members is
+none; its members are, or what is in them. A leaf may have several owners, who want the same value.
+
+Owners are a tree in the shape of the document, whose leaves are places in a table: most leaves of a
+document have the same few owners. The table is sorted and holds nothing twice, so equal owners have
+equal fields, and equal JSON but for the order of members:
+
+    {"by": [[["ann", 7, true]], [["nightly", 3, false]]],
+     "of": {"comment": 0, "columns": {"id": {"type": 1}, "at": {"type": 1}}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from patching._pointer import Tokens, join_pointer
+
+_encode = msgspec.json.Encoder().encode
+
+# By member, what is below; an integer is a leaf. There are no empty trees.
+Tree: TypeAlias = "dict[str, Any] | int"
+
+
+class Owner(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """`manager` owns a leaf since `since`, a revision. `plain`: by a write that wasn't an apply.
+
+    A manager and the author of plain writes are two owners, also where they have one name."""
+
+    manager: str
+    since: int
+    plain: bool = False
+
+    @property
+    def name(self) -> tuple[str, bool]:
+        """What tells this owner from others."""
+        return self.manager, self.plain
+
+
+Set: TypeAlias = "tuple[Owner, ...]"
+
+
+class Owners(msgspec.Struct, frozen=True):
+    """The owners of a document's leaves, at least of one; a document without any has None.
+
+    `by` are the sets of owners that leaves have, each sorted, and sorted among themselves."""
+
+    by: tuple[Set, ...]
+    of: Tree
+
+    def leaves(self) -> Iterator[tuple[Tokens, Set]]:
+        """Each owned leaf, by its tokens from the root, with its owners; in the tree's order."""
+        for tokens, place in _leaves(self.of):
+            yield tokens, self.by[place]
+
+    def at(self, tokens: Tokens) -> Set:
+        """The owners of the leaf at `tokens`; () where it has none, or is no leaf."""
+        node: Any = self.of
+        for token in tokens:
+            node = node.get(token) if isinstance(node, dict) else None
+        return self.by[node] if isinstance(node, int) else ()
+
+    def count(self) -> int:
+        """How many leaves have owners."""
+        return _count(self.of)
+
+    def size_bytes(self) -> int:
+        """The length of the owners as JSON."""
+        return len(_encode(self))
+
+
+class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a change did to a document's owners: by manager and kind, the leaves as a tree of zeros.
+
+    Who gained a leaf owns it since the change's revision. `lost` names nobody who gained it."""
+
+    gained: tuple[tuple[str, bool, Tree], ...] = ()
+    lost: tuple[tuple[str, bool, Tree], ...] = ()
+
+    def pointers(self) -> list[tuple[str, bool, list[str], list[str]]]:
+        """By manager and kind, sorted: the pointers of what it gained, and of what it lost."""
+        found: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
+        for which, named in enumerate((self.gained, self.lost)):
+            for manager, plain, tree in named:
+                pointers = found.setdefault((manager, plain), ([], []))[which]
+                pointers += [join_pointer(tokens) for tokens, _ in _leaves(tree)]
+        return [
+            (manager, plain, sorted(gained), sorted(lost))
+            for (manager, plain), (gained, lost) in sorted(found.items())
+        ]
+
+
+def owners_of(leaves: Mapping[Tokens, Iterable[Owner]]) -> Owners | None:
+    """The owners of these leaves, none of which lies below another; None where nobody owns any."""
+    sets = {tokens: tuple(sorted(owners)) for tokens, owners in leaves.items()}
+    by = sorted({owners for owners in sets.values() if owners})
+    places = {owners: place for place, owners in enumerate(by)}
+    if not by:
+        return None
+    return Owners(
+        tuple(by), tree_of((tokens, places[owners]) for tokens, owners in sets.items() if owners)
+    )
+
+
+def canonical(by: list[Set], of: Tree) -> Owners:
+    """The owners of a tree whose table may be unsorted, and hold what no leaf has."""
+    used = {place for _, place in _leaves(of)}
+    order = sorted(used, key=lambda place: by[place])
+    table = tuple([by[place] for place in order])
+    if order == list(range(len(by))):
+        return Owners(table, of)
+    places = {old: new for new, old in enumerate(order)}
+    return Owners(table, _renumbered(of, places))
+
+
+def change_between(before: Owners | None, after: Owners | None) -> OwnersChange | None:
+    """What makes `after` of `before`; None where they are equal."""
+    if before is after:
+        return None
+    then = dict(before.leaves()) if before else {}
+    now = dict(after.leaves()) if after else {}
+    gained: dict[tuple[str, bool], list[Tokens]] = {}
+    lost: dict[tuple[str, bool], list[Tokens]] = {}
+    for tokens, owners in now.items():
+        for owner in owners:
+            if owner not in then.get(tokens, ()):
+                gained.setdefault(owner.name, []).append(tokens)
+    for tokens, owners in then.items():
+        names = {owner.name for owner in now.get(tokens, ())}
+        for owner in owners:
+            if owner.name not in names:
+                lost.setdefault(owner.name, []).append(tokens)
+    if not gained and not lost:
+        return None
+    return OwnersChange(_named(gained), _named(lost))
+
+
+def changed_owners(before: Owners | None, change: OwnersChange, revision: int) -> Owners | None:
+    """The owners that `change`, made at `revision`, leaves: the reverse of `change_between`."""
+    leaves = dict(before.leaves()) if before else {}
+    sets = {tokens: {owner.name: owner for owner in owners} for tokens, owners in leaves.items()}
+    for manager, plain, tree in change.lost:
+        for tokens, _ in _leaves(tree):
+            sets.get(tokens, {}).pop((manager, plain), None)
+    for manager, plain, tree in change.gained:
+        for tokens, _ in _leaves(tree):
+            owner = Owner(manager, revision, plain)
+            sets.setdefault(tokens, {})[owner.name] = owner
+    return owners_of({tokens: owners.values() for tokens, owners in sets.items()})
+
+
+def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
+    root: dict[str, Any] = {}
+    for tokens, place in leaves:
+        if not tokens:
+            return place
+        node = root
+        for token in tokens[:-1]:
+            node = node.setdefault(token, {})
+        node[tokens[-1]] = place
+    return root
+
+
+def _named(leaves: dict[tuple[str, bool], list[Tokens]]) -> tuple[tuple[str, bool, Tree], ...]:
+    return tuple(
+        (*name, tree_of((tokens, 0) for tokens in leaves[name])) for name in sorted(leaves)
+    )
+
+
+_ROOT: Final[Tokens] = ()
+
+
+def _leaves(tree: Tree) -> Iterator[tuple[Tokens, int]]:
+    """In the tree's order. One iterator for each level, so that no tree is too deep."""
+    if isinstance(tree, int):
+        yield _ROOT, tree
+        return
+    way: list[str] = []
+    inside = [iter(tree.items())]
+    while inside:
+        for name, below in inside[-1]:
+            if isinstance(below, int):
+                yield (*way, name), below
+            else:
+                way.append(name)
+                inside.append(iter(below.items()))
+                break
+        else:
+            inside.pop()
+            way[-1:] = []
+
+
+def _count(tree: Tree) -> int:
+    return 1 if isinstance(tree, int) else sum(map(_count, tree.values()))
+
+
+def _renumbered(tree: Tree, places: dict[int, int]) -> Tree:
+    if isinstance(tree, int):
+        return places[tree]
+    return {name: _renumbered(below, places) for name, below in tree.items()}

@@ -1,0 +1,419 @@
+"""Applying with owners is what the oracle says, whatever managers and authors do in any order; and
+what everybody counts on holds at each step.
+
+`OWNERS_CASES=10000` tries so many cases of each property.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from random import Random
+
+import msgspec
+import owners_oracle as oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patch_strategies import NAMES, SCALARS, document, locations, operation, randoms
+
+from patching import (
+    ABSENT,
+    InvalidPatch,
+    LimitExceeded,
+    Limits,
+    OwnedByOthers,
+    Owner,
+    Owners,
+    PatchError,
+    apply,
+    apply_wanted,
+    change_between,
+    changed_owners,
+    diff,
+    equal,
+    join_pointer,
+    let_go,
+    taken_over,
+)
+
+CASES = settings(max_examples=int(os.environ.get("OWNERS_CASES", "300")), deadline=None)
+MANAGERS = ["nightly", "ann", "b"]
+
+
+def wanted_of(random: Random, state) -> dict:
+    """What a manager may want: parts of the state, changed here and there, and anything else."""
+    if not isinstance(state, dict) or random.random() < 0.2:
+        return an_object(random)
+    wanted = {}
+    for name, value in state.items():
+        if random.random() < 0.4:
+            continue
+        if isinstance(value, dict) and value and random.random() < 0.8:
+            wanted[name] = wanted_of(random, value)
+        elif random.random() < 0.7:
+            wanted[name] = copy.deepcopy(value)
+        else:
+            wanted[name] = document(random, random.randrange(4), 0.2)
+    if random.random() < 0.4:
+        wanted[random.choice(NAMES)] = document(random, random.randrange(4), 0.2)
+    return wanted
+
+
+def an_object(random: Random) -> dict:
+    size = random.randint(0, 4)
+    names = random.sample(NAMES, size)
+    return {name: document(random, random.randrange(5), 0.2) for name in names}
+
+
+class World:
+    """A document with its owners, by the library and by the oracle, at a revision."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.owners_before: Owners | None = None  # that revision
+        self.content = ABSENT
+        self.owners: Owners | None = None
+
+    @property
+    def owned(self):
+        return flat(self.owners)
+
+    def step(self, random: Random) -> None:
+        if random.random() < 0.7:  # else one commit does several
+            self.revision += 1
+            self.owners_before = self.owners
+        before = self.content
+        kind = random.choice(["apply", "apply", "apply", "write", "write", "let go"])
+        if kind == "apply":
+            self.apply(random)
+        elif kind == "write":
+            self.write(random)
+        elif self.owners is not None:
+            self.let_go(random.choice(MANAGERS))
+        self.check(before)
+
+    def apply(self, random: Random) -> None:
+        manager, state = random.choice(MANAGERS), self.content
+        wanted = wanted_of(random, {} if state is ABSENT else state)
+        how = random.choice(["refuse", "refuse", "skip", "force"])
+        places = locations(wanted)
+        force = random.sample(places, min(len(places), random.choice([0, 0, 1, 2])))
+        expected, owned, contested = oracle.applied(
+            oracle.GONE if state is ABSENT else copy.deepcopy(state),
+            self.owned,
+            copy.deepcopy(wanted),
+            manager,
+            self.revision,
+            how,
+            set(force),
+        )
+        terms = {
+            "manager": manager,
+            "revision": self.revision,
+            "conflict": how,
+            "force": [join_pointer(each) for each in force],
+        }
+        try:
+            done = apply_wanted(state, self.owners, wanted, **terms)
+        except OwnedByOthers as error:
+            done, refusal = None, error
+        if done is None:
+            assert expected is None
+            assert {each.pointer for each in refusal.contested} == {*map(join_pointer, contested)}
+            return
+        assert equal(done.content, expected)
+        assert flat(done.owners) == owned
+        assert {each.pointer for each in done.skipped} == set(map(join_pointer, contested))
+        self.hold_to_promises(done, wanted, terms)
+        self.content, self.owners = done.content, done.owners
+
+    def hold_to_promises(self, done, wanted, terms) -> None:
+        again = apply_wanted(
+            done.content, done.owners, wanted, **{**terms, "revision": self.revision + 1}
+        )
+        assert again.content is done.content
+        assert again.owners is done.owners
+        if terms["conflict"] != "force" and not terms["force"]:
+            for tokens, owners in self.owned.items():
+                if set(owners) - {(terms["manager"], False)}:
+                    self.require_kept(tokens, done.content)
+
+    def require_kept(self, tokens, after) -> None:
+        """A leaf that others own is what it was; an empty object may have got members."""
+        value, now = at(self.content, tokens), at(after, tokens)
+        assert equal(value, now) or (value == {} and isinstance(now, dict))
+
+    def write(self, random: Random) -> None:
+        author, after = random.choice(MANAGERS), self.content
+        if after is ABSENT or random.random() < 0.3:
+            after = document(random, 8, 0.2) if random.random() < 0.2 else an_object(random)
+            if random.random() < 0.1:
+                after = ABSENT
+        else:
+            try:
+                after = apply(after, [operation(random, after)])
+            except PatchError:
+                return
+        expected = oracle.written(
+            self.owned,
+            *(oracle.GONE if each is ABSENT else each for each in (self.content, after)),
+            author,
+            self.revision,
+        )
+        found = taken_over(self.owners, self.content, after, author=author, revision=self.revision)
+        assert flat(found) == expected
+        self.content, self.owners = after, found
+
+    def let_go(self, manager: str) -> None:
+        expected, owned = oracle.released(self.content, self.owned, manager)
+        done = let_go(self.content, self.owners, manager)
+        assert equal(done.content, expected)
+        assert flat(done.owners) == owned
+        self.content, self.owners = done.content, done.owners
+
+    def check(self, content_before) -> None:
+        there = {} if self.content is ABSENT else oracle.leaves(self.content)
+        assert set(self.owned) <= set(there)  # no owner of a leaf that isn't there
+        owners_before = self.owners_before
+        change = change_between(owners_before, self.owners)
+        assert (change is None) == (owners_before == self.owners)
+        if change is not None:
+            stored = msgspec.json.decode(msgspec.json.encode(change), type=type(change))
+            assert changed_owners(owners_before, stored, self.revision) == self.owners
+        if self.owners is not None:
+            stored = msgspec.json.decode(msgspec.json.encode(self.owners), type=Owners)
+            assert stored == self.owners
+            assert len(set(self.owners.by)) == len(self.owners.by)
+            assert self.owners.count() == len(self.owned)
+        if ABSENT not in (content_before, self.content):
+            patch = diff(content_before, self.content)
+            assert equal(apply(content_before, patch), self.content)
+
+
+def flat(owners: Owners | None):
+    leaves = owners.leaves() if owners else ()
+    return {tokens: {each.name: each.since for each in by} for tokens, by in leaves}
+
+
+def at(value, tokens):
+    for token in tokens:
+        if not isinstance(value, dict) or token not in value:
+            return ABSENT
+        value = value[token]
+    return value
+
+
+@CASES
+@given(st.lists(randoms, min_size=3, max_size=10))
+def test_any_history_of_applies_and_writes_is_the_oracles(seeds):
+    world = World()
+    for random in seeds:
+        world.step(random)
+
+
+@CASES
+@given(randoms)
+def test_what_a_manager_lets_go_of_is_gone_and_nothing_else(random):
+    base = an_object(random)
+    owners = None
+    content = base
+    for manager in MANAGERS[:2]:
+        wanted = wanted_of(random, content)
+        done = apply_wanted(content, owners, wanted, manager=manager, revision=1, conflict="skip")
+        content, owners = done.content, done.owners
+    if owners is None:
+        return
+    mine = {t for t, by in flat(owners).items() if set(by) == {(MANAGERS[0], False)}}
+    after = let_go(content, owners, MANAGERS[0])
+    gone = oracle.leaves(content).keys() - oracle.leaves(after.content).keys()
+    assert gone - {()} == mine - {()}
+    again = apply_wanted(content, owners, {}, manager=MANAGERS[0], revision=2, conflict="skip")
+    assert equal(again.content, after.content)
+
+
+@CASES
+@given(randoms, st.permutations(range(6)))
+def test_managers_of_disjoint_leaves_never_conflict_in_any_order(random, order):
+    whole = an_object(random)
+    parts = [{}, {}, {}]
+    for tokens, value in oracle.leaves(whole).items():
+        if tokens:
+            parts[random.randrange(3)][tokens] = value
+    content, owners = ABSENT, None
+    for revision, index in enumerate(order, 1):
+        # each manager comes twice, and wants other values of its leaves the second time
+        own = parts[index % 3]
+        if index >= 3:
+            own = {tokens: random.choice(SCALARS) for tokens in own}
+        wanted = oracle.built(own)
+        manager = f"manager {index % 3}"
+        done = apply_wanted(content, owners, wanted, manager=manager, revision=revision)
+        content, owners = done.content, done.owners
+
+
+def applied(content, owners, wanted, manager="a", revision=1, **terms):
+    done = apply_wanted(content, owners, wanted, manager=manager, revision=revision, **terms)
+    return done.content, done.owners
+
+
+def contested_of(content, owners, wanted, manager="b", **terms):
+    with pytest.raises(OwnedByOthers) as refused:
+        applied(content, owners, wanted, manager, 9, **terms)
+    return refused.value
+
+
+def test_the_worked_example():
+    state = applied(ABSENT, None, {"a": {"x": 1}, "b": 2}, "A", 1)
+    state = applied(*state, {"a": {"y": 5}, "b": 2}, "B", 2)
+    assert state[0] == {"a": {"x": 1, "y": 5}, "b": 2}
+    state = applied(*state, {"a": {"x": 3}}, "A", 3)
+    assert state[0] == {"a": {"x": 3, "y": 5}, "b": 2}
+    assert flat(state[1]) == {
+        ("a", "x"): {("A", False): 1},
+        ("a", "y"): {("B", False): 2},
+        ("b",): {("B", False): 2},
+    }
+    state = applied(*state, {}, "B", 4)
+    assert state[0] == {"a": {"x": 3}}
+
+
+def test_a_contested_leaf_names_its_owner_since_when_and_both_values():
+    state = applied(ABSENT, None, {"tier": 1, "note": "x"}, "nightly", 4)
+    error = contested_of(*state, {"tier": 2, "note": "x"})
+    (only,) = error.contested
+    assert (only.pointer, only.owners) == ("/tier", (Owner("nightly", 4),))
+    assert (only.value, only.wanted, only.wanted_at) == (1, 2, "/tier")
+    assert "'nightly' since revision 4" in error.detail
+    assert pickle.loads(pickle.dumps(error)).contested == error.contested
+
+
+def test_a_plain_write_takes_over_and_the_former_owner_is_told():
+    content, owners = applied(ABSENT, None, {"tier": 1}, "nightly", 1)
+    owners = taken_over(owners, content, {"tier": 2}, author="ann", revision=2)
+    assert owners.at(("tier",)) == (Owner("ann", 2, True),)
+    error = contested_of({"tier": 2}, owners, {"tier": 1}, "nightly")
+    assert "'ann' since revision 2, by a plain write" in error.detail
+
+
+def test_an_author_and_the_manager_of_its_name_are_two():
+    content, owners = applied(ABSENT, None, {"tier": 1}, "ann", 1)
+    owners = taken_over(owners, content, {"tier": 2}, author="ann", revision=2)
+    contested_of({"tier": 2}, owners, {"tier": 1}, "ann")
+
+
+def test_force_takes_what_it_names_and_no_more():
+    state = applied(ABSENT, None, {"a": {"x": 1, "y": 1}, "b": 1}, "a", 1)
+    wanted = {"a": {"x": 2, "y": 2}, "b": 2}
+    assert [each.pointer for each in contested_of(*state, wanted, force=["/a"]).contested] == ["/b"]
+    done = apply_wanted(*state, wanted, manager="b", revision=2, conflict="skip", force=["/a/x"])
+    assert done.content == {"a": {"x": 2, "y": 1}, "b": 1}
+    assert done.owners.at(("a", "x")) == (Owner("b", 2),)
+    assert [each.pointer for each in done.skipped] == ["/a/y", "/b"]
+
+
+def test_who_skips_a_leaf_that_it_shares_owns_it_no_more():
+    state = applied(*applied(ABSENT, None, {"x": 1}, "a", 1), {"x": 1}, "b", 2)
+    assert state[1].at(("x",)) == (Owner("a", 1), Owner("b", 2))
+    content, owners = applied(*state, {"x": 2}, "b", 3, conflict="skip")
+    assert content == {"x": 1}
+    assert flat(owners) == {("x",): {("a", False): 1}}
+
+
+def test_a_scalar_in_the_place_of_a_container_needs_all_of_it():
+    state = applied(ABSENT, None, {"a": {"x": 1, "y": 1}}, "a", 1)
+    error = contested_of(*state, {"a": 5}, force=["/a/x"])
+    assert [(each.pointer, each.wanted, each.wanted_at) for each in error.contested] == [
+        ("/a/y", ABSENT, "/a")
+    ]
+    content, owners = applied(*state, {"a": 5}, "b", 2, force=["/a"])
+    assert content == {"a": 5}
+    assert flat(owners) == {("a",): {("b", False): 2}}
+
+
+def test_a_container_in_the_place_of_anothers_scalar_is_contested():
+    state = applied(ABSENT, None, {"a": 1}, "a", 1)
+    (only,) = contested_of(*state, {"a": {"x": 2}}).contested
+    assert (only.pointer, only.value, only.wanted) == ("/a", 1, {"x": 2})
+
+
+def test_null_is_a_value():
+    state = applied(ABSENT, None, {"a": None, "b": 1}, "a", 1)
+    assert state[0] == {"a": None, "b": 1}
+    assert applied(*state, {"b": 1}, "a", 2)[0] == {"b": 1}
+
+
+def test_an_empty_object_gives_way_to_members_and_comes_back():
+    state = applied(ABSENT, None, {"labels": {}}, "a", 1)
+    state = applied(*state, {"labels": {"x": 1}}, "b", 2)
+    assert flat(state[1]) == {("labels", "x"): {("b", False): 2}}
+    assert applied(*state, {"labels": {}}, "a", 3) == state  # an object is there
+    state = applied(*state, {}, "b", 4)
+    assert state[0] == {}
+    assert applied(*state, {"labels": {}}, "a", 5)[0] == {"labels": {}}
+
+
+def test_an_empty_document_is_made_owned_and_kept():
+    content, owners = applied(ABSENT, None, {}, "a", 1)
+    assert content == {}
+    assert owners.at(()) == (Owner("a", 1),)
+    content, owners = applied(content, owners, {"x": 1}, "a", 2)
+    assert flat(owners) == {("x",): {("a", False): 2}}
+    done = let_go(content, owners, "a")
+    assert (done.content, done.owners) == ({}, None)
+
+
+def test_what_nobody_owned_stays_and_may_be_changed_by_anybody():
+    content, owners = applied({"seen": 1, "a": {"kept": 1}}, None, {"seen": 2, "a": {"x": 1}}, "a")
+    assert content == {"seen": 2, "a": {"kept": 1, "x": 1}}
+    assert applied(content, owners, {}, "a", 2)[0] == {"a": {"kept": 1}}
+
+
+def test_a_deleted_document_has_no_owners():
+    content, owners = applied(ABSENT, None, {"x": 1}, "a")
+    assert taken_over(owners, content, ABSENT, author="ann", revision=2) is None
+
+
+@pytest.mark.parametrize("wanted", [None, 1, "x", [], [{}], True])
+def test_what_is_no_object_is_refused(wanted):
+    with pytest.raises(InvalidPatch, match="an object, not") as refused:
+        applied({"a": 1}, None, wanted)
+    assert refused.value.pointer == ""
+
+
+def test_a_force_that_is_no_pointer_is_refused():
+    with pytest.raises(InvalidPatch) as refused:
+        applied({"a": 1}, None, {}, force=["a"])
+    assert refused.value.code == "invalid_pointer"
+
+
+def test_bounds_hold_for_what_grows_and_not_for_what_is_there():
+    limits = Limits(owned_leaves_max=2)
+    state = applied(ABSENT, None, {"a": 1, "b": 1, "c": 1}, "a")
+    with pytest.raises(LimitExceeded) as refused:
+        applied(*state, {"d": 1}, "b", 2, limits=limits)
+    assert (refused.value.limit, refused.value.actual) == ("owned_leaves_max", 4)
+    assert applied(*state, {"a": 1}, "a", 2, limits=limits)[0] == {"a": 1}
+    with pytest.raises(LimitExceeded, match="owned_leaves_max"):
+        taken_over(
+            state[1],
+            state[0],
+            {"a": {"x": 1, "y": 1}, "b": 1, "c": 1},
+            author="ann",
+            revision=2,
+            limits=limits,
+        )
+    for limit in ({"owners_bytes_max": 20}, {"depth_max": 1}, {"result_bytes_max": 20}):
+        with pytest.raises(LimitExceeded) as refused:
+            applied(ABSENT, None, {"aaaaaaaaaa": {"bbbbbbbbbb": 1}}, "m", limits=Limits(**limit))
+        assert refused.value.limit == next(iter(limit))
+
+
+def test_arguments_are_left_alone_and_what_does_not_change_is_shared():
+    kept = {"deep": [1]}
+    content, owners = applied({"kept": kept, "x": 1}, None, {"x": 1, "y": {"z": 1}}, "a")
+    before = copy.deepcopy((content, owners))
+    after, _ = applied(content, owners, {"y": {"z": 2}}, "a", 2)
+    assert (content, owners) == before
+    assert after["kept"] is kept
