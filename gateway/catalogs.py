@@ -18,7 +18,7 @@ from gateway.errors import (
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY, Document
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Document
 from gateway.read.listing import DocumentPage, Listing, not_overtaken
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -66,7 +66,7 @@ class Catalogs:
         )
 
     def delete(self, request: Request) -> Written:
-        """Delete every document and the settings, in one commit.
+        """Delete every document, the settings and the applications, in one commit.
 
         ``request`` has no edits yet. What is there is listed, and deleted if the catalog is still
         at the revision that was listed; else it is listed again, until the request's deadline.
@@ -113,7 +113,7 @@ class Catalogs:
             page = self._page(request.catalog, page.next_after, page.revision)
             keys += [document.key for document in page.documents]
         self._require_few(len(keys))
-        edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, *keys))
+        edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, APPLICATIONS_KEY, *keys))
         return replace(request, edits=edits, resource_version=page.revision, deletes_catalog=True)
 
     def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage:

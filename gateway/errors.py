@@ -25,7 +25,8 @@
         +-- UploadIncomplete     parts of the upload are missing
         +-- UploadCommitted      the upload takes no more parts
         +-- PinNotFound          no such pin
-        +-- PinOfAnother         another principal made the pin
+        +-- OfAnother            the pin, or the application, is that of other principals
+        +-- ApplicationConflict  the application's version is over, or isn't begun
         +-- PinHolds             a pin keeps compaction below a revision
         +-- SnapshotExists       history is compacted up to that revision already
         +-- Unstorable           the value can't be held by the store
@@ -263,11 +264,12 @@ class PinNotFound(CommitError):
         super().__init__(f"there is no pin {pin_id!r}; it may have expired")
 
 
-class PinOfAnother(CommitError):
+class OfAnother(CommitError):
     code = "forbidden"
 
-    def __init__(self, pin_id: str, owner: str, by: str) -> None:
-        super().__init__(f"the pin {pin_id!r} is {owner or 'the service'!r}'s, not {by!r}'s")
+
+class ApplicationConflict(CommitError):
+    code = "application_conflict"
 
 
 class PinHolds(CommitError):

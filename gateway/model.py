@@ -35,6 +35,9 @@ WITHHELD: Final = cast(Json, _Withheld())
 # The key of the document that holds a catalog's settings: no client can name it. So settings have
 # history, tokens, time travel and a place in the feed like everything else.
 SETTINGS_KEY: Final = ""
+# Likewise the records of the applications that write the catalog (``decide.applications``). Clients
+# see their commits as ones that change nothing.
+APPLICATIONS_KEY: Final = "\0applications"
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -128,7 +131,8 @@ def token_revision(token: str) -> int | None:
 
 
 class Idempotency(msgspec.Struct, frozen=True):
-    """A client's name for a request, scoped to catalog and principal.
+    """A client's name for a request, scoped to catalog and principal, or to an application that
+    several principals share: ``principal`` is its scope then, which no principal has for a name.
 
     ``fingerprint`` is a digest of what was asked: the same key with another one is a mistake.
     """

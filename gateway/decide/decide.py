@@ -14,6 +14,7 @@ from itertools import islice
 
 import msgspec
 
+from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.drafts import Draft, Drafts, named_keys
 from gateway.decide.guards import (
     checked_conditions,
@@ -49,21 +50,19 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import parse_settings
-from gateway.decide.verdicts import is_remembered, outcome_of, told_outcome, verdict_bytes
+from gateway.decide.verdicts import is_remembered, replayed, told_outcome, verdict_bytes
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
-    IdempotencyMismatch,
     OverLimit,
     PreconditionFailed,
 )
 from gateway.model import (
+    APPLICATIONS_KEY,
     SETTINGS_KEY,
     Change,
     Commit,
     Document,
-    Idempotency,
-    Reply,
     Verdict,
     living,
 )
@@ -109,6 +108,7 @@ class Deciding:
         self._now_us = now_us
         self._rules = rules
         self._limits = rules.limits
+        self._term = Term(now_us, rules.limits.retention.idempotency_s)
         self._replies = dict(view.replies)
         self._bytes = 0
         self._work_bytes = 0
@@ -123,10 +123,14 @@ class Deciding:
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
+        if request.fence is not None:
+            refused = refusal(request, self.document(APPLICATIONS_KEY), self._term)
+            if refused is not None:  # its key decides nothing by that
+                return refused
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
-                return _replay(request.idempotency, reply)
+                return replayed(request.idempotency, reply)
         self._work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request):
@@ -202,6 +206,10 @@ class Deciding:
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
+        if request.step is not None:
+            records = self.document(APPLICATIONS_KEY)
+            edit = stepped(request.step, request.commit_id, request.by, records, self._term)
+            return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
         require_precondition(request, self._rules.settings_of(self.document(SETTINGS_KEY)))
         require_revision(request, self.revision)
@@ -291,7 +299,7 @@ class Deciding:
         refuse_oversized(draft, self._rules)
         if key == SETTINGS_KEY:
             parse_settings(draft.content)
-        elif draft.action != "attributes":
+        elif draft.action != "attributes" and key != APPLICATIONS_KEY:
             settings = self._rules.settings_of(self.document(SETTINGS_KEY))
             self.spend(settings.require_valid(key, draft.content, draft.size_bytes))
 
@@ -383,11 +391,3 @@ def _too_heavy(size_bytes: int) -> OverLimit:
         maximum=DOCUMENTS_BYTES_MAX,
         actual=size_bytes,
     )
-
-
-def _replay(asked: Idempotency, reply: Reply) -> Outcome:
-    assert reply.idempotency is not None
-    applied = isinstance(reply, Commit)
-    if reply.idempotency.fingerprint != asked.fingerprint:
-        return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
-    return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)

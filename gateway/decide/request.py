@@ -15,11 +15,13 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from gateway.access import NOBODY, Principal
+from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
 from gateway.model import (
+    APPLICATIONS_KEY,
     SETTINGS_KEY,
     Attributes,
     Change,
@@ -141,6 +143,7 @@ def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
 
 
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
+_GATEWAYS_OWN: Final = frozenset((SETTINGS_KEY, APPLICATIONS_KEY))
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
@@ -159,7 +162,9 @@ class Request(msgspec.Struct, frozen=True):
     follows from the rest, and so does which of these it needs no content of (``token_keys``).
 
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
-    decides once, whatever the outcome; without it, only a commit is remembered.
+    decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
+    decided only while this holds, and its key is the application's. ``step``: in the place of
+    edits, that of an application.
     """
 
     catalog: str
@@ -177,6 +182,8 @@ class Request(msgspec.Struct, frozen=True):
     message: str | None = None
     idempotency: Idempotency | None = None
     once: bool = False
+    fence: Fence | None = None
+    step: ApplicationStep | None = None
     dry_run: bool = False
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS
@@ -186,6 +193,8 @@ class Request(msgspec.Struct, frozen=True):
         keys = self._keys()
         force_setattr(self, "keys", keys)
         alone = len(keys) <= 2  # the settings among them
+        if self.fence is not None or self.step is not None:
+            force_setattr(self, "keys", keys | _GATEWAYS_OWN)
         if not alone:
             force_setattr(self, "token_keys", self._token_keys(keys))
 
@@ -233,6 +242,8 @@ class Terms(TypedDict, total=False):
     message: str | None
     idempotency: Idempotency | None
     once: bool
+    fence: Fence | None
+    step: ApplicationStep | None
     dry_run: bool
     size_bytes: int
 

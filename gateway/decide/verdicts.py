@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from gateway.decide.record import RECORD_BYTES
-from gateway.decide.request import Outcome, Refused, Request, Rules, Unchanged
-from gateway.errors import RefusedBefore
-from gateway.model import WITHHELD, Document, Idempotency, Verdict
+from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
+from gateway.errors import IdempotencyMismatch, RefusedBefore
+from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Verdict
 from patching import Json
 
 Told = dict[str, Any]
@@ -40,6 +40,15 @@ def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
     """About what the verdict's record takes in a head."""
     texts = len(idempotency.principal) + len(idempotency.key)
     return RECORD_BYTES + texts + len(_encode(told))
+
+
+def replayed(asked: Idempotency, reply: Reply) -> Outcome:
+    """What a request gets whose key has decided already."""
+    assert reply.idempotency is not None
+    applied = isinstance(reply, Commit)
+    if reply.idempotency.fingerprint != asked.fingerprint:
+        return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
+    return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)
 
 
 def outcome_of(verdict: Verdict) -> Outcome:

@@ -16,6 +16,7 @@ from gateway.http.door.audit import Audit
 from gateway.http.door.authorization import Authenticate, Authorization
 from gateway.http.door.observation import Observation, Observer, note_route
 from gateway.http.door.rate_limits import RateLimits
+from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import CatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
@@ -117,6 +118,7 @@ def create_app(
     DocumentRoutes(gateway, limits, "attributes").register(app)
     TransactionRoutes(gateway, limits).register(app)
     CatalogRoutes(gateway, limits).register(app)
+    ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
     BulkRoutes(gateway, limits).register(app)

@@ -29,7 +29,15 @@ from msgspec.structs import replace
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
 from gateway.errors import DocumentForbidden
-from gateway.model import SETTINGS_KEY, Attributes, BareDocument, Commit, Document, bare
+from gateway.model import (
+    APPLICATIONS_KEY,
+    SETTINGS_KEY,
+    Attributes,
+    BareDocument,
+    Commit,
+    Document,
+    bare,
+)
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing, as_unavailable
 from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
@@ -59,12 +67,12 @@ def life_of(document: Record) -> Life:
 
 
 def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
-    """The lives that ``commits`` have changed, without the catalog's settings."""
+    """The lives that ``commits`` have changed, without the gateway's own documents."""
     return frozenset(
         Life(change.key, change.create_revision)
         for commit in commits
         for change in commit.changes
-        if change.key != SETTINGS_KEY
+        if change.key not in (SETTINGS_KEY, APPLICATIONS_KEY)
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from gateway.errors import (
     CatalogNotFound,
+    OfAnother,
     OverLimit,
     PinNotFound,
-    PinOfAnother,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
@@ -89,25 +89,25 @@ class HistoryRetention:
 
     def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> Pin:
         """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit, and
-        PinOfAnother unless it is the principal ``by``'s."""
+        OfAnother unless it is the principal ``by``'s."""
         self._refuse_long(seconds)
         with as_unavailable():
             for _ in range(_TRIES):
                 held = self._live(catalog, pin_id)
                 if held.owner != by:
-                    raise PinOfAnother(pin_id, held.owner, by)
+                    raise _of_another(held, by)
                 pin = replace(held, expires_us=self._expires_us(seconds))
                 if self._store.set_pin(catalog, pin, held):
                     return pin
         raise StoreUnavailable("others renew the pin at the same time")
 
     def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
-        """Raises PinNotFound, and PinOfAnother unless it is the principal ``by``'s, or ``anyones``
+        """Raises PinNotFound, and OfAnother unless it is the principal ``by``'s, or ``anyones``
         may go."""
         with as_unavailable():
             held = self._live(catalog, pin_id)
             if held.owner != by and not anyones:
-                raise PinOfAnother(pin_id, held.owner, by)
+                raise _of_another(held, by)
             if not self._store.drop_pin(catalog, pin_id):
                 raise PinNotFound(pin_id)
 
@@ -190,3 +190,7 @@ def _refuse_revision(revision: int, bounds: Retention) -> None:
         )
     if revision < bounds.floor:
         raise RevisionCompacted(revision, bounds.floor)
+
+
+def _of_another(pin: Pin, by: str) -> OfAnother:
+    return OfAnother(f"the pin {pin.id!r} is {pin.owner or 'the service'!r}'s, not {by!r}'s")

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 import patching
 from gateway.errors import CatalogNotFound
-from gateway.model import SETTINGS_KEY, Change, Commit, Document, Head, Pin
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Head, Pin
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, advance, rebuild
@@ -201,8 +201,8 @@ class _Verifying:
                 yield key, f"changed at {revision}, but the document is at {document.revision}"
 
     def _documents(self) -> _Found:
-        settings = self._store.documents({self._catalog: [SETTINGS_KEY]})
-        for document in settings.values():
+        own = self._store.documents({self._catalog: [SETTINGS_KEY, APPLICATIONS_KEY]})
+        for document in own.values():
             yield from self._document(document)
         after = ""
         while documents := self._store.scan_documents(

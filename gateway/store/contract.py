@@ -184,7 +184,8 @@ class Store(Protocol):
         """Documents and tombstones as last written out, by key ascending (UTF-8).
 
         Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
-        the one that fills ``bytes_max`` bytes of content. After "" the settings are left out.
+        the one that fills ``bytes_max`` bytes of content. After "" the settings are left out;
+        the applications always are.
         """
 
     def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:

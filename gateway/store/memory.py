@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.model import (
+    APPLICATIONS_KEY,
     WITHHELD,
     BareDocument,
     Claim,
@@ -250,7 +251,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
     ) -> Sequence[Document]:
         scanned: list[Document] = []
         with self._lock:
-            keys = [key for of, key in self._documents if of == catalog]
+            keys = [key for of, key in self._documents if of == catalog and key != APPLICATIONS_KEY]
             for key in _names_after(keys, after, prefix)[:limit]:
                 document = self._documents[catalog, key]
                 scanned.append(document)

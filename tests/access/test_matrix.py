@@ -64,6 +64,10 @@ CALLS: dict[tuple[str, str], Call] = {
     ("put_catalog", "PUT"): Call("{c}", {}),
     ("delete_catalog", "DELETE"): Call("{c}?resource_version=0"),
     ("touch_catalog", "POST"): Call("{c}/touch"),
+    ("list_applications", "GET"): Call("{c}/applications"),
+    # None that somebody else shares.
+    ("put_application", "PUT"): Call("{c}/applications/of%20nobody", {"version": -1}),
+    ("delete_application", "DELETE"): Call("{c}/applications/x"),
     ("list_documents", "GET"): Call("{c}/documents"),
     ("export", "GET"): Call("{c}/export"),
     ("transaction", "POST"): Call("{c}/transactions", {"then": [{"action": "get", "key": "k"}]}),

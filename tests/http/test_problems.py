@@ -60,7 +60,8 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.AttributesInvalid("k"), "invalid_attributes", 422),
     (errors.AttributesInvalid("k", "/acl/read", "x"), "invalid_attributes", 422),
     (errors.DocumentForbidden("ann", "read", "k"), "forbidden", 403),
-    (errors.PinOfAnother("p", "ann", "bob"), "forbidden", 403),
+    (errors.OfAnother("x"), "forbidden", 403),
+    (errors.ApplicationConflict("x"), "application_conflict", 409),
     (errors.CatalogNotFound("c", 0), "catalog_not_found", 404),
     (errors.PinNotFound("x"), "pin_not_found", 404),
     (errors.PinHolds(3, 2), "pin_holds", 409),
@@ -217,6 +218,12 @@ def _compact(catalog: Catalog, revision: int) -> TestResponse:
     return catalog.client.post(f"{catalog.path}/compactions", json={"revision": revision})
 
 
+def _begun_before_another(catalog: Catalog) -> TestResponse:
+    path = f"{catalog.path}/applications/nightly"
+    catalog.client.put(path, json={"version": 2})
+    return catalog.client.put(path, json={"version": 1})
+
+
 def _compacted_under_a_pin(catalog: Catalog) -> TestResponse:
     pinned = catalog.client.post(f"{catalog.path}/pins", json={"seconds": 60})
     assert pinned.status_code == 201
@@ -267,6 +274,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "catalog_not_found": _by(lambda c: c.client.get("/v1/catalogs/never%20written")),
     "pin_not_found": _by(lambda c: c.client.get(f"{c.path}/pins/x")),
     "revision_compacted": _by(_read_below_the_floor),
+    "application_conflict": _by(_begun_before_another),
     "pin_holds": _by(_compacted_under_a_pin),
     "snapshot_exists": _by(lambda c: _compact(c, 0)),
     "test_failed": _operation(op="test", value=2),

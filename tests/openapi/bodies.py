@@ -106,7 +106,18 @@ def _revision(body: Object) -> None:
         body["revision"] = 1 + chance(body, of=40)
 
 
+def _application(body: Object) -> None:
+    """Some of few versions, so that they meet; names are printable."""
+    if "principals" in body or "version" not in body:
+        body["principals"] = ["anonymous", "spark-b"]
+    if "version" in body:
+        body["version"] = chance(body, of=4)
+    else:
+        body.pop("finished", None)
+
+
 _FITTING = {
+    "put_application": _application,
     "run_transaction": _transaction,
     "open_upload": _upload,
     "commit_upload": _upload_commit,

@@ -247,6 +247,9 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "put_catalog": {"PUT": ADMIN},
     "delete_catalog": {"DELETE": ADMIN},
     "touch_catalog": {"POST": WRITE},
+    "list_applications": {"GET": READ},
+    "put_application": {"PUT": WRITE},
+    "delete_application": {"DELETE": WRITE},
     "list_documents": {"GET": READ},
     "export": {"GET": READ},
     # Many changes

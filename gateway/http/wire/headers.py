@@ -14,6 +14,7 @@ from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.http.context import Environ
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
+from gateway.model import APPLICATIONS_KEY
 
 _IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 MESSAGE_CHARACTERS_MAX = 1000
@@ -197,17 +198,31 @@ def catalog_name(encoded: str, limits: RequestLimits) -> str:
 
 
 def document_key(encoded: str, limits: RequestLimits) -> str:
-    """The key that the rest of a path names: any text but ""."""
+    """The key that the rest of a path names."""
     name = _decoded(encoded, "document key")
-    _refuse_long(name, "key_bytes_max", limits.key_bytes_max)
+    require_key(name, limits)
     return name
 
 
 def require_key(key: str, limits: RequestLimits) -> None:
-    """Refuse a decoded text that can't be a document's key."""
+    """Refuse a decoded text that can't be a document's key: the empty one, and one that is the
+    gateway's own."""
     if not key:
         raise RequestRefused("invalid_name", "the document key is empty")
+    if key == APPLICATIONS_KEY:
+        raise RequestRefused("invalid_name", "the document key is the gateway's own")
     _refuse_long(key, "key_bytes_max", limits.key_bytes_max)
+
+
+def application_name(encoded: str) -> str:
+    """The application that a path names: any text but "" and what holds NUL."""
+    name = _decoded(encoded, "application name")
+    if "\0" in name:
+        raise RequestRefused("invalid_name", "an application name can't hold NUL")
+    if len(name) > NAME_CHARACTERS_MAX:
+        detail = f"an application name has at most {NAME_CHARACTERS_MAX} characters"
+        raise RequestRefused("invalid_name", detail)
+    return name
 
 
 def document_path(catalog: str, key: str) -> str:

@@ -96,6 +96,7 @@ KINDS: Final[dict[str, Kind]] = {
     "upload_conflict": Kind(409, "The document changed since the upload was opened"),
     "upload_committed": Kind(409, "The upload was committed already"),
     "upload_incomplete": Kind(409, "The upload's parts are not all there"),
+    "application_conflict": Kind(409, "The application's version is over, or isn't begun"),
     "pin_holds": Kind(409, "A pin holds the history"),
     "snapshot_exists": Kind(409, "History is compacted that far already"),
     "precondition_failed": Kind(412, "Precondition failed"),

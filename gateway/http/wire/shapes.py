@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
-from gateway.model import SETTINGS_KEY, Change, Commit, Verdict
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Verdict
 from gateway.read.visibility import Life, Sight
 from patching import ABSENT
 
@@ -22,6 +22,7 @@ def commit_shape(commit: Commit) -> dict[str, Any]:
     """With each document's effective patch, whatever kind of write it was.
 
     The catalog's settings are the document whose key is null, and a change of them is called so.
+    A step of an application is shown as a commit that changes nothing.
     """
     return {
         "revision": commit.revision,
@@ -34,7 +35,7 @@ def commit_shape(commit: Commit) -> dict[str, Any]:
         "succeeded": commit.succeeded,
         "rebased_from": commit.rebased_from,
         "deletes_catalog": commit.deletes_catalog,
-        "changes": [change_shape(change, commit.revision) for change in commit.changes],
+        "changes": [change_shape(change, commit.revision) for change in _shown(commit)],
     }
 
 
@@ -59,7 +60,7 @@ def commit_summary(commit: Commit, key: str | None) -> dict[str, Any]:
     if key is None:
         done: dict[str, Any] = {
             "changes": [
-                {"key": each.key or None, "action": _action(each)} for each in commit.changes
+                {"key": each.key or None, "action": _action(each)} for each in _shown(commit)
             ]
         }
     else:
@@ -104,6 +105,10 @@ def change_shape(change: Change, revision: int) -> dict[str, Any]:
         "patch": patch,
         "attributes": attributes,
     }
+
+
+def _shown(commit: Commit) -> Iterable[Change]:
+    return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
 
 
 def _action(change: Change) -> str:

@@ -12,7 +12,6 @@ state, is answered so when it is sent again. What was never decided isn't rememb
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ import msgspec
 from marshmallow import Schema
 
 from gateway.access import Principal
+from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import Compare, KeyEdit, Request
@@ -37,10 +37,7 @@ from gateway.http.wire.query import WRITE_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
 from gateway.service import Gateway
-from patching import ABSENT, Absent, Json
-
-_canonical = msgspec.json.Encoder(order="deterministic").encode
-
+from patching import ABSENT, Absent, Json, digest
 
 Part = Literal["content", "attributes"]
 
@@ -64,6 +61,7 @@ class Ask(msgspec.Struct, frozen=True):
     message: str | None
     author: str
     part: Part = "content"
+    fence: Fence | None = None
 
     @property
     def is_conditional(self) -> bool:
@@ -132,7 +130,8 @@ def request_of(
         _refuse_many_tokens(ask.conditions)
     idempotency = None
     if ask.idempotency_key is not None:
-        idempotency = Idempotency(ask.by.name, ask.idempotency_key, fingerprint(ask, sent))
+        scope = ask.by.name if ask.fence is None else scope_of(ask.fence)
+        idempotency = Idempotency(scope, ask.idempotency_key, fingerprint(ask, sent))
     return gateway.request(
         ask.catalog,
         edits,
@@ -147,6 +146,7 @@ def request_of(
         message=ask.message,
         idempotency=idempotency,
         once=True,
+        fence=ask.fence,
         dry_run=ask.dry_run,
         size_bytes=sent.size_bytes,
     )
@@ -191,4 +191,4 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         asked.append(ask.part)
     if sent.attributes is not None:
         asked.append({"attributes": sent.attributes})
-    return hashlib.sha256(_canonical(asked)).hexdigest()
+    return digest(asked)

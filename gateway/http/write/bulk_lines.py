@@ -5,12 +5,14 @@
     {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
      "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
      "attributes"? (put; see ``attributes_mode``),
-     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "message"?, "author"?,
-     "dry_run"?}
+     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "fence"?, "message"?,
+     "author"?, "dry_run"?}
 
 A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
-one. Under an idempotency key, put, patch, merge and delete are the same request as one that is sent
-to the document's own route, which knows no attributes beside the document.
+one. A ``fence`` is that of an application's version, whose idempotency key it is then (see
+``decide.applications``). Under an idempotency key, put, patch, merge and delete are the same
+request as one that is sent to the document's own route, which knows no attributes beside the
+document.
 
 The answer says as members what the write's own route says in its status, headers and body.
 """
@@ -27,6 +29,7 @@ from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal, Role
+from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.request import (
     ApplyPatch,
@@ -91,6 +94,7 @@ _COMMON: Final = (
     *CONDITION_MEMBERS,
     "resource_version",
     "idempotency_key",
+    "fence",
     "message",
     "author",
     "dry_run",
@@ -101,6 +105,8 @@ _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
 _IDEMPOTENCY_KEY: Final = Exact(
     str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
 )
+
+_FENCE: Final = Exact(str, "it must be as the begin of the version answered it", parse_fence)
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -150,10 +156,20 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         idempotency_key=member(members, "idempotency_key", _IDEMPOTENCY_KEY),
         message=member(members, "message", MESSAGE) or None,
         author=author_of(member(members, "author", AUTHOR), terms.by, catalog),
+        fence=_fence(members),
     )
     edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
     sent = replace(sent, size_bytes=line.size_bytes)
     return request_of(gateway, ask, (KeyEdit(key, edit),), sent)
+
+
+def _fence(members: dict[str, Any]) -> Fence | None:
+    text = member(members, "fence", _FENCE)
+    if text is None:
+        return None
+    if "idempotency_key" not in members:
+        refuse_member("/fence", "it goes with an idempotency_key")
+    return parse_fence(text)
 
 
 def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
@@ -258,7 +274,9 @@ def written_line(index: int, request: Request, written: Written, request_name: s
     try:
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
-        key = request.idempotency.key if request.idempotency else None
+        # What became of an application's keys is told by sending again, and nowhere else.
+        own = request.idempotency if request.fence is None else None
+        key = own.key if own else None
         more = outcome_members(request.catalog, error, key)
         return problem_line(index, error, request_name, **more)
     standing, commit_id = result.standing, None

@@ -8,7 +8,7 @@ from typing import Any, Final
 from bson import decode_all
 from pymongo import ASCENDING, DESCENDING
 
-from gateway.model import Commit, Digested, Document, Head
+from gateway.model import APPLICATIONS_KEY, Commit, Digested, Document, Head
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
@@ -101,6 +101,13 @@ def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
     }
 
 
+def _scan(catalog: str, after: str, prefix: str) -> Record:
+    first, beginning, own = (
+        records.document_id(catalog, name) for name in (after, prefix, APPLICATIONS_KEY)
+    )
+    return {"_id": {**names_after(first, beginning), "$ne": own}}
+
+
 class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
@@ -113,8 +120,7 @@ class ListingsPart(StorePart):
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
     ) -> Sequence[Document]:
-        first, beginning = (records.document_id(catalog, name) for name in (after, prefix))
-        query = {"_id": names_after(first, beginning)}
+        query = _scan(catalog, after, prefix)
         documents: list[Document] = []
         with self._on.reading() as session:
             cursor = self._on.raw_documents.find(query, session=session).sort("_id").limit(limit)
@@ -127,8 +133,7 @@ class ListingsPart(StorePart):
         return documents
 
     def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
-        first, beginning = (records.document_id(catalog, name) for name in (after, prefix))
-        query = {"_id": names_after(first, beginning)}
+        query = _scan(catalog, after, prefix)
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:

@@ -1,0 +1,223 @@
+"""Applications: jobs whose rows are applied once, whoever runs them and however often they start.
+
+An *application* is a name under which some principals write a catalog, one *version* after the
+other. Its record says who they are, which version was begun last, and which one is finished. A
+request with a *fence* is of a version: its idempotency key counts in the scope of the application
+instead of the principal's, and it is decided only while that version is the one that was begun.
+
+    begin 7                        the fence "7.5f0c.etl"
+    lines under it                 applied once each, whichever of the principals sends them
+    finish 7                       nothing is decided under it any more, by a task that slept either
+    begin 7                        nothing to do: it is finished
+    begin 8                        another fence
+
+The records of a catalog are one document (``APPLICATIONS_KEY``), on which every request with a
+fence depends: so a version ends at one revision, and nothing is applied under its fence above that.
+
+A version has to be finished while its keys are remembered for sure. After that, nothing is decided
+under it either, since what was applied already could be applied again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+import patching
+from gateway.access import Principal, Role
+from gateway.decide.application_steps import ApplicationStep
+from gateway.decide.request import ApplyPatch, ContentEdit, Delete, Put, Refused, Request
+from gateway.errors import (
+    ApplicationConflict,
+    CommitError,
+    OfAnother,
+    OverLimit,
+)
+from gateway.model import Document, living
+from patching import Json, join_pointer
+
+_APPLICATIONS_MAX: Final = 1_000
+_SCOPE_CHARACTERS: Final = 16
+
+_NOTHING: Final = ApplyPatch(patching.parse([]))
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Application(msgspec.Struct, frozen=True):
+    """The record of an application. ``scope`` is that of its keys, another one for each time that
+    the name is taken. ``version`` was begun last, at ``begun_us``; ``finished``: the last version
+    of which nothing more is to come. None: there was none yet."""
+
+    scope: str
+    principals: tuple[str, ...]
+    version: int | None = None
+    begun_us: int = 0
+    finished: int | None = None
+
+    def is_finished(self, version: int) -> bool:
+        return self.finished is not None and version <= self.finished
+
+
+class Term(NamedTuple):
+    """When something is decided, and for how long keys are remembered."""
+
+    now_us: int
+    kept_s: int
+
+    def is_over(self, application: Application) -> bool:
+        return self.now_us - application.begun_us > self.kept_s * 1_000_000
+
+
+def applications(document: Document | None) -> Mapping[str, Application]:
+    """The records by name."""
+    live = living(document)
+    return msgspec.convert(live.content, dict[str, Application]) if live else {}
+
+
+def application(document: Document | None, name: str) -> Application | None:
+    live = living(document)
+    content = live.content if live else {}
+    assert isinstance(content, dict)
+    return msgspec.convert(content[name], Application) if name in content else None
+
+
+def fence_of(name: str, application: Application) -> str:
+    return f"{application.version or 0}.{application.scope}.{name}"
+
+
+def refusal(request: Request, document: Document | None, term: Term) -> Refused | None:
+    """Of a request whose fence doesn't hold: ApplicationConflict, or OfAnother."""
+    try:
+        _require_unfenced(request, document, term)
+    except CommitError as error:
+        return Refused(error)
+    return None
+
+
+def _require_unfenced(request: Request, document: Document | None, term: Term) -> None:
+    fence = request.fence
+    if fence is None:
+        return
+    record = application(document, fence.name)
+    if record is None or record.scope != fence.scope:
+        raise ApplicationConflict(
+            f"the fence isn't one of application {fence.name!r} of catalog {request.catalog!r},"
+            " which was deleted since, or never was"
+        )
+    _require_shared(fence.name, record, request.by)
+    what = f"version {fence.version} of application {fence.name!r}"
+    if record.is_finished(fence.version):
+        raise ApplicationConflict(f"{what} is finished: nothing more is applied under its fence")
+    if record.version != fence.version:
+        raise ApplicationConflict(f"{what} isn't the one that was begun last: {record.version} is")
+    _require_in_time(what, record, term)
+
+
+def stepped(
+    step: ApplicationStep, scope: str, by: Principal, document: Document | None, term: Term
+) -> ContentEdit:
+    """What ``step`` does to the records; ``scope`` is for a new one. See ``ApplicationStep``.
+
+    Raises ApplicationConflict, OfAnother and OverLimit.
+    """
+    record = application(document, step.name)
+    if record is None:
+        if step.forgets:
+            return _NOTHING if living(document) else Delete()
+        _require_few(document)
+        record = Application(scope[:_SCOPE_CHARACTERS], _principals(step, by))
+    elif step.version is None:
+        if by.name not in record.principals and not by.may(Role.ADMIN, step.catalog):
+            _require_shared(step.name, record, by)
+    else:
+        _require_shared(step.name, record, by)
+        _require_named(step, record, by)
+    after = None if step.forgets else _advanced(step, record, by, term)
+    return _edit(document, step.name, after)
+
+
+def _advanced(step: ApplicationStep, record: Application, by: Principal, term: Term) -> Application:
+    replace = msgspec.structs.replace
+    if step.version is None:
+        assert step.principals
+        return replace(record, principals=tuple(sorted(set(step.principals))))
+    what = f"version {step.version} of application {step.name!r}"
+    if record.is_finished(step.version):
+        return record
+    if record.version is not None and step.version < record.version:
+        raise ApplicationConflict(
+            f"{what} wasn't finished before {record.version} was begun: nothing more is applied of"
+            " it"
+        )
+    if step.version == record.version:
+        if not step.finished:
+            _require_in_time(what, record, term)
+    else:
+        record = replace(record, version=step.version, begun_us=term.now_us)
+    record = replace(record, principals=_principals(step, by, record.principals))
+    return replace(record, finished=step.version) if step.finished else record
+
+
+def _principals(
+    step: ApplicationStep, by: Principal, already: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    own = () if step.version is None else (by.name,)
+    return tuple(sorted({*own, *already, *(step.principals or ())}))
+
+
+def _require_shared(name: str, record: Application, by: Principal) -> None:
+    if by.name not in record.principals:
+        raise OfAnother(
+            f"application {name!r} is shared by {', '.join(map(repr, record.principals))}, not by"
+            f" {by.name!r}: one of them, or an admin of the catalog, can add it"
+        )
+
+
+def _require_named(step: ApplicationStep, record: Application, by: Principal) -> None:
+    """What others may begin, finish and poison is theirs as much as the caller's, who shall say
+    so: else whoever takes a name first could have it finished for whoever comes next."""
+    strangers = sorted({*record.principals} - {by.name, *(step.principals or ())})
+    if strangers:
+        raise ApplicationConflict(
+            f"application {step.name!r} is shared with {', '.join(map(repr, strangers))}, which the"
+            " request doesn't name among its principals"
+        )
+
+
+def _require_in_time(what: str, record: Application, term: Term) -> None:
+    if term.is_over(record):
+        raise ApplicationConflict(
+            f"{what} was begun more than {term.kept_s} seconds ago, for which idempotency keys are"
+            " remembered (idempotency_retention_s): what was applied of it could be applied again."
+            " See what is there, and begin another version with what is missing"
+        )
+
+
+def _require_few(document: Document | None) -> None:
+    live = living(document)
+    count = len(live.content) if live and isinstance(live.content, dict) else 0
+    if count >= _APPLICATIONS_MAX:
+        raise OverLimit(
+            f"the catalog knows {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
+            " that aren't run any more",
+            limit="applications_max",
+            maximum=_APPLICATIONS_MAX,
+            actual=count,
+        )
+
+
+def _edit(document: Document | None, name: str, record: Application | None) -> ContentEdit:
+    """The edit of the records that leaves ``record`` under ``name``, and none where it is None."""
+    value: Json = msgspec.to_builtins(record)
+    if living(document) is None:
+        return Put({name: value}, len(_encode({name: value})))
+    if record is not None and record == application(document, name):
+        return _NOTHING
+    place = join_pointer([name])
+    operation: dict[str, Json] = {"op": "remove", "path": place}
+    if record is not None:
+        operation = {"op": "add", "path": place, "value": value}
+    return ApplyPatch(patching.parse([operation]))

@@ -1,0 +1,121 @@
+"""`/v1/catalogs/{catalog}/applications`: jobs whose rows are applied once, whoever runs them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from flask import Flask
+
+from gateway.access.principal import NAME_CHARACTERS_MAX
+from gateway.decide.application_steps import ApplicationStep
+from gateway.decide.applications import Application, applications, fence_of
+from gateway.decide.strict import SWITCH, Exact, strict, whole
+from gateway.http.context import Decided, this_request
+from gateway.http.door.admission import take_members
+from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.conditions import catalog_alone
+from gateway.http.wire.headers import application_name
+from gateway.http.wire.members import refuse_member
+from gateway.http.wire.shapes import rfc3339
+from gateway.http.write.answer import Result, result_of
+from gateway.limits import RequestLimits
+from gateway.model import APPLICATIONS_KEY
+from gateway.service import Gateway
+
+_PRINCIPALS_MAX: Final = 20
+# A version is in a fence, which is read in at most so many digits.
+_VERSION_MAX: Final = 10**18 - 1
+_RECORD_BYTES: Final = 1_000  # beside what was sent
+
+
+def _are_names(names: list[Any]) -> bool:
+    return 1 <= len(names) <= _PRINCIPALS_MAX and all(
+        isinstance(name, str) and 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable()
+        for name in names
+    )
+
+
+APPLICATION_REQUEST: Final = strict(
+    version=whole(0, _VERSION_MAX),
+    finished=SWITCH,
+    principals=Exact(list, f"they must be 1 to {_PRINCIPALS_MAX} names of principals", _are_names),
+)
+
+
+class ApplicationRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        every = "/v1/catalogs/<segment:catalog>/applications"
+        one = f"{every}/<segment:application>"
+        app.add_url_rule(every, "list_applications", self.list, methods=["GET"])
+        app.add_url_rule(one, "put_application", self.put, methods=["PUT"])
+        app.add_url_rule(one, "delete_application", self.delete, methods=["DELETE"])
+
+    def list(self, catalog: str) -> Answer:
+        """The records of all applications, by name."""
+        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        self._gateway.listing.head(catalog)
+        reading = self._gateway.read(catalog, APPLICATIONS_KEY)
+        known = sorted(applications(reading.document).items())
+        content = {"applications": [_shape(name, record) for name, record in known]}
+        return body_answer(encode(content), [("Catalog-Revision", str(reading.catalog_revision))])
+
+    def put(self, catalog: str, application: str) -> Answer:
+        """Begin a version, finish it, or say who shares the application."""
+        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        name = application_name(application)
+        asked = take_members(this_request(), self._limits, APPLICATION_REQUEST)
+        if asked["version"] is None and asked["principals"] is None:
+            refuse_member("", "it needs a version, principals, or both")
+        if asked["version"] is None and asked["finished"]:
+            refuse_member("/finished", "it goes with a version")
+        if asked["principals"] is not None:
+            asked["principals"] = tuple(asked["principals"])
+        result = self._take(ApplicationStep(catalog, name, **asked))
+        left = result.outcome.documents[APPLICATIONS_KEY]
+        record = applications(left)[name]
+        content = {**_shape(name, record), "fence": fence_of(name, record)}
+        return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
+
+    def delete(self, catalog: str, application: str) -> Answer:
+        """Forget it: nothing is applied under its fences any more."""
+        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        step = ApplicationStep(catalog, application_name(application))
+        result = self._take(step)
+        return empty_answer([("Catalog-Revision", str(result.catalog_revision))])
+
+    def _take(self, step: ApplicationStep) -> Result:
+        """Raises the CommitError of a step that was refused, or isn't known to be taken."""
+        context = this_request()
+        request = self._gateway.request(
+            step.catalog,
+            (),
+            by=context.by,
+            author=context.by.name,
+            message=_message(step),
+            step=step,
+            size_bytes=_RECORD_BYTES + sum(map(len, step.principals or ())),
+        )
+        written = self._gateway.commit(request)
+        context.decided = Decided(context.by.name, False, written)
+        return result_of(written, APPLICATIONS_KEY, dry_run=False)
+
+
+def _message(step: ApplicationStep) -> str:
+    if step.version is not None:
+        done = "finished" if step.finished else "begun"
+        return f"version {step.version} of application {step.name} {done}"
+    return f"application {step.name} {'forgotten' if step.forgets else 'shared'}"
+
+
+def _shape(name: str, record: Application) -> dict[str, Any]:
+    return {
+        "application": name,
+        "version": record.version,
+        "begun": None if record.version is None else rfc3339(record.begun_us),
+        "finished": record.finished,
+        "principals": record.principals,
+    }

@@ -1,0 +1,262 @@
+"""Applications: a version's rows are applied once, whoever of those who share it sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from werkzeug.test import TestResponse
+
+from gateway.limits import RetentionLimits, ServiceLimits
+from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
+from tests.access.service import Caller, Service, catalog_path, document_path
+from tests.asking import SetClock
+from tests.http.conftest import problem
+
+ETL = f"{catalog_path('c')}/applications/etl"
+KEPT_S = 1_000
+Sent = tuple[int, dict[str, Any]]
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def service(clock: SetClock) -> Service:
+    limits = ServiceLimits(retention=RetentionLimits(idempotency_s=KEPT_S))
+    return Service(gateway=Gateway(MemoryStore(), clock, limits))
+
+
+@pytest.fixture
+def ann(service: Service) -> Caller:
+    return service.caller("ann", "write:c")
+
+
+@pytest.fixture
+def bob(service: Service) -> Caller:
+    return service.caller("bob", "write:c")
+
+
+def begun(caller: Caller, version: int, *principals: str, finished: bool = False) -> Any:
+    asked: dict[str, Any] = {"version": version, "finished": finished}
+    if principals:
+        asked["principals"] = list(principals)
+    answer = caller.send("PUT", ETL, asked)
+    assert answer.status_code == 200, answer.text
+    return answer.get_json()
+
+
+def refused(caller: Caller, version: int, *principals: str, status: int = 409) -> str:
+    asked: dict[str, Any] = {"version": version}
+    if principals:
+        asked["principals"] = list(principals)
+    code = "application_conflict" if status == 409 else "forbidden"
+    return str(problem(caller.send("PUT", ETL, asked), status, code)["detail"])
+
+
+def appended(item: Any, fence: str, key: str = "row", **members: Any) -> dict[str, Any]:
+    patch = [{"op": "add", "path": "/log/-", "value": item}]
+    line = {"catalog": "c", "key": "k", "op": "patch", "patch": patch, "fence": fence}
+    return line | {"idempotency_key": key} | members
+
+
+def of_one(caller: Caller, line: dict[str, Any]) -> dict[str, Any]:
+    (answer,) = caller.bulk(line)
+    return dict(answer)
+
+
+def code(answer: dict[str, Any]) -> str:
+    return str(answer["problem"]["code"])
+
+
+@pytest.fixture
+def log(ann: Caller) -> Callable[[], list[Any]]:
+    assert ann.send("PUT", document_path("c"), {"log": []}).status_code == 201
+
+    def read() -> list[Any]:
+        content: dict[str, Any] = ann.send("GET", document_path("c")).get_json()
+        return list(content["log"])
+
+    return read
+
+
+def test_who_shares_it_goes_on_where_another_stopped(
+    ann: Caller, bob: Caller, log: Callable[[], list[Any]]
+) -> None:
+    fence = begun(ann, 7, "bob")["fence"]
+    assert of_one(ann, appended("a", fence))["changed"]
+    assert begun(bob, 7, "ann")["fence"] == fence
+    again = of_one(bob, appended("a", fence))
+    assert (again["replayed"], again["changed"]) == (True, True)
+    assert of_one(bob, appended("b", fence, "next"))["changed"]
+    assert log() == ["a", "b"]
+    assert code(of_one(bob, appended("else", fence))) == "idempotency_key_reused"
+    # The key is the application's: each has others of its own by that name.
+    own = appended("c", fence)
+    del own["fence"]
+    assert not of_one(bob, own).get("replayed")
+    assert not of_one(ann, own).get("replayed")
+    assert log() == ["a", "b", "c", "c"]
+
+
+def test_a_finished_version_is_over_for_whoever_wakes_up(
+    ann: Caller, log: Callable[[], list[Any]]
+) -> None:
+    fence = begun(ann, 7)["fence"]
+    of_one(ann, appended("a", fence))
+    told = begun(ann, 7, finished=True)
+    assert (told["version"], told["finished"]) == (7, 7)
+    assert begun(ann, 7) == told, "nothing to do"
+    for line in (appended("b", fence, "late"), appended("a", fence)):
+        answer = of_one(ann, line)
+        assert code(answer) == "application_conflict"
+        assert answer["problem"]["retryable"] is False
+        assert "version 7 of application 'etl' is finished" in answer["problem"]["detail"]
+    assert log() == ["a"]
+    # What was refused for the fence decided nothing under its key.
+    assert of_one(ann, appended("b", begun(ann, 8)["fence"], "late"))["changed"]
+    assert log() == ["a", "b"]
+
+
+def test_versions_go_up(ann: Caller) -> None:
+    assert begun(ann, 7, finished=True)["finished"] == 7
+    assert begun(ann, 3)["finished"] == 7, "it is finished, as every one up to 7"
+    old = begun(ann, 8)["fence"]
+    begun(ann, 9)
+    assert "8 of application 'etl' wasn't finished before 9 was begun" in refused(ann, 8)
+    line = appended("a", old) | {"op": "put", "value": 1}
+    del line["patch"]
+    answer = of_one(ann, line)
+    assert "isn't the one that was begun last: 9 is" in answer["problem"]["detail"]
+    ahead = old.replace("8.", "10.", 1)
+    assert code(of_one(ann, line | {"fence": ahead})) == "application_conflict"
+
+
+def test_what_was_begun_longer_ago_than_keys_are_kept_is_refused(
+    ann: Caller, clock: SetClock, log: Callable[[], list[Any]]
+) -> None:
+    fence = begun(ann, 7)["fence"]
+    of_one(ann, appended("a", fence))
+    clock.passed_s = KEPT_S - 10
+    assert of_one(ann, appended("a", fence))["replayed"]
+    clock.passed_s = KEPT_S + 1
+    assert "was begun more than 1000 seconds ago" in refused(ann, 7)
+    answer = of_one(ann, appended("a", fence))
+    assert "idempotency_retention_s" in answer["problem"]["detail"]
+    assert log() == ["a"]
+    begun(ann, 7, finished=True)  # who has seen to it says so
+    assert of_one(ann, appended("b", begun(ann, 8)["fence"], "new"))["changed"]
+
+
+def test_a_stranger_neither_continues_nor_spoils_it(
+    service: Service, ann: Caller, bob: Caller, log: Callable[[], list[Any]]
+) -> None:
+    fence = begun(ann, 7)["fence"]
+    assert "shared by 'ann', not by 'bob'" in refused(bob, 7, "ann", status=403)
+    assert code(of_one(bob, appended("x", fence))) == "forbidden"
+    root = service.caller("root", "admin:*")
+    assert code(of_one(root, appended("x", fence))) == "forbidden", "nor an admin"
+    for body in ({"principals": ["bob"]}, {"version": 7, "finished": True}):
+        problem(bob.send("PUT", ETL, body), 403, "forbidden")
+    problem(bob.send("DELETE", ETL), 403, "forbidden")
+    assert of_one(ann, appended("a", fence))["changed"]
+    assert log() == ["a"]
+    # An admin may let it in. But then ann says so too, or she would trust what it finished.
+    assert root.send("PUT", ETL, {"principals": ["ann", "bob"]}).status_code == 200
+    begun(bob, 8, "ann", finished=True)
+    assert "'bob', which the request doesn't name" in refused(ann, 8)
+    assert begun(ann, 8, "bob")["finished"] == 8
+    assert root.send("PUT", ETL, {"principals": ["ann"]}).status_code == 200
+    problem(bob.send("PUT", ETL, {"version": 9, "principals": ["ann"]}), 403, "forbidden")
+
+
+def test_a_name_that_is_taken_again_has_other_keys(
+    ann: Caller, bob: Caller, log: Callable[[], list[Any]]
+) -> None:
+    old = begun(ann, 7)["fence"]
+    of_one(ann, appended("a", old))
+    assert ann.send("DELETE", ETL).status_code == 204
+    assert ann.send("DELETE", ETL).status_code == 204, "nothing to do"
+    assert code(of_one(ann, appended("b", old, "late"))) == "application_conflict"
+    new = begun(bob, 7)["fence"]
+    assert new != old
+    answer = of_one(bob, appended("a", new))
+    assert not answer.get("replayed"), "nothing of what ann's keys decided is told"
+    assert log() == ["a", "a"]
+
+
+@pytest.mark.usefixtures("log")
+def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller) -> None:
+    """They are in the history, hold through deletion, and in no listing."""
+    begun(ann, 7, "bob")
+    listed = ann.send("GET", f"{catalog_path('c')}/applications").get_json()["applications"]
+    (record,) = listed
+    assert record.pop("begun").endswith("Z")
+    assert record == {
+        "application": "etl", "version": 7, "finished": None, "principals": ["ann", "bob"]
+    }  # fmt: skip
+    commit = ann.send("GET", f"{catalog_path('c')}/commits/2").get_json()
+    assert commit["message"] == "version 7 of application etl begun"
+    assert (commit["author"], commit["changes"]) == ("ann", [])
+    for route in ("documents", "documents?select=digest", "export", "documents?prefix=%00"):
+        answer = ann.send("GET", f"{catalog_path('c')}/{route}")
+        assert answer.status_code == 200
+        assert "applications" not in answer.text
+    events = ann.send("GET", f"{catalog_path('c')}/changes?after=1&timeout=0").get_json()
+    assert [each["changes"] for each in events["commits"]] == [[]]
+    own = document_path("c", "\0applications")
+    for method, body in (("GET", None), ("PUT", {})):
+        problem(ann.send(method, own, body), 400, "invalid_name")
+    service.caller("root", "admin:c").send("DELETE", catalog_path("c"))
+    ann.send("PUT", document_path("c"), {})
+    told = ann.send("GET", f"{catalog_path('c')}/applications").get_json()
+    assert told == {"applications": []}
+
+
+BAD_BODIES: list[tuple[dict[str, Any], str]] = [
+    ({}, ""),
+    ({"finished": True, "principals": ["ann"]}, "/finished"),
+    ({"version": -1}, "/version"),
+    ({"version": 10**18}, "/version"),
+    ({"version": "7"}, "/version"),
+    ({"version": 7, "principals": []}, "/principals"),
+    ({"version": 7, "principals": ["a\n"]}, "/principals"),
+    ({"version": 7, "more": 1}, "/more"),
+]
+
+
+@pytest.mark.parametrize(("body", "pointer"), BAD_BODIES)
+def test_a_bad_step_is_refused(ann: Caller, body: dict[str, Any], pointer: str) -> None:
+    told = problem(ann.send("PUT", ETL, body), 400, "invalid_body")
+    assert told["pointer"] == pointer
+
+
+def test_bad_names_and_fences_are_refused(ann: Caller) -> None:
+    for name in ("a%00b", "a" * 256, "%ff"):
+        path = f"{catalog_path('c')}/applications/{name}"
+        problem(ann.send("PUT", path, {"version": 1}), 400, "invalid_name")
+    for fence in ("", "7.5f0c", "x.5f0c.etl", f"{'9' * 30}.a.etl", 7, None):
+        answer = of_one(ann, appended("a", fence))  # type: ignore[arg-type]
+        assert (code(answer), answer["problem"]["pointer"]) == ("invalid_body", "/fence")
+    bare = appended("a", "7.5f0c.etl")
+    del bare["idempotency_key"]
+    assert of_one(ann, bare)["problem"]["detail"].endswith("it goes with an idempotency_key")
+    missing: TestResponse = ann.send("GET", f"{catalog_path('c')}/applications")
+    problem(missing, 404, "catalog_not_found")
+
+
+def test_names_of_any_kind_and_as_many_as_there_may_be(ann: Caller) -> None:
+    for name in ("a/b~c.d", "$x.y", "ü 😀\n", "1"):
+        path = f"{catalog_path('c')}/applications/"
+        answer = ann.send("PUT", path + quote(name, safe=""), {"version": 1}).get_json()
+        assert answer["application"] == name
+        assert of_one(ann, appended("a", answer["fence"]) | {"key": "none"})["status"] == 404
+    for number in range(4, 1000):
+        ann.send("PUT", f"{catalog_path('c')}/applications/n{number}", {"version": 1})
+    told = problem(ann.send("PUT", ETL, {"version": 1}), 413, "over_limit")
+    assert (told["limit"], told["maximum"]) == ("applications_max", 1000)
