@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.model import Document
+from gateway.model import Document, version_of
 
 
 class Required(Enum):
@@ -57,26 +57,31 @@ class Conflict:
 
     ``asked`` is what the client named: tags as they are written in a header, sorted; the seconds of
     a date; a revision; the index of a compare. ``key`` None: the condition is about ``about``, the
-    catalog or what is read of it. ``current`` is (version token, revision) of the live document,
-    None where there is none. ``since_revision`` is the newest revision named by what the client
-    sent, if any, and ``catalog_revision`` where the catalog was, where that is known.
+    catalog or what is read of it. ``document`` is the live one that the request met, None where
+    there is none. ``since_revision`` is the newest revision named by what the client sent, if any,
+    and ``catalog_revision`` where the catalog was, where that is known.
 
     ``stale`` are the documents that a composite names and that aren't as it says; the first one is
-    told of as ``key`` and ``current``. ``compares`` are a transaction's false ones; ``overlap`` the
-    pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
+    told of as ``key`` and ``document``. ``compares`` are a transaction's false ones; ``overlap``
+    the pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
     """
 
     required: Required
     asked: tuple[str, ...]
     key: str | None = None
     about: str = ""
-    current: tuple[str, int] | None = None
+    document: Document | None = None
     since_revision: int | None = None
     catalog_revision: int | None = None
     stale: tuple[Stale, ...] = ()
     compares: tuple[FailedCompare, ...] = ()
     overlap: tuple[str, ...] = ()
     not_rebased: NotRebased | None = None
+
+    @property
+    def current(self) -> tuple[str, int] | None:
+        """(version token, revision) of ``document``."""
+        return version_of(self.document)
 
     @property
     def expected(self) -> str:

@@ -51,7 +51,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 from gateway.conflict import Conflict
-from gateway.model import Right
+from gateway.model import Document, Right
 from patching import Json, LimitExceeded, PatchError
 
 
@@ -146,14 +146,16 @@ class RevisionCompacted(CommitError):
         self.floor = floor
 
 
-class PatchDoesNotFit(CommitError):  # ``error`` says which operation doesn't
+class PatchDoesNotFit(CommitError):
+    """``error`` says which operation doesn't; ``document`` is the live one that the request met."""
+
     code = "patch_does_not_fit"
 
-    def __init__(self, error: PatchError, key: str, current: tuple[str, int] | None) -> None:
+    def __init__(self, error: PatchError, key: str, document: Document | None) -> None:
         super().__init__(error.detail)
         self.error = error
         self.key = key
-        self.current = current
+        self.document = document
 
 
 class PreconditionFailed(CommitError):
@@ -206,11 +208,14 @@ class PreconditionRequired(CommitError):
 
 
 class TargetExists(CommitError):
+    """``document``: the one that the request met under ``key``, None where it put one there."""
+
     code = "target_exists"
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, document: Document | None = None) -> None:
         super().__init__(f"there is a document {key!r} already")
         self.key = key
+        self.document = document
 
 
 class SchemaViolation(CommitError):

@@ -75,6 +75,11 @@ def living(document: Document | None) -> Document | None:
     return document if document is not None and document.exists else None
 
 
+def version_of(live: Document | None) -> tuple[str, int] | None:
+    """(version token, revision); None where there is no document."""
+    return None if live is None else (live.token, live.revision)
+
+
 class BareDocument(msgspec.Struct, frozen=True):
     """A document or tombstone without its content; of its attributes the acl alone, if any."""
 

@@ -86,7 +86,7 @@ class Conditions:
                     Required.IF_UNMODIFIED_SINCE,
                     (str(self.if_unmodified_since),),
                     key,
-                    current=_version(live),
+                    document=live,
                 )
             )
 
@@ -139,14 +139,10 @@ def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
         required,
         tuple(sorted(map(tag_text, tags))),
         None if about_catalog else key,
-        current=_version(live),
+        document=live,
         since_revision=_since(stale[0]) if stale else max(_revisions(tags), default=None),
         stale=tuple(stale),
     )
-
-
-def _version(live: Document | None) -> tuple[str, int] | None:
-    return (live.token, live.revision) if live else None
 
 
 def tag_text(tag: Tag) -> str:

@@ -212,7 +212,7 @@ class Deciding:
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
         require_precondition(request, self._rules.settings_of(self.document(SETTINGS_KEY)))
-        require_revision(request, self.revision)
+        require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self)
         failed = failed_compares(request, self, self._limits.patch)
         if not failed:
@@ -222,6 +222,10 @@ class Deciding:
         if request.otherwise is None:
             raise PreconditionFailed(compares_conflict(request, failed))
         return self._edit(request, request.otherwise, attempt, succeeded=False)
+
+    def _edited(self, request: Request) -> Document | None:
+        """The live document of a request that edits one."""
+        return living(self.document(request.key)) if len(request.edits) == 1 else None
 
     def holds_already(self, request: Request, failed: Sequence[int]) -> bool:
         """Whether the request was made before: what it asks for is so, by its own doing or another.

@@ -153,7 +153,7 @@ class Drafts:
         if draft.content is ABSENT:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
-            raise TargetExists(to)
+            raise TargetExists(to, living(self._document_of(to)))
         self._set(key, _DELETED)
         self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
 
@@ -262,8 +262,7 @@ class Drafts:
         except PatchError as error:
             self._count_items(error.examined)
             document = living(self._document_of(key))
-            current = (document.token, document.revision) if document else None
-            raise PatchDoesNotFit(error, key, current) from error
+            raise PatchDoesNotFit(error, key, document) from error
 
     def _count_items(self, examined: int) -> None:
         self._patched_bytes += examined * ITEM_BYTES

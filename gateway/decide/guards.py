@@ -152,14 +152,18 @@ def _is_guarded(each: KeyEdit) -> bool:
     return isinstance(edit, Get | Touch) or each.key == SETTINGS_KEY
 
 
-def require_revision(request: Request, revision: int) -> None:
-    """Raise PreconditionFailed unless the catalog is where the request wants it."""
+def require_revision(request: Request, revision: int, document: Document | None = None) -> None:
+    """Raise PreconditionFailed unless the catalog is where the request wants it.
+
+    ``document``: the live one that it would edit, if that is one.
+    """
     wanted = request.resource_version
     if wanted is not None and wanted != revision:
         raise PreconditionFailed(
             Conflict(
                 Required.REVISION,
                 (str(wanted),),
+                document=document,
                 since_revision=wanted,
                 catalog_revision=revision,
             )
@@ -273,12 +277,11 @@ def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conf
         since_revision = compare.revision
     elif isinstance(compare, TokenIs):
         since_revision = token_revision(compare.token)
-    live = first.document
     return Conflict(
         Required.COMPARE,
         (str(first.index),),
         key=first.key,
-        current=(live.token, live.revision) if live else None,
+        document=first.document,
         since_revision=since_revision,
         compares=tuple(failed),
     )

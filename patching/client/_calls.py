@@ -148,7 +148,7 @@ class Calls:
             reads=terms.dry_run,
             repeatable=key is not None or terms.dry_run,
             outcome_path=None if key is None else f"{catalog_path}/outcomes/{segment(key)}",
-            prefer=("rebase",) if rebase else (),
+            prefer=(*terms.prefer, *(("rebase",) if rebase else ())),
             waits=True,
             wait_s=terms.wait_s,
             once=once and key is not None,

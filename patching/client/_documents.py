@@ -147,8 +147,9 @@ class Part:
         ``function`` gets the content, its own copy, and returns the new one (the same object,
         changed, will do), a `jsonpatch.JsonPatch` for it, or ABSENT to delete the document. What
         differs is sent as the smallest patch, on condition that the document still is what was
-        read; where it isn't, all of it is done again, after a pause. So ``function`` may be called
-        any number of times and should do nothing else. What it raises ends the update.
+        read; where it isn't, all of it is done again: first on what the refusal shows of the
+        document, without reading it, then after a pause. So ``function`` may be called any number
+        of times and should do nothing else. What it raises ends the update.
 
         ``create``: where there is no document, the function gets ABSENT; otherwise NotFound.
         ``rebase``: also where others changed what the function's own change doesn't concern. For
@@ -165,8 +166,10 @@ class Part:
         retry, timeout_s = self._calls.retry, terms.get("timeout_s")
         retry = replace(retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S)
         tries = retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
+        terms["show_refused"] = True
+        shown: Document | None = None
         while True:
-            before = self._get_or_none(key, create, max(tries.left_s, 0.1))
+            before = shown or self._get_or_none(key, create, max(tries.left_s, 0.1))
             after = _changed(function, ABSENT if before is None else before.value)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
@@ -175,7 +178,8 @@ class Part:
                 # The catalog has left that revision for good.
                 if error.applied != "no" or terms.get("resource_version") is not None:
                     raise
-                if not tries.again(error, passes=True):
+                shown = self._shown(key, error) if shown is None else None
+                if not tries.again(error, passes=True, pauses=shown is None):
                     raise UpdateFailed(key, tries.failures) from error
                 continue
             last = written or before
@@ -190,6 +194,15 @@ class Part:
             if not create or error.code not in ("document_not_found", "catalog_not_found"):
                 raise
             return None
+
+    def _shown(self, key: str, error: PreconditionFailed) -> Document | None:
+        """The document that a refusal shows, if it does."""
+        value = error.current_value
+        if self._part == "attributes" and value is not ABSENT:
+            value = dict(error.current_attributes)
+        if value is ABSENT or error.current_etag is None or error.current_revision is None:
+            return None
+        return Document(key, value, error.current_etag, error.current_revision)
 
     def _write_changes(
         self,

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from patching import ABSENT, Absent, Json
+
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -249,6 +251,23 @@ class Problem(RequestError):
         current = self.problem.get("current")
         token = current.get("etag") if isinstance(current, dict) else None
         return token if isinstance(token, str) else None
+
+    @property
+    def current_value(self) -> Json | Absent:
+        """The document's content now, of a write with ``show_refused``; ABSENT where it isn't told:
+        there is none, or it may not be read."""
+        current = self.problem.get("current")
+        value: Json | Absent = current.get("value", ABSENT) if isinstance(current, dict) else ABSENT
+        return value
+
+    @property
+    def current_attributes(self) -> Mapping[str, Any]:
+        """Its attributes, where ``current_value`` is told; else {}."""
+        current = self.problem.get("current")
+        attributes: Mapping[str, Any] = (
+            current.get("attributes", {}) if isinstance(current, dict) else {}
+        )
+        return attributes
 
     @property
     def current_revision(self) -> int | None:

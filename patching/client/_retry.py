@@ -74,17 +74,21 @@ class Tries:
         """How long until the deadline; below 0 where it has passed."""
         return self._deadline - self._retry.clock()
 
-    def again(self, error: RequestError, passes: bool | None = None) -> bool:
-        """Count ``error`` and pause. False, at once, where it doesn't pass (None: as `may_pass`
-        says), the request was sent often enough, or the pause would end after the deadline."""
+    def again(
+        self, error: RequestError, passes: bool | None = None, *, pauses: bool = True
+    ) -> bool:
+        """Count ``error`` and pause, if it ``pauses``. False, at once, where it doesn't pass (None:
+        as `may_pass` says), the request was sent often enough, or the pause would end after the
+        deadline."""
         self.failures += 1
         passes = may_pass(error) if passes is None else passes
         if not passes or self.failures >= self._retry.sends_max:
             return False
-        pause_s = self._retry.pause_s(self.failures, error)
+        pause_s = self._retry.pause_s(self.failures, error) if pauses else 0.0
         if pause_s >= self.left_s:
             return False
-        self._retry.sleep(pause_s)
+        if pause_s:
+            self._retry.sleep(pause_s)
         return True
 
     def ask(self, send: Callable[[], _T]) -> _T:

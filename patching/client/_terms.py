@@ -50,6 +50,7 @@ class WriteTerms(TypedDict, total=False):
     write is decided once. One is made where none is given (see `Retry`).
     ``resource_version``: the catalog must be at this revision.
     ``dry_run``: decide and answer, but write nothing.
+    ``show_refused``: a refusal has the document that the write met, as ``current_value``.
     ``wait_s``: for how long the gateway tries at most, in whole seconds.
     ``timeout_s``: for how long the call tries, in place of the gateway's ``timeout_s``.
     """
@@ -59,6 +60,7 @@ class WriteTerms(TypedDict, total=False):
     idempotency_key: str | None
     resource_version: int | None
     dry_run: bool
+    show_refused: bool
     wait_s: int | None
     timeout_s: float | None
 
@@ -72,6 +74,7 @@ class Terms:
     idempotency_key: str | None = None
     resource_version: int | None = None
     dry_run: bool = False
+    show_refused: bool = False
     wait_s: int | None = None
     timeout_s: float | None = None
 
@@ -89,6 +92,10 @@ class Terms:
         if self.resource_version is not None:
             query.append(("resource_version", self.resource_version))
         return query
+
+    @property
+    def prefer(self) -> tuple[str, ...]:
+        return ("refusal=representation",) if self.show_refused else ()
 
     @property
     def headers(self) -> dict[str, str]:

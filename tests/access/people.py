@@ -78,9 +78,9 @@ class Person:
     def transaction(self, **body: Any) -> TestResponse:
         return self.send("POST", "/transactions", body)
 
-    def bulk(self, *lines: dict[str, Any]) -> list[Any]:
+    def bulk(self, *lines: dict[str, Any], **headers: str) -> list[Any]:
         raw = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        answer = self.send("POST", "/v1/bulk", raw, "application/x-ndjson")
+        answer = self.send("POST", "/v1/bulk", raw, "application/x-ndjson", headers)
         return [json.loads(line) for line in answer.get_data().splitlines()]
 
     def commits(self, query: str = "") -> list[Any]:

@@ -211,12 +211,20 @@ def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: Peop
         {"If-Match": '"1-00000000"'},
         {"If-None-Match": "*"},
         {"If-Match": '"1-00000000"', "Prefer": "return=representation"},
+        {"If-None-Match": "*", "Prefer": "refusal=representation"},
+        {"If-Match": '"k=1-00000000"', "Prefer": "return=representation"},
+        {"If-Match": '"1-00000000"', "Prefer": "return=representation", "Idempotency-Key": path},
+        {"If-Match": '"1-00000000"', "Prefer": "return=representation", "Idempotency-Key": path},
         {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
     ):
         answer = wes.send("PUT", f"/{path}/k", value, headers=headers)
         assert answer.status_code == 412
         assert SECRET not in told(answer)
         assert "changes_since" not in answer.get_json() or not answer.get_json()["changes_since"]
+        assert "value" not in answer.get_json().get("current", {})
+        if "Prefer" in headers and "Idempotency-Key" not in headers:
+            seen = people("ann").send("PUT", f"/{path}/k", value, headers=headers)
+            assert SECRET in told(seen), "it is there, for who may read it"
     dry = wes.send(
         "PUT", f"/{path}/k?dry_run=true", value, headers={"Prefer": "return=representation"}
     )
@@ -243,7 +251,7 @@ def test_bulk_lines_tell_it_neither(people: People) -> None:
     ]
     whole = [{"catalog": people.catalog, "key": "k", **line} for line in lines]
     for name in ("bob", "wes"):
-        answers = people(name).bulk(*whole)
+        answers = people(name).bulk(*whole, Prefer="return=representation")
         assert SECRET not in str(answers)
         expected = [403, 403, 403, 412 if name == "wes" else 403, 403]
         assert [each["status"] for each in answers] == expected

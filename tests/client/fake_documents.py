@@ -90,6 +90,13 @@ class FakeDocuments(FakeGateway):
         told = [c["revision"] for c in self.commits for each in c["changes"] if each["key"] == key]
         return str(told[-1])
 
+    def _shown(self, key: str, headers: Message) -> dict[str, Any]:
+        if key not in self.states[-1] or "refusal=representation" not in headers.get("Prefer", ""):
+            return {}
+        token = self._token(key)
+        value = self.states[-1][key]
+        return {"current": {"etag": token, "revision": int(token), "value": value}}
+
     def _replayed(
         self, name: str | None, method: str, key: str, headers: Message, body: Any
     ) -> Reply:
@@ -110,7 +117,7 @@ class FakeDocuments(FakeGateway):
         before = self.states[-1].get(key, patching.ABSENT)
         wanted = headers.get("If-Match")
         if wanted is not None and (before is patching.ABSENT or wanted != f'"{self._token(key)}"'):
-            raise Refused(412, "precondition_failed")
+            raise Refused(412, "precondition_failed", **self._shown(key, headers))
         after = body if method == "PUT" else patching.apply(before, body)
         revision = self.commit({key: after})
         content = {

@@ -83,7 +83,9 @@ def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked:
     assert seen == [{"n": 1}, {"n": 11}, {"n": 21}]
     assert (updated.value, updated.tries, updated.changed) == ({"n": 22}, 3, True)
     assert fake.documents()["k"] == {"n": 22}
-    assert len(fake.pauses) == 2
+    # After the first refusal it went on with what that showed, after the second it read anew.
+    assert len(fake.pauses) == 1
+    assert [method for method, _ in fake.sent] == ["GET", "PATCH", "PATCH", "GET", "PATCH"]
 
 
 def test_an_update_ends_after_so_many_tries_or_at_its_deadline(
@@ -109,3 +111,35 @@ def test_an_update_whose_answer_was_lost_is_not_done_twice(
     fake.lost.append(lose)
     updated = faked.update("k", lambda value: {"n": value["n"] + 1})
     assert (updated.value, fake.documents()["k"], updated.tries) == ({"n": 2}, {"n": 2}, 1)
+
+
+@pytest.mark.parametrize("of", ["content", "attributes"])
+def test_an_update_goes_on_with_what_a_refusal_shows(catalog: Catalog, of: str) -> None:
+    catalog.put("k", {"n": 0})
+    part = catalog if of == "content" else catalog.attributes
+    part.put("k", {"n": 0})
+    seen: list[Any] = []
+
+    def raise_n(value: Any) -> Any:
+        seen.append(dict(value))
+        if len(seen) == 1:
+            part.put("k", {"n": 10})
+        return {"n": value["n"] + 1}
+
+    reads: list[str] = []
+    get = part.get
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(part, "get", lambda *a, **named: reads.append("") or get(*a, **named))
+        updated = part.update("k", raise_n)
+    assert (seen, len(reads)) == ([{"n": 0}, {"n": 10}], 1)
+    assert (updated.value, updated.tries, part.get("k").value) == ({"n": 11}, 2, {"n": 11})
+
+
+def test_a_refusal_shows_the_document_to_who_asks(catalog: Catalog) -> None:
+    catalog.put("k", {"n": 1})
+    catalog.attributes.put("k", {"team": "a"})
+    for asked, value, attributes in ((True, {"n": 1}, {"team": "a"}), (False, ABSENT, {})):
+        with pytest.raises(PreconditionFailed) as refused:
+            catalog.put("k", 1, if_absent=True, show_refused=asked)
+        assert refused.value.current_value == value
+        assert refused.value.current_attributes == attributes

@@ -22,6 +22,7 @@ from gateway.http import create_app
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater
 from gateway.limits import ServiceLimits
+from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
@@ -39,11 +40,12 @@ from tests.http.conftest import JSON_PATCH, Catalog, problem
 
 # One of each class, with the code and status that the contract gives it.
 CONFLICT = Conflict(Required.IF_MATCH, ("1-a",), "k")
+DOCUMENT = Document("k", {"n": 1}, 1, 1, "a", 0)
 EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DocumentNotFound("c", "k"), "document_not_found", 404),
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
-    (errors.PatchDoesNotFit(PathMissing("x"), "k", ("1-a", 1)), "path_missing", 409),
+    (errors.PatchDoesNotFit(PathMissing("x"), "k", DOCUMENT), "path_missing", 409),
     (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
     (errors.UploadConflict(CONFLICT), "upload_conflict", 409),
     (errors.UploadNotFound("x"), "upload_not_found", 404),
@@ -114,12 +116,13 @@ def test_every_error_becomes_a_problem(error: Exception, code: str, status: int)
     "error", [error for error, _, _ in EXAMPLES if isinstance(error, PatchError)]
 )
 def test_a_conflict_inside_a_commit_error_keeps_its_code(error: PatchError) -> None:
-    inside = problem_of(errors.PatchDoesNotFit(error, "k", ("1-a", 1)))
+    inside = problem_of(errors.PatchDoesNotFit(error, "k", DOCUMENT))
     alone = problem_of(error)
     assert inside is not None
     assert alone is not None
     assert inside.code == alone.code
     assert inside.members["current"] == {"etag": "1-a", "revision": 1}
+    assert inside.members["key"] == "k"
 
 
 class Scripted(Gateway):
@@ -434,7 +437,7 @@ class TestWhatHelps:
             raise errors.StoreUnavailable("x")
 
         monkeypatch.setattr(scripted, "commits", unreachable)
-        failed = errors.PreconditionFailed(replace(CONFLICT, current=("2-b", 2), since_revision=1))
+        failed = errors.PreconditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content
 

@@ -19,7 +19,7 @@ _WRITES = ("PUT", "PATCH", "DELETE")
 _SENT = (
     *("ActionResult", "BulkResult", "CatalogAnswer", "CatalogHead", "CatalogPage", "CatalogState"),
     *("Change", "ChangeSummary", "ChangesPage", "Commit", "CommitPage", "CommitSummary"),
-    *("Compaction", "ComparedDocument", "CurrentVersion", "DocumentPage", "Export"),
+    *("Compaction", "CurrentVersion", "CurrentVersion", "DocumentPage", "Export"),
     *("FailedCompare", "ListedDocument", "NextDocuments", "Outcome", "Part", "Pin", "PinList"),
     *("Problem", "SchemaError", "SettingsAnswer", "StaleDocument", "TransactionAnswer", "Upload"),
     "WriteAnswer",

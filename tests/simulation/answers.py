@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gateway.conflict import Conflict
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed
-from gateway.model import Document
+from gateway.model import Document, version_of
 
 from .asks import SETTINGS
 from .ledger import Ledger, Violation
@@ -157,7 +157,7 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
     if met.key is None:
         return True
     found = state.live(met.key)
-    return met.current == (None if found is None else (found.token, found.revision))
+    return version_of(met.document) == version_of(found)
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:

@@ -305,3 +305,48 @@ def test_g7_a_transaction_over_the_size_limit_is_refused_whole(catalog: Catalog)
     catalog.get("first").refused(404, "document_not_found")
     assert catalog.get(f"__removed-{big[0]}").status == 404
     assert catalog.transaction(*moves[:3]).done()["changed"] is True
+
+
+def test_g9_any_refused_write_can_carry_the_current_value(catalog: Catalog) -> None:
+    """Any refused write can carry the current value, not only a transaction's."""
+    show = {"prefer": "return=representation"}
+    create(catalog).done()
+    snapshot = {"name": "t", "version": 0, "by": 0}
+    stale = catalog.get(INFO).token
+    taken = catalog.put(INFO, {**snapshot, "version": 1}).token
+    now = {"etag": taken, "revision": 2, "value": {**snapshot, "version": 1}}
+
+    refusals = [
+        catalog.put(INFO, {}, if_match=stale, **show).refused(412, "precondition_failed"),
+        catalog.put(INFO, {}, if_none_match="*", **show).refused(412, "precondition_failed"),
+        catalog.delete(INFO, if_match=stale, **show).refused(412, "precondition_failed"),
+        catalog.merge(INFO, {"by": 1}, if_match=stale, **show).refused(412, "precondition_failed"),
+        catalog.patch(INFO, {"op": "test", "path": "/version", "value": 0}, **show).refused(
+            409, "test_failed"
+        ),
+        catalog.put_attributes(INFO, {}, if_match=stale, **show).refused(
+            412, "precondition_failed"
+        ),
+        catalog.send("POST", "/uploads", {"key": INFO, "if_match": stale}, **show).refused(
+            412, "precondition_failed"
+        ),
+    ]
+    assert [each["current"] for each in refusals] == [now] * len(refusals)
+
+    # With what the refusal shows the client goes on: one more request, and no read between them.
+    shown = refusals[0]["current"]
+    done = catalog.put(INFO, {**shown["value"], "by": 7}, if_match=shown["etag"], **show)
+    assert done.done() == {"name": "t", "version": 1, "by": 7}
+
+    # A transaction shows each document that isn't as it was compared.
+    route = catalog.get(ROUTE).token
+    failed = catalog.transaction(
+        put(INFO, {}),
+        compare=[{"key": INFO, "etag": stale}, {"key": ROUTE, "absent": True}],
+        **show,
+    ).refused(412, "precondition_failed")
+    assert [each["current"] for each in failed["failed_compares"]] == [
+        {"etag": done.token, "revision": 3, "value": done.done()},
+        {"etag": route, "revision": 1, "value": {"regions": [{"peer": 0}]}},
+    ]
+    assert catalog.revision == 3

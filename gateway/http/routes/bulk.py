@@ -52,6 +52,7 @@ from gateway.http.write.bulk_stream import (
     Spool,
     Windows,
 )
+from gateway.http.write.represent import Represented
 from gateway.limits import MIB, RequestLimits
 from gateway.logs import for_this_request
 from gateway.service import Gateway
@@ -97,13 +98,13 @@ class BulkRoutes:
                 detail = f"{header}: each line has its own, as {member!r}"
                 raise RequestRefused("invalid_header", detail, header=header)
         asked = parameters(environ, DRY_RUN_PARAMETERS)
-        wait_s = preferences(environ).wait_s
+        prefer = preferences(environ)
         media_types.require_lines(environ)
         refuse_encoded(environ)
         headers: HeaderList = [("Content-Type", media_types.LINES[0])]
-        if wait_s is not None:
-            headers.append(("Preference-Applied", f"wait={wait_s}"))
-        terms = BulkTerms(context.by, self._limits, asked["dry_run"], wait_s)
+        if prefer.wait_s is not None:
+            headers.append(("Preference-Applied", f"wait={prefer.wait_s}"))
+        terms = BulkTerms(context.by, self._limits, asked["dry_run"], prefer)
         run = _Run(self._gateway, terms, context, self._shared)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 
@@ -293,8 +294,10 @@ class _Run:
         self._spend_beyond_lines(requests.values())
         done = self._gateway.commit_each(list(requests.values()))
         decided = dict(zip(requests, zip(requests.values(), done, strict=True), strict=True))
+        terms = self._terms
+        shown = Represented(self._gateway, terms.by) if terms.prefer.refusal_shows else None
         for place, (request, written) in sorted((held_back | decided).items()):
-            answers[place] = written_line(first + place, request, written, self._name)
+            answers[place] = written_line(first + place, request, written, self._name, shown)
             told.append(outcome_of_line(request, written))
             if is_for_now(written.outcome):
                 self._held_back.add((request.catalog, request.key))

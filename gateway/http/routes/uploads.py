@@ -19,7 +19,7 @@ from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_document, weigh
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
-from gateway.http.wire.headers import Preferences, catalog_name, percent_decoded, require_key
+from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
 from gateway.http.wire.members import attributes_asked
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.refusals import RequestRefused
@@ -27,6 +27,7 @@ from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
+from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
@@ -87,6 +88,9 @@ class UploadRoutes:
             opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
         except PreconditionFailed as failed:
             context.helps = further_members(self._gateway, context.by, catalog, failed, None)
+            if preferences(context.environ).refusal_shows:
+                shown = Represented(self._gateway, context.by).members(catalog, key, failed)
+                context.helps = {**context.helps, **shown}
             raise
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
@@ -125,7 +129,7 @@ class UploadRoutes:
         said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(said.catalog, upload)
-        prefer = Preferences(wait_s=said.prefer.wait_s)
+        prefer = said.prefer._replace(returns=None, rebase=False)
         ask = replace(said, method="PUT", key=opened.upload.key, prefer=prefer)
         result = carried_out(
             self._gateway, context, ask, lambda: self._committed(opened, numbers, ask)

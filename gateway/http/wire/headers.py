@@ -30,12 +30,14 @@ class Preferences(NamedTuple):
     """The preferences in ``Prefer`` (RFC 7240); unknown ones are ignored, as section 2 demands.
 
     ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
-    ``rebase``: apply a patch if the changes since If-Match don't concern it.
+    ``rebase``: apply a patch if the changes since If-Match don't concern it. ``refusal_shows``: a
+    refusal is to show the document that it met, whatever ``returns`` says of other answers.
     """
 
     returns: str | None = None
     wait_s: int | None = None
     rebase: bool = False
+    refusal_shows: bool = False
 
 
 NO_PREFERENCES = Preferences()
@@ -54,7 +56,9 @@ def preferences(environ: Environ) -> Preferences:
     if returns not in ("minimal", "representation"):
         returns = None
     wait = given.get("wait")
-    return Preferences(returns, None if wait is None else _seconds(wait), "rebase" in given)
+    wait_s = None if wait is None else _seconds(wait)
+    shows = "representation" in (returns, given.get("refusal"))
+    return Preferences(returns, wait_s, "rebase" in given, shows)
 
 
 def _seconds(text: str) -> int:

@@ -23,7 +23,7 @@ from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
-from gateway.model import WITHHELD
+from gateway.model import WITHHELD, Document
 from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
 
 _log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _of_gateway_error(error: GatewayError) -> Problem:
     match error:
         case errors.PatchDoesNotFit():
             problem = _of_patch_error(error.error)
-            problem.members |= _current(error.current)
+            problem.members |= {"key": error.key, **_current(error.document)}
         case errors.OverLimit():
             _tell_limit(problem, error)
         case errors.PreconditionFailed():
@@ -170,7 +170,9 @@ def _of_gateway_error(error: GatewayError) -> Problem:
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
             if error.errors:
                 problem.members["errors"] = list(error.errors)
-        case errors.TargetExists() | errors.DocumentNotFound():
+        case errors.TargetExists():
+            problem.members |= {"key": error.key, **_current(error.document)}
+        case errors.DocumentNotFound():
             problem.members["key"] = error.key
         case errors.AttributesInvalid():
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
@@ -202,7 +204,7 @@ def _of_gateway_error(error: GatewayError) -> Problem:
 
 def _of_conflict(failed: Conflict) -> dict[str, Any]:
     members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
-    members |= _current(failed.current)
+    members |= _current(failed.document)
     if failed.catalog_revision is not None:
         members["resource_version"] = failed.catalog_revision
     if failed.overlap:
@@ -221,9 +223,8 @@ def _of_conflict(failed: Conflict) -> dict[str, Any]:
 
 
 def _stale(each: Stale) -> dict[str, Any]:
-    live = each.document
-    current = (live.token, live.revision) if live else None
-    return {"key": each.key, "expected": each.token, "current": None, **_current(current)}
+    current = _current(each.document)
+    return {"key": each.key, "expected": each.token, "current": None, **current}
 
 
 def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
@@ -298,10 +299,8 @@ def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
     return place
 
 
-def _current(current: tuple[str, int] | None) -> dict[str, Any]:
-    if current is None:
-        return {}
-    return {"current": {"etag": current[0], "revision": current[1]}}
+def _current(live: Document | None) -> dict[str, Any]:
+    return {} if live is None else {"current": {"etag": live.token, "revision": live.revision}}
 
 
 def _is_small(value: Json) -> bool:

@@ -26,6 +26,7 @@ from gateway.http.wire.answers import (
 from gateway.http.wire.headers import document_path
 from gateway.http.write.ask import Ask
 from gateway.http.write.explain import further_members
+from gateway.http.write.represent import Represented
 from gateway.model import Commit, Document, version_token
 from gateway.service import Gateway
 
@@ -132,6 +133,9 @@ def carried_out(gateway: Gateway, context: Context, ask: Ask, run: Callable[[], 
         return result_of(done, ask.key, dry_run=ask.dry_run)
     except CommitError as error:
         context.helps = further_members(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
+        if ask.prefer.refusal_shows:
+            shown = Represented(gateway, ask.by).members(ask.catalog, ask.key, error)
+            context.helps = {**context.helps, **shown}
         raise
 
 

@@ -74,6 +74,7 @@ from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import Line
 from gateway.http.write.explain import outcome_members
+from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.service import Gateway
@@ -120,7 +121,7 @@ class BulkTerms:
     by: Principal
     limits: RequestLimits
     dry_run: bool
-    wait_s: int | None
+    prefer: Preferences
 
 
 def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
@@ -150,7 +151,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         catalog=catalog,
         key=key,
         conditions=conditions,
-        prefer=Preferences(None, terms.wait_s, member(members, "rebase", SWITCH)),
+        prefer=Preferences(None, terms.prefer.wait_s, member(members, "rebase", SWITCH)),
         dry_run=member(members, "dry_run", SWITCH) or terms.dry_run,
         resource_version=member(members, "resource_version", REVISION),
         idempotency_key=member(members, "idempotency_key", _IDEMPOTENCY_KEY),
@@ -269,8 +270,14 @@ class LineAnswer(msgspec.Struct, frozen=True):
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-def written_line(index: int, request: Request, written: Written, request_name: str) -> bytes:
-    """The answer to a line that was decided."""
+def written_line(
+    index: int,
+    request: Request,
+    written: Written,
+    request_name: str,
+    represented: Represented | None = None,
+) -> bytes:
+    """The answer to a line that was decided; a refusal shows the document if ``represented``."""
     try:
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
@@ -278,6 +285,8 @@ def written_line(index: int, request: Request, written: Written, request_name: s
         own = request.idempotency if request.fence is None else None
         key = own.key if own else None
         more = outcome_members(request.catalog, error, key)
+        if represented is not None:
+            more |= represented.members(request.catalog, request.key, error)
         return problem_line(index, error, request_name, **more)
     standing, commit_id = result.standing, None
     if result.commit is not None:
