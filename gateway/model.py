@@ -14,7 +14,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Absent, Json, Owner, Owners, OwnersChange
 
 Action = Literal["put", "patch", "delete", "attributes"]
 # The rights that an acl narrows.
@@ -49,6 +49,7 @@ class Document(msgspec.Struct, frozen=True):
     that made it exist. ``patches`` counts the changes since the last one whose commit carries the
     full value. ``size_bytes`` is an upper bound on the content's length as compact JSON.
     ``attributes`` are the owner's own members beside the content; None where there are none.
+    ``owners`` are those of the content's leaves; None where nobody has applied any.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Document(msgspec.Struct, frozen=True):
     patches: int = 0
     size_bytes: int = 0
     attributes: Attributes | None = None
+    owners: Owners | None = None
 
     @property
     def exists(self) -> bool:
@@ -147,6 +149,14 @@ class Idempotency(msgspec.Struct, frozen=True):
     fingerprint: str
 
 
+class Skipped(msgspec.Struct, frozen=True, array_like=True):
+    """A leaf of document ``key`` that an apply left as its ``owners`` want it."""
+
+    key: str
+    pointer: str
+    owners: tuple[Owner, ...]
+
+
 class Change(msgspec.Struct, frozen=True):
     """A commit's change of one document: enough to redo it, given the state before.
 
@@ -155,7 +165,8 @@ class Change(msgspec.Struct, frozen=True):
     otherwise. ``size_bytes`` bounds the content's length afterwards, as ``Document.size_bytes``
     does. ``attributes`` are those afterwards; None says: none beside a full value (a put records
     the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
-    content as it was.
+    content as it was. ``owners`` are those afterwards where the state needs none before it, and
+    ``owners_change`` what became of them; None: they are what they were.
     """
 
     key: str
@@ -165,6 +176,8 @@ class Change(msgspec.Struct, frozen=True):
     value: Json | Absent = ABSENT
     size_bytes: int = 0
     attributes: Attributes | None = None
+    owners: Owners | None = None
+    owners_change: OwnersChange | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -182,8 +195,9 @@ class Commit(msgspec.Struct, frozen=True):
     ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. A commit
     without changes is a touch. ``succeeded`` is false where a transaction's ``else`` was committed;
     ``rebased_from`` is the version token that a rebased patch was made against;
-    ``deletes_catalog`` marks the one that deleted every document and the settings. ``size_bytes``
-    is about what its record takes, 0 where nobody has measured it.
+    ``deletes_catalog`` marks the one that deleted every document and the settings. ``skipped`` is
+    what its applies left to others. ``size_bytes`` is about what its record takes, 0 where nobody
+    has measured it.
     """
 
     catalog: str
@@ -198,6 +212,7 @@ class Commit(msgspec.Struct, frozen=True):
     succeeded: bool = True
     rebased_from: str | None = None
     deletes_catalog: bool = False
+    skipped: tuple[Skipped, ...] = ()
     size_bytes: int = 0
 
     def __eq__(self, other: object) -> bool:

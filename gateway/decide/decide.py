@@ -15,7 +15,8 @@ from itertools import islice
 import msgspec
 
 from gateway.decide.applications import Term, refusal, stepped
-from gateway.decide.drafts import Draft, Drafts, named_keys
+from gateway.decide.draft import Draft
+from gateway.decide.drafts import Drafts, named_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
@@ -63,6 +64,7 @@ from gateway.model import (
     Change,
     Commit,
     Document,
+    Skipped,
     Verdict,
     living,
 )
@@ -247,7 +249,14 @@ class Deciding:
         return not drafts.forced and not drafts.changed()
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
-        drafts = Drafts(request.catalog, request.by, self.document, self._limits)
+        drafts = Drafts(
+            request.catalog,
+            request.by,
+            self.document,
+            self._limits,
+            request.author,
+            self.revision + 1,
+        )
         alone = len(edits) == 1 and not request.compare
         try:
             for step in (drafts.perform, drafts.require_gettable):
@@ -274,7 +283,7 @@ class Deciding:
         drafts = self._drafted(request, edits)
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
-            return self._unchanged(edits, succeeded, rebased_from)
+            return self._unchanged(edits, succeeded, rebased_from, drafts.skipped)
         for key, draft in changed.items():
             self._require_fit(key, draft)
         commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
@@ -289,6 +298,7 @@ class Deciding:
                 succeeded=succeeded,
                 changes=commit.changes,
                 rebased_from=rebased_from,
+                skipped=commit.skipped,
             )
         if not self._fits(size_bytes):
             return None
@@ -312,12 +322,14 @@ class Deciding:
         edits: Sequence[KeyEdit],
         succeeded: bool = True,
         rebased_from: str | None = None,
+        skipped: tuple[Skipped, ...] = (),
     ) -> Outcome:
         return Unchanged(
             {key: living(self.document(key)) for key in named_keys(edits)},
             self.revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
+            skipped=skipped,
         )
 
     def _commit(
@@ -347,6 +359,7 @@ class Deciding:
                 succeeded=succeeded,
                 rebased_from=rebased_from,
                 deletes_catalog=request.deletes_catalog,
+                skipped=drafts.skipped,
             )
 
         recorded = {

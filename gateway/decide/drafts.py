@@ -11,7 +11,9 @@ from msgspec.structs import replace
 import patching
 from gateway.access import Principal
 from gateway.access.acl import AclMalformed, acl_of
+from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
 from gateway.decide.guards import ITEM_BYTES, require_editable, require_readable
+from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.request import (
     ApplyPatch,
     ContentEdit,
@@ -27,14 +29,15 @@ from gateway.decide.request import (
 )
 from gateway.errors import (
     AttributesInvalid,
+    CommitError,
     DocumentNotFound,
     OverLimit,
     PatchDoesNotFit,
     TargetExists,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import Action, Attributes, Document, living
-from patching import ABSENT, Absent, Json, Patch, PatchError
+from gateway.model import Attributes, Document, Skipped, living
+from patching import ABSENT, Absent, Json, Limits, Patch, PatchError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,23 +52,6 @@ _UNCOUNTED_BYTES_MAX = 64 * 1024
 _IN_PLACE = ("replace", "test")
 
 
-class Draft(msgspec.Struct, frozen=True):
-    """A document as a request's edits so far leave it. ``action`` is what they did, None: nothing.
-
-    ``patch`` is what they did to the content since the request began, where that is an RFC 6902
-    patch (action ``patch``).
-    """
-
-    content: Json | Absent
-    attributes: Attributes | None
-    size_bytes: int
-    action: Action | None = None
-    patch: tuple[dict[str, Json], ...] = ()
-
-
-_DELETED = Draft(ABSENT, None, 0, "delete")
-
-
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
     """The keys that ``edits`` name, targets of moves included, each once."""
     if len(edits) == 1 and not isinstance(edits[0].edit, Move):
@@ -78,8 +64,9 @@ def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
 class Drafts:
     """One request's drafts. ``document_of`` returns a document as the request finds it.
 
-    ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
-    ``forced``: there is to be a commit even where nothing changes.
+    They are to be committed at ``revision``, as a write by ``author``. ``work_bytes`` is the work
+    done so far, in bytes of documents, that of a failed edit included. ``forced``: there is to be a
+    commit even where nothing changes. ``skipped``: what applies left to others.
     """
 
     def __init__(
@@ -88,9 +75,13 @@ class Drafts:
         by: Principal,
         document_of: Callable[[str], Document | None],
         limits: ServiceLimits,
+        author: str,
+        revision: int,
     ) -> None:
         self._catalog = catalog
         self._by = by
+        self._author = author
+        self._revision = revision
         self._document_of = document_of
         self._limits = limits
         self._drafts: dict[str, Draft] = {}
@@ -99,6 +90,7 @@ class Drafts:
         self._patched_bytes = 0
         self.work_bytes = 0
         self.forced = False
+        self.skipped: tuple[Skipped, ...] = ()
 
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit.
@@ -120,7 +112,7 @@ class Drafts:
             before = self._draft(each.key)
             if before.attributes is not None:
                 self._require_editable(each.key, edit)
-            if isinstance(edit, ApplyPatch | Merge):
+            if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo):
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
                 self._require_room()
@@ -135,9 +127,12 @@ class Drafts:
     def changed(self) -> dict[str, Draft]:
         """By key, the drafts that differ from the document as found."""
         if self._changed is None:
-            self._changed = {
-                key: draft for key, draft in self._drafts.items() if self._differs(key, draft)
-            }
+            self._changed = {}
+            for key, draft in self._drafts.items():
+                if draft.owners is not None:
+                    self._drafts[key] = draft = self._settled(key, draft)
+                if self._differs(key, draft):
+                    self._changed[key] = draft
         return self._changed
 
     def found(self, key: str) -> Document | None:
@@ -154,8 +149,8 @@ class Drafts:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
             raise TargetExists(to, living(self._document_of(to)))
-        self._set(key, _DELETED)
-        self._set(to, Draft(draft.content, draft.attributes, draft.size_bytes, "put"))
+        self._set(key, DELETED)
+        self._set(to, replace(draft, action="put", patch=()))
 
     def _require_editable(self, key: str, edit: Edit) -> None:
         require_editable(self._by, self._catalog, key, self._attributes(key), edit)
@@ -173,7 +168,13 @@ class Drafts:
             document = self._document_of(key)
             if document is None:
                 return Draft(ABSENT, None, 0)
-            draft = Draft(document.content, document.attributes, document.size_bytes)
+            draft = Draft(
+                document.content,
+                document.attributes,
+                document.size_bytes,
+                owners=document.owners,
+                owned=document.content,
+            )
             self.work_bytes += draft.size_bytes
         return draft
 
@@ -190,7 +191,9 @@ class Drafts:
         before = ABSENT if document is None else document.content
         if not _equal(before, draft.content):
             return True
-        return document is not None and not same_attributes(document, draft)
+        if document is None:
+            return False
+        return document.owners != draft.owners or not same_attributes(document, draft)
 
     def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes) -> Draft:
         if isinstance(edit, EditAttributes):
@@ -199,17 +202,38 @@ class Drafts:
             attributes = draft.attributes
             if edit.attributes is not None:
                 attributes = self._checked(key, edit.attributes)
-            return Draft(edit.value, attributes, edit.size_bytes, "put")
+            return replace(
+                draft,
+                content=edit.value,
+                attributes=attributes,
+                size_bytes=edit.size_bytes,
+                action="put",
+                patch=(),
+            )
         if isinstance(edit, Delete):
-            return _DELETED
+            return DELETED
+        if isinstance(edit, ApplyWanted | LetGo):
+            return self._owning(key, draft, edit)
         content, size_bytes, patch = self._patched(key, draft.content, draft.size_bytes, edit)
-        if content is ABSENT:
-            return _DELETED
-        if draft.action in ("put", "delete"):
-            # The whole value is recorded, so that the change can be told without a patch to a state
-            # that no revision had.
-            return Draft(content, draft.attributes, size_bytes, "put")
-        return Draft(content, draft.attributes, size_bytes, "patch", (*draft.patch, *patch))
+        return patched(draft, content, size_bytes, patch)
+
+    def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
+        try:
+            after, skipped = owning(
+                edit, key, self._settled(key, draft), self._revision, self._limits.patch
+            )
+        except PatchError as error:
+            raise self._told(key, error) from error
+        self.skipped += skipped
+        return after
+
+    def _settled(self, key: str, draft: Draft) -> Draft:
+        if draft.owners is None or draft.content is draft.owned:
+            return draft
+        try:
+            return settled(draft, self._author, self._revision, self._limits.patch)
+        except PatchError as error:
+            raise self._told(key, error) from error
 
     def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
@@ -224,6 +248,7 @@ class Drafts:
         elif isinstance(edit, Delete):
             after = {}
         else:
+            assert isinstance(edit, ApplyPatch | Merge)
             after, _, _ = self._patched(key, before, len(_encode(before)), edit)
             after = {} if after is ABSENT else after
         attributes = self._checked(key, after)
@@ -252,24 +277,26 @@ class Drafts:
                 before, edit.patch, limits=limits, document_bytes=size_bytes
             )
             return content, size_bytes, edit.patch.without_tests().to_json()
-        except patching.DocumentAbsent:
-            raise DocumentNotFound(self._catalog, key) from None
-        except patching.LimitExceeded as error:
-            self._count_items(error.examined)
-            raise OverLimit(
-                error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
-            ) from error
         except PatchError as error:
-            self._count_items(error.examined)
-            document = living(self._document_of(key))
-            raise PatchDoesNotFit(error, key, document) from error
+            raise self._told(key, error) from error
+
+    def _told(self, key: str, error: PatchError) -> CommitError:
+        """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
+        self._count_items(error.examined)
+        if isinstance(error, patching.DocumentAbsent):
+            return DocumentNotFound(self._catalog, key)
+        if isinstance(error, patching.LimitExceeded):
+            return OverLimit(
+                error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+            )
+        return PatchDoesNotFit(error, key, living(self._document_of(key)))
 
     def _count_items(self, examined: int) -> None:
         self._patched_bytes += examined * ITEM_BYTES
         self.work_bytes += examined * ITEM_BYTES
 
-    def _count_patch(self, edit: ApplyPatch | Merge, size_bytes: int) -> None:
-        if isinstance(edit, Merge):
+    def _count_patch(self, edit: ApplyPatch | Merge | ApplyWanted | LetGo, size_bytes: int) -> None:
+        if not isinstance(edit, ApplyPatch):
             size_bytes *= _MERGE_TIMES
         elif isinstance(edit.patch, Patch):
             shifts = _shifts(edit.patch, size_bytes)
@@ -304,12 +331,10 @@ def _shifts(patch: Patch, size_bytes: int) -> int:
 
 
 def _merged(
-    before: Json, size_bytes: int, edit: Merge, limits: patching.Limits
+    before: Json, size_bytes: int, edit: Merge, limits: Limits
 ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
     content = patching.merge(before, edit.value, limits=limits)
-    size_bytes += edit.size_bytes
-    if size_bytes > limits.result_bytes_max:
-        size_bytes = len(_encode(content))
+    size_bytes = bound(size_bytes + edit.size_bytes, content, limits)
     return content, size_bytes, patching.diff(before, content)
 
 
@@ -330,11 +355,6 @@ def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attrib
             actual=size_bytes,
         )
     return value
-
-
-def same_attributes(document: Document, draft: Draft) -> bool:
-    before, after = document.attributes, draft.attributes
-    return before is after or patching.equal(before or {}, after or {})
 
 
 def _equal(before: Json | Absent, after: Json | Absent) -> bool:

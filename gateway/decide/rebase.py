@@ -16,10 +16,11 @@ from typing import cast
 import patching
 from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import Tags
+from gateway.decide.owning import ApplyWanted, manager_pointers
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.errors import PreconditionFailed
 from gateway.model import Document
-from patching import ABSENT, Footprint, Json, LimitExceeded, Limits
+from patching import ABSENT, Footprint, Json, LimitExceeded, Limits, Owners
 
 # Members and items that are compared for one request: a few tenths of a second.
 EXAMINED_MAX = 200_000
@@ -45,7 +46,7 @@ def require_rebased(
     told how many values are compared at most.
     """
     delta = edit.edit if isinstance(edit, EditAttributes) else edit
-    if not isinstance(delta, ApplyPatch | Merge):
+    if not isinstance(delta, ApplyPatch | Merge | ApplyWanted):
         raise _refusal(conflict, NotRebased.NO_PATCH)
     if document is None or not document.exists:
         raise _refusal(conflict, NotRebased.DELETED)
@@ -62,8 +63,9 @@ def require_rebased(
         examined_max = EXAMINED_MAX // len(tokens)
         spend(examined_max)
         try:
+            now = _edited(document, of_attributes)
             overlap = overlapping(
-                delta, _edited(base, of_attributes), _edited(document, of_attributes), examined_max
+                delta, _edited(base, of_attributes), now, examined_max, base.owners
             )
         except LimitExceeded:
             refusal = _refusal(conflict, NotRebased.TOO_LARGE)
@@ -81,16 +83,22 @@ def _refusal(
 
 
 def overlapping(
-    edit: ApplyPatch | Merge, base: Json, now: Json, examined_max: int = EXAMINED_MAX
+    edit: ApplyPatch | Merge | ApplyWanted,
+    base: Json,
+    now: Json,
+    examined_max: int = EXAMINED_MAX,
+    owners: Owners | None = None,
 ) -> list[str]:
     """The pointers that ``edit`` reads or writes and that differ between the two states.
+
+    ``owners`` are those of the leaves of ``base``.
 
     Raises LimitExceeded where too much would have to be looked at to find out.
     """
     # Part by part: a replaced whole would seem to change all that is in it.
     changes = patching.diff(base, now, compact=False, examined_max=examined_max)
     changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
-    return patching.overlap(_footprint(edit, base), changed)
+    return patching.overlap(_footprint(edit, base, owners), changed)
 
 
 def _edited(document: Document, of_attributes: bool) -> Json:
@@ -100,9 +108,13 @@ def _edited(document: Document, of_attributes: bool) -> Json:
     return document.content
 
 
-def _footprint(edit: ApplyPatch | Merge, base: Json) -> Footprint:
+def _footprint(
+    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: Owners | None
+) -> Footprint:
     if isinstance(edit, ApplyPatch):
         return patching.footprint(edit.patch, base)
+    if isinstance(edit, ApplyWanted):
+        return Footprint(writes=frozenset(manager_pointers(edit, owners)))
     return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.decide.drafts import Draft, Drafts, same_attributes
+from gateway.decide.draft import Draft, same_attributes
+from gateway.decide.drafts import Drafts
 from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.model import Change, Commit, Document
-from patching import ABSENT, Patch
+from patching import ABSENT, Owners, Patch, change_between
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,7 +46,9 @@ def recorded_change(
     draft = drafts.changed()[key]
     found = drafts.found(key)
     create_revision, patches = stamp.revision, 0
+    found_owners: Owners | None = None
     if found is not None:
+        found_owners = found.owners
         create_revision, patches = found.create_revision, found.patches + 1
     whole = draft.action in ("put", "delete") or with_value
     begins = whole or found is None
@@ -60,6 +63,8 @@ def recorded_change(
         value=draft.content if whole else ABSENT,
         size_bytes=draft.size_bytes,
         attributes=attributes,
+        owners=draft.owners if begins else None,
+        owners_change=change_between(found_owners, draft.owners),
     )
     document = Document(
         key=key,
@@ -71,6 +76,7 @@ def recorded_change(
         patches=0 if begins else patches,
         size_bytes=draft.size_bytes,
         attributes=draft.attributes,
+        owners=draft.owners,
     )
     return change, document
 
@@ -80,6 +86,8 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
     texts = 4 * len(request.message or "") + len(commit.rebased_from or "")
     if request.idempotency is not None:
         texts += len(request.idempotency.principal) + len(request.idempotency.key)
+    if commit.skipped:
+        texts += len(_encode(commit.skipped))
     changes = commit.changes
     if len(changes) == 1 and len(edits) == 1:
         return RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])
@@ -88,7 +96,12 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
 
 def value_bytes(document: Document) -> int:
     """An upper bound on what a commit takes more where it records the full value."""
-    return document.size_bytes + (len(_encode(document.attributes)) if document.attributes else 0)
+    size_bytes = document.size_bytes
+    if document.attributes:
+        size_bytes += len(_encode(document.attributes))
+    if document.owners is not None:
+        size_bytes += document.owners.size_bytes()
+    return size_bytes
 
 
 def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
@@ -111,6 +124,8 @@ def refuse_oversized(draft: Draft, rules: Rules) -> None:
     actual = rules.stored_bytes(draft.content)
     if draft.attributes:
         actual += rules.stored_bytes(draft.attributes)
+    if draft.owners is not None:
+        actual += draft.owners.size_bytes()
     if actual > bytes_max:
         raise OverLimit(
             f"the document would take {actual} bytes in the database, more than the "
@@ -142,4 +157,8 @@ def _beside_patch_bytes(change: Change) -> int:
         size_bytes += change.size_bytes
     if change.attributes:
         size_bytes += len(_encode(change.attributes))
+    if change.owners is not None:
+        size_bytes += change.owners.size_bytes()
+    if change.owners_change is not None:
+        size_bytes += len(_encode(change.owners_change))
     return size_bytes

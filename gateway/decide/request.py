@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 from gateway.access import NOBODY, Principal
 from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
@@ -29,6 +30,7 @@ from gateway.model import (
     Document,
     Idempotency,
     Reply,
+    Skipped,
     Verdict,
 )
 from patching import ExtendedPatch, Json, Patch
@@ -62,7 +64,7 @@ class Delete(msgspec.Struct, frozen=True):
     """Leave a tombstone; of an absent document: nothing to do."""
 
 
-ContentEdit = Put | ApplyPatch | Merge | Delete
+ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | Delete
 
 
 class EditAttributes(msgspec.Struct, frozen=True):
@@ -260,6 +262,11 @@ class Applied(msgspec.Struct, frozen=True):
     replayed: bool = False
 
     @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What its applies left to others."""
+        return self.commit.skipped
+
+    @property
     def document(self) -> Document | None:
         """The state it left, of a request on one document."""
         return next(iter(self.documents.values()), None)
@@ -272,7 +279,8 @@ class Unchanged(msgspec.Struct, frozen=True):
     a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
     tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
     false and the ``otherwise`` of the request changes nothing. ``replayed``: it was found out the
-    first time that the request was sent; contents are WITHHELD.
+    first time that the request was sent; contents are WITHHELD. ``skipped`` is what its applies
+    left to others.
     """
 
     documents: Mapping[str, Document | None]
@@ -282,6 +290,7 @@ class Unchanged(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     rebased_from: str | None = None
     replayed: bool = False
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def document(self) -> Document | None:

@@ -14,7 +14,7 @@ import msgspec
 from gateway.decide.record import RECORD_BYTES
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
 from gateway.errors import IdempotencyMismatch, RefusedBefore
-from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Verdict
+from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
 from patching import Json
 
 Told = dict[str, Any]
@@ -33,6 +33,8 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
         told["succeeded"] = False
     if outcome.rebased_from is not None:
         told["rebased_from"] = outcome.rebased_from
+    if outcome.skipped:
+        told["skipped"] = msgspec.to_builtins(outcome.skipped)
     return told
 
 
@@ -62,6 +64,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
         succeeded=told.get("succeeded", True),
         rebased_from=told.get("rebased_from"),
         replayed=True,
+        skipped=msgspec.convert(told.get("skipped", ()), tuple[Skipped, ...]),
     )
 
 

@@ -260,6 +260,8 @@ class _Verifying:
             yield key, f"the content at {document.revision} isn't what the log gives"
         if not _same(document.attributes or {}, state.attributes or {}):
             yield key, f"the attributes at {document.revision} aren't what the log gives"
+        if document.owners != state.owners:
+            yield key, f"the owners at {document.revision} aren't what the log gives"
 
     def _pages(self, after: int, through: int, key: str | None) -> Iterator[Sequence[Commit]]:
         while after < through:

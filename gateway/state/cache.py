@@ -244,6 +244,8 @@ class Cache:
 
 def _memory(document: Document | None) -> int:
     size = 0 if document is None else document.size_bytes
+    if document is not None and document.owners is not None:
+        size += document.owners.size_bytes()
     return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import patching
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document
 from gateway.store.contract import Store
+from patching import Owners
 
 # What is read at once of documents that are large.
 _PIECE_BYTES = 4 * 1024 * 1024
@@ -50,6 +51,7 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
         patches=_patches_after(document, commit, change),
         size_bytes=change.size_bytes,
         attributes=_attributes_after(document, commit, change),
+        owners=_owners_after(document, commit, change),
     )
 
 
@@ -74,6 +76,14 @@ def _attributes_after(
     if change.attributes is None and not change.begins_at(commit.revision):
         return None if document is None else document.attributes
     return change.attributes or None
+
+
+def _owners_after(document: Document | None, commit: Commit, change: Change) -> Owners | None:
+    if document is None or change.begins_at(commit.revision):
+        return change.owners
+    if change.owners_change is None:
+        return document.owners
+    return patching.changed_owners(document.owners, change.owners_change, commit.revision)
 
 
 def _content_after(document: Document | None, change: Change) -> patching.Json | patching.Absent:

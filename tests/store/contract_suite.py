@@ -17,9 +17,16 @@ from gateway.model import (
     Head,
     Idempotency,
     Move,
+    Skipped,
 )
 from gateway.store.contract import CLAIMS_MAX, Moved, Store
-from patching import ABSENT, Json
+from patching import ABSENT, Json, Owner, Owners, change_between
+
+# Names as MongoDB has them in no document: so they are kept as text.
+OWNERS = Owners(
+    ((Owner("ann", 4, True), Owner("nightly", 2)), (Owner("nightly", 2),)),
+    {"$a": 0, "a.b": {"": 1, "\0": 1}},
+)
 
 
 def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: object) -> Commit:
@@ -214,6 +221,8 @@ class StoreContract:
             Change("null", "put", 3, None, None, 4),
             Change("owned", "attributes", 2, attributes={"$ref": {"a.b": [1, None]}, "": "x"}),
             Change("bare", "attributes", 2, attributes={}),
+            Change("kept", "put", 2, None, {"$a": 1}, owners=OWNERS),
+            Change("taken", "patch", 2, [], owners_change=change_between(None, OWNERS)),
         )
         full = commit(
             3,
@@ -224,6 +233,7 @@ class StoreContract:
             succeeded=False,
             rebased_from="2-abc",
             deletes_catalog=True,
+            skipped=(Skipped("kept", "/$a", OWNERS.by[0]),),
         )
         store.write_commits([full])
         assert store.commits({"c": (2, 3)})["c"] == [full]
@@ -231,6 +241,14 @@ class StoreContract:
         store.move_heads([move(commit(2))])
         store.move_heads([move(full, written=2)])
         assert store.tails(["c"])["c"].tail == (full,)
+
+    def test_a_document_comes_back_with_its_owners(self, store: Store) -> None:
+        owned = replace(document(4), owners=OWNERS)
+        store.write_documents({"c": [owned, document(5, key="plain")]})
+        for bytes_max in (None, 1_000_000):
+            found = store.documents({"c": ["k", "plain"]}, bytes_max)
+            assert found["c", "k"] == owned
+            assert found["c", "plain"].owners is None
 
     def test_a_commit_without_changes_is_one_like_others(self, store: Store) -> None:
         touch = commit(2, changes=(), idempotency=Idempotency("ann", "x", "1"))

@@ -114,6 +114,26 @@ def test_an_unknown_format_is_refused(store: MongoStore, database: Any) -> None:
     assert database["catalogs"].find_one({"_id": "settled"})["revision"] == 8
 
 
+def test_format_2_is_taken_over_as_it_is(store: MongoStore, database: Any) -> None:
+    database["catalogs"].delete_many({})
+    database["format"].insert_one({"_id": "format", "number": 2})
+    assert store.heads(["settled"]) == {}
+    assert database["format"].find_one() == {"_id": "format", "number": FORMAT}
+
+
+def test_a_gateway_of_format_2_is_refused(
+    store: MongoStore, database: Any, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would write documents without their owners."""
+    store.heads(["settled"])
+    monkeypatch.setattr("gateway.store.mongodb.format.FORMAT", 2)
+    monkeypatch.setattr("gateway.store.mongodb.format._AS_BEFORE", 1)
+    older = connect(mongodb_uri, database.name, WAIT_MS)
+    with pytest.raises(Unreachable, match="the database has format 3, this gateway knows up to 2"):
+        older.heads(["settled"])
+    older.close()
+
+
 def test_a_gateway_of_format_1_beside_it_changes_nothing(
     store: MongoStore, database: Any, gateway: Gateway
 ) -> None:

@@ -5,10 +5,13 @@
 1. A head holds its last batch: revision, base_revision, batch.
 2. A head holds its tail: head, written, tail (see ``records``). The documents, commits, pins and
    tokens of format 1 are as they were.
+3. Documents and changes may have owners, and commits what their applies skipped. All else is as in
+   format 2.
 
 A gateway that knows only format 1 can't write a head of format 2: its condition on ``revision``
 holds of none, so all its moves are lost. Whatever such a gateway still makes, a catalog that is
-new, is taken over when it is read.
+new, is taken over when it is read. One that knows only format 2 would write documents without their
+owners: it refuses a database of format 3, when it connects.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from pymongo.database import Database
 
 from gateway.store.mongodb.records import Record
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+_AS_BEFORE: Final = 2  # nothing to be changed
 _NAME: Final = {"_id": "format"}
 
 _SWEEP_LEFT = {"$gt": [{"$ifNull": ["$floor", 0]}, {"$ifNull": ["$swept", 0]}]}
@@ -57,6 +61,8 @@ def take_over(database: Database[Record]) -> None:
     if found is None:
         take_over_heads(database["catalogs"], {})
         database["format"].update_one(_NAME, {"$set": {"number": FORMAT}}, upsert=True)
+    elif found.get("number") == _AS_BEFORE:
+        database["format"].update_one({**_NAME, "number": _AS_BEFORE}, {"$set": {"number": FORMAT}})
     elif found.get("number") != FORMAT:
         raise UnknownFormat(found.get("number"))
 

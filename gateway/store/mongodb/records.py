@@ -6,7 +6,8 @@
                retention floor, raises, swept and pins: [pin], which no move touches
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
-               with the content's digest, unless that is large, or an earlier version wrote it
+               with the content's digest, unless that is large, or an earlier version wrote it;
+               and owners, as JSON text, where anybody has applied
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
 ``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date)
@@ -41,11 +42,16 @@ from gateway.model import (
     Move,
     Pin,
     Retention,
+    Skipped,
     Verdict,
 )
-from patching import ABSENT, Json, digest
+from patching import ABSENT, Json, Owners, OwnersChange, digest
 
 Record = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_owners_from = msgspec.json.Decoder(Owners).decode
+_skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
 
 
 class _PlainInt(TypeDecoder):
@@ -85,7 +91,7 @@ def with_content(bytes_max: int) -> Record:
     return {
         "catalog": 1,
         "key": 1,
-        **{f"state.{field}": 1 for field in (*fields, "deleted", "attributes")},
+        **{f"state.{field}": 1 for field in (*fields, "deleted", "attributes", "owners")},
         "state.content": {"$cond": [few, "$state.content", "$$REMOVE"]},
     }
 
@@ -218,7 +224,7 @@ def _commit_fields(commit: Commit) -> Record:
         "author": commit.author,
         "attempts": commit.attempts,
         "keys": [change.key for change in commit.changes],
-        "changes": msgspec.json.encode([_change_fields(c) for c in commit.changes]).decode(),
+        "changes": _encode([_change_fields(c) for c in commit.changes]).decode(),
     }
     if commit.message is not None:
         fields["message"] = commit.message
@@ -230,6 +236,8 @@ def _commit_fields(commit: Commit) -> Record:
         fields["rebased_from"] = commit.rebased_from
     if commit.deletes_catalog:
         fields["deletes_catalog"] = True
+    if commit.skipped:
+        fields["skipped"] = _encode(commit.skipped).decode()
     return fields
 
 
@@ -255,7 +263,7 @@ def _verdict_fields(verdict: Verdict) -> Record:
         "id": verdict.id,
         "idempotency": _idempotency_fields(verdict.idempotency),
         "attempts": verdict.attempts,
-        "outcome": msgspec.json.encode(verdict.outcome).decode(),
+        "outcome": _encode(verdict.outcome).decode(),
     }
 
 
@@ -297,6 +305,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         succeeded=record.get("succeeded", True),
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
+        skipped=_skipped_from(record["skipped"]) if "skipped" in record else (),
         size_bytes=len(record["changes"]),
     )
 
@@ -314,6 +323,10 @@ def _change_fields(change: Change) -> dict[str, Json]:
         fields["value"] = change.value
     if change.attributes is not None:
         fields["attributes"] = change.attributes
+    if change.owners is not None:
+        fields["owners"] = cast(Json, change.owners)
+    if change.owners_change is not None:
+        fields["owners_change"] = cast(Json, change.owners_change)
     return fields
 
 
@@ -326,6 +339,8 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
         value=fields.get("value", ABSENT),
         size_bytes=fields["size_bytes"],
         attributes=fields.get("attributes"),
+        owners=msgspec.convert(fields.get("owners"), Owners | None),
+        owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
     )
 
 
@@ -351,6 +366,8 @@ def document_update(catalog: str, document: Document) -> Record:
             state["digest"] = digest(document.content)
     if document.attributes is not None:
         state["attributes"] = document.attributes
+    if document.owners is not None:
+        state["owners"] = _encode(document.owners).decode()
     return {"$max": {"state": state}, "$setOnInsert": {"catalog": catalog, "key": document.key}}
 
 
@@ -368,6 +385,7 @@ def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
         patches=state["patches"],
         size_bytes=state["size_bytes"],
         attributes=state.get("attributes"),
+        owners=_owners_from(state["owners"]) if "owners" in state else None,
     )
 
 

@@ -1,0 +1,105 @@
+"""Edits by managers, who own what they send: see ``patching.apply_wanted``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+import patching
+from gateway.decide.draft import DELETED, Draft, bound, patched
+from gateway.model import Skipped
+from patching import ABSENT, Json, Limits, Owners
+
+
+class ApplyWanted(msgspec.Struct, frozen=True):
+    """Apply what ``manager`` wants of the document, and have it own that.
+
+    ``conflict``, and the pointers in ``force``, say what becomes of what others own. An absent
+    document is made.
+    """
+
+    wanted: Json
+    size_bytes: int
+    manager: str
+    conflict: patching.Conflict = "refuse"
+    force: tuple[str, ...] = ()
+
+
+class LetGo(msgspec.Struct, frozen=True):
+    """``manager`` owns nothing of the document any more; what nobody else owns is removed.
+
+    ``prune``: a document that has no owners because of that is deleted. Of an absent document, or
+    one that the manager owns nothing of: nothing to do.
+    """
+
+    manager: str
+    prune: bool = False
+
+
+def owning(
+    edit: ApplyWanted | LetGo, key: str, draft: Draft, revision: int, limits: Limits
+) -> tuple[Draft, tuple[Skipped, ...]]:
+    """What ``edit``, to be committed at ``revision``, leaves of the draft of ``key``.
+
+    The draft is settled. Raises patching.PatchError.
+    """
+    before = draft.content
+    done = _done(edit, draft, revision, limits)
+    if done.content is ABSENT:
+        return (draft if before is ABSENT else DELETED), ()
+    skipped = tuple([Skipped(key, each.pointer, each.owners) for each in done.skipped])
+    draft = replace(draft, owners=done.owners, owned=done.content)
+    if done.content is before:
+        return replace(draft, action=draft.action or "patch"), skipped
+    sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
+    size_bytes = bound(draft.size_bytes + sent_bytes, done.content, limits)
+    if before is ABSENT:
+        return replace(draft, content=done.content, size_bytes=size_bytes, action="put"), skipped
+    return patched(draft, done.content, size_bytes, patching.diff(before, done.content)), skipped
+
+
+def _done(
+    edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits
+) -> patching.Applied:
+    if isinstance(edit, ApplyWanted):
+        return patching.apply_wanted(
+            draft.content,
+            draft.owners,
+            edit.wanted,
+            manager=edit.manager,
+            revision=revision,
+            conflict=edit.conflict,
+            force=edit.force,
+            limits=limits,
+        )
+    if draft.owners is None:
+        return patching.Applied(draft.content, None)
+    done = patching.let_go(draft.content, draft.owners, edit.manager)
+    return patching.Applied(ABSENT, None) if edit.prune and done.owners is None else done
+
+
+def settled(draft: Draft, author: str, revision: int, limits: Limits) -> Draft:
+    """With the owners of the content that is there, after edits by ``author`` that know none.
+
+    Raises patching.PatchError.
+    """
+    owners = patching.taken_over(
+        draft.owners, draft.owned, draft.content, author=author, revision=revision, limits=limits
+    )
+    return replace(draft, owners=owners, owned=draft.content)
+
+
+def manager_pointers(edit: ApplyWanted, owners: Owners | None) -> Iterator[str]:
+    """The pointers of the leaves that the manager wants, or owned before."""
+    waiting: list[tuple[tuple[str, ...], Json]] = [((), edit.wanted)]
+    while waiting:
+        tokens, part = waiting.pop()
+        if isinstance(part, dict) and part:
+            waiting += [((*tokens, name), member) for name, member in part.items()]
+        else:
+            yield patching.join_pointer(tokens)
+    for tokens, by in owners.leaves() if owners else ():
+        if any(each.name == (edit.manager, False) for each in by):
+            yield patching.join_pointer(tokens)

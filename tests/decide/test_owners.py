@@ -1,0 +1,306 @@
+"""Applies in decisions: owners are committed with the document, and replaying gives them again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace as changed
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.access import Grant, Principal, Role
+from gateway.decide.conditions import Conditions
+from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.request import (
+    Applied,
+    Delete,
+    EditAttributes,
+    KeyEdit,
+    Merge,
+    Move,
+    Request,
+    Unchanged,
+    View,
+)
+from gateway.errors import (
+    DocumentForbidden,
+    OverLimit,
+    PatchDoesNotFit,
+    PreconditionFailed,
+    code_of,
+)
+from gateway.model import SETTINGS_KEY, Commit, Document
+from gateway.state.replay import advance, advance_all
+from gateway.store.mongodb.records import commit_from, commit_record
+from patching import ABSENT, Owner, Owners
+from tests.asking import (
+    NOW,
+    RULES,
+    add,
+    applied,
+    ask,
+    bounded,
+    only,
+    patch,
+    put,
+    refused,
+    replace,
+    run,
+)
+
+CASES = settings(max_examples=int(os.environ.get("OWNERS_CASES", "200")), deadline=None)
+
+
+def want(wanted: Any, manager: str = "nightly", **terms: Any) -> ApplyWanted:
+    return ApplyWanted(wanted, len(msgspec.json.encode(wanted)), manager, **terms)
+
+
+class Catalog:
+    """Decides one request after another."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.documents: dict[str, Document | None] = dict.fromkeys(("k", "other"))
+        self.commits: list[Commit] = []
+        self.bases: dict[tuple[str, str], Document] = {}
+
+    def ask(self, request: Request, rules: Any = RULES) -> Any:
+        known = {SETTINGS_KEY: None, **self.documents}
+        bases = {(each.key, each.token): each for each in known.values() if each}
+        view = View("c", self.revision, NOW, known, bases=self.bases | bases)
+        decision = run(view, request, rules=rules)
+        self.bases |= bases
+        self.documents |= decision.documents
+        self.commits += decision.commits
+        self.revision += len(decision.commits)
+        return only(decision)
+
+    def write(self, edit: Any, key: str = "k", **fields: Any) -> Any:
+        return self.ask(ask(edit, key, **fields))
+
+    def owners(self, key: str = "k") -> dict[str, list[tuple[str, int, bool]]]:
+        document = self.documents[key]
+        return shown(document.owners if document else None)
+
+    def content(self, key: str = "k") -> Any:
+        document = self.documents[key]
+        return document and document.content
+
+
+def shown(owners: Owners | None) -> dict[str, list[tuple[str, int, bool]]]:
+    return {
+        "/".join(("", *tokens)): [(each.manager, each.since, each.plain) for each in by]
+        for tokens, by in (owners.leaves() if owners else ())
+    }
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return Catalog()
+
+
+def test_an_apply_makes_a_document_and_owns_it(catalog: Catalog) -> None:
+    commit = applied(catalog.write(want({"tier": 1, "by": {"team": "x"}}))).commit
+    assert catalog.content() == {"tier": 1, "by": {"team": "x"}}
+    assert catalog.owners() == {
+        "/tier": [("nightly", 1, False)],
+        "/by/team": [("nightly", 1, False)],
+    }
+    (change,) = commit.changes
+    assert change.action == "put"
+    assert change.owners_change is not None
+    assert change.owners_change.pointers() == [("nightly", False, ["/by/team", "/tier"], [])]
+
+
+def test_the_same_again_changes_nothing(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}))
+    assert isinstance(catalog.write(want({"tier": 1})), Unchanged)
+    assert catalog.revision == 1
+
+
+def test_to_own_what_is_there_already_is_a_change(catalog: Catalog) -> None:
+    catalog.write(put({"tier": 1}))
+    change = applied(catalog.write(want({"tier": 1.0}))).commit.changes[0]
+    assert (change.action, change.patch) == ("patch", [])
+    assert repr(catalog.content()) == "{'tier': 1}"
+    assert catalog.owners() == {"/tier": [("nightly", 2, False)]}
+
+
+def test_a_conflict_names_what_and_whose(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}, "a"))
+    error = refused(catalog.write(want({"tier": 2}, "b")), PatchDoesNotFit)
+    assert code_of(error) == "owned_by_others"
+    assert error.document == catalog.documents["k"]
+    assert catalog.revision == 1
+
+
+def test_what_was_skipped_is_told_also_where_nothing_else_was_done(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}, "a"))
+    told = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
+    assert [(each.pointer, each.owners) for each in applied(told).skipped] == [
+        ("/tier", (Owner("a", 1),))
+    ]
+    again = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
+    assert isinstance(again, Unchanged)
+    assert again.skipped == told.skipped
+
+
+@pytest.mark.parametrize(
+    "edit", [put({"tier": 5}), replace("/tier", 5), Merge({"tier": 5}, 10)], ids=type
+)
+def test_a_plain_write_takes_over(catalog: Catalog, edit: Any) -> None:
+    catalog.write(want({"tier": 1}))
+    commit = applied(catalog.write(edit, author="ann")).commit
+    assert catalog.owners() == {"/tier": [("ann", 2, True)]}
+    assert commit.changes[0].owners_change.pointers() == [  # type: ignore[union-attr]
+        ("ann", True, ["/tier"], []),
+        ("nightly", False, [], ["/tier"]),
+    ]
+    refused(catalog.write(want({"tier": 1})), PatchDoesNotFit)
+
+
+def test_a_plain_write_beside_what_is_owned_changes_no_owner(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}))
+    commit = applied(catalog.write(add("/note", "x"))).commit
+    assert commit.changes[0].owners_change is None
+    assert catalog.owners() == {"/tier": [("nightly", 1, False)]}
+
+
+def test_what_a_request_changes_and_changes_back_is_not_taken_over(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}))
+    edits = tuple(KeyEdit("k", each) for each in (replace("/tier", 2), replace("/tier", 1)))
+    assert isinstance(catalog.ask(ask(put(0), edits=edits)), Unchanged)
+    edits = tuple(KeyEdit("k", each) for each in (replace("/tier", 2), want({"tier": 2}, "b")))
+    catalog.ask(ask(put(0), edits=edits, author="ann"))
+    assert catalog.owners() == {"/tier": [("ann", 2, True), ("b", 2, False)]}
+
+
+def test_owners_go_with_a_moved_document_and_end_with_a_deleted_one(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}))
+    catalog.write(Move("other"))
+    assert catalog.owners("other") == {"/tier": [("nightly", 1, False)]}
+    catalog.write(Delete(), "other")
+    catalog.write(put({"tier": 1}), "other")
+    assert catalog.owners("other") == {}
+
+
+def test_attributes_are_nobody_s(catalog: Catalog) -> None:
+    catalog.write(want({"tier": 1}))
+    change = applied(catalog.write(EditAttributes(put({"x": 1})))).commit.changes[0]
+    assert (change.action, change.owners_change) == ("attributes", None)
+    assert catalog.owners() == {"/tier": [("nightly", 1, False)]}
+
+
+def test_who_lets_go_leaves_what_others_own_and_prunes_what_nobody_does(catalog: Catalog) -> None:
+    catalog.write(want({"x": 1, "y": 1}, "a"))
+    catalog.write(want({"y": 1}, "b"))
+    catalog.write(LetGo("a", prune=True))
+    assert catalog.content() == {"y": 1}
+    catalog.write(LetGo("b"))
+    assert (catalog.content(), catalog.owners()) == ({}, {})
+    assert isinstance(catalog.write(LetGo("b", prune=True)), Unchanged)  # it owned nothing
+    catalog.write(want({"y": 1}, "b"))
+    catalog.write(add("/note", 1))
+    catalog.write(LetGo("b", prune=True))
+    assert catalog.content() is ABSENT
+
+
+def test_letting_go_of_what_is_not_there_does_nothing(catalog: Catalog) -> None:
+    assert isinstance(catalog.write(LetGo("a", prune=True)), Unchanged)
+
+
+def test_an_apply_takes_the_right_to_read(catalog: Catalog) -> None:
+    acl = {"acl": {"write": ["bob"], "read": ["ann"]}}
+    catalog.write(want({"x": 1}))
+    catalog.write(EditAttributes(put(acl)))
+    bob = Principal("bob", (Grant(Role.WRITE, "*"),))
+    for edit in (want({"x": 2}), LetGo("nightly")):
+        refused(catalog.write(edit, by=bob), DocumentForbidden)
+
+
+def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalog) -> None:
+    catalog.write(want({"x": 1, "y": 1}))
+    token = catalog.documents["k"].token  # type: ignore[union-attr]
+    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    catalog.write(add("/note", 1))
+    assert isinstance(catalog.write(want({"x": 2, "y": 1}), **terms), Applied)
+    # /y is the manager's, too, though it wants it no longer
+    catalog.write(replace("/y", 5))
+    failed = refused(catalog.write(want({"x": 3}), **terms), PreconditionFailed)
+    assert set(failed.conflict.overlap) == {"/x", "/y"}
+
+
+def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:
+    limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
+    error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), OverLimit)
+    assert (error.limit, error.maximum, error.actual) == ("owned_leaves_max", 2, 3)
+    assert catalog.revision == 0
+
+
+seeds = st.integers(0, 2**24 - 1).map(Random)
+
+
+def an_object(random: Random, depth: int = 2) -> dict[str, Any]:
+    def value() -> Any:
+        if depth and random.random() < 0.5:
+            return an_object(random, depth - 1)
+        return random.choice([1, 2, None, [1], {}])
+
+    return {name: value() for name in random.sample("abc", random.randint(0, 3))}
+
+
+def random_edit(random: Random, catalog: Catalog, key: str) -> Any:
+    document = catalog.documents[key]
+    content = document.content if document is not None else ABSENT
+    manager = random.choice(["a", "b", "c"])
+    kind = random.choice(
+        ["apply"] * 5 + ["patch"] * 3 + ["put", "merge", "attributes", "delete", "move", "let go"]
+    )
+    if kind == "apply":
+        how = random.choice(["refuse", "skip", "force"])
+        return want(an_object(random), manager, conflict=how)
+    if kind == "patch" and isinstance(content, dict) and content:
+        name = random.choice(sorted(content))
+        removal = patch({"op": "remove", "path": f"/{name}"})
+        return random.choice([add(f"/{name}", 3), add("/d", an_object(random)), removal])
+    if kind == "patch" and content is ABSENT:
+        return add("", an_object(random))
+    if kind == "merge":
+        return Merge(an_object(random), 100)
+    if kind == "attributes":
+        return EditAttributes(put({"v": random.randrange(3)}))
+    if kind == "delete":
+        return Delete()
+    if kind == "move":
+        return Move("other" if key == "k" else "k")
+    if kind == "let go":
+        return LetGo(manager, prune=random.random() < 0.5)
+    return put(an_object(random))
+
+
+@CASES
+@given(st.lists(seeds, min_size=4, max_size=14))
+def test_replaying_the_commits_gives_the_same_owners(randoms: list[Random]) -> None:
+    catalog = Catalog()
+    states: dict[str, Document | None] = {"k": None, "other": None}
+    for random in randoms:
+        key = random.choice(["k", "k", "other"])
+        edits = tuple(
+            KeyEdit(key, random_edit(random, catalog, key))
+            for _ in range(random.choice([1, 1, 1, 2, 3]))
+        )
+        catalog.ask(ask(put(0), edits=edits, author=random.choice(["ann", "a"])))
+        for commit in catalog.commits[-1:]:
+            stored = commit_from(commit_record(commit))
+            assert stored == commit
+            for change in stored.changes:
+                states[change.key] = advance(states[change.key], stored, change)
+        assert {key: state and (state.content, state.owners) for key, state in states.items()} == {
+            key: each and (each.content, each.owners) for key, each in catalog.documents.items()
+        }
+    for key in states:
+        assert advance_all(None, key, catalog.commits) == catalog.documents[key]
