@@ -65,17 +65,18 @@ def a_browser(
 
 @pytest.fixture
 def browser(a_browser: Callable[[int], Browser], service: RunningGateway) -> Iterator[Browser]:
-    yield from _lent(a_browser(0), service)
+    yield from lent(a_browser(0), service)
 
 
 @pytest.fixture
 def second_browser(
     a_browser: Callable[[int], Browser], service: RunningGateway
 ) -> Iterator[Browser]:
-    yield from _lent(a_browser(1), service)
+    yield from lent(a_browser(1), service)
 
 
-def _lent(browser: Browser, service: RunningGateway) -> Iterator[Browser]:
+def lent(browser: Browser, service: RunningGateway) -> Iterator[Browser]:
+    """A browser as it is when it is new, and what holds when it is given back."""
     browser.begin(service.url)
     yield browser
     browser.end()

@@ -111,6 +111,17 @@ def test_what_is_no_json_is_told_with_its_place(
     assert found == ["JsonError", line, column]
 
 
+def test_a_place_in_a_text_is_found_by_its_pointer(page: Browser) -> None:
+    """Or the nearest one around it, where there is no such place."""
+    text = '{"a": [1, {"b/c": "x"}],\n "~": {"": null}}'
+    places = {"": "{", "/a": "[1", "/a/1": '{"b', "/a/1/b~1c": '"x"', "/~0/": "null", "/a/7": "[1"}
+    places |= {"/none/at/all": "{", "/a/1/b~1c/d": '"x"'}
+    found = page.logic("return a[1].map((pointer) => m.offsetOf(a[0], pointer))", text, [*places])
+    assert [
+        text[at:].startswith(part) for at, part in zip(found, places.values(), strict=True)
+    ] == [True] * len(places)
+
+
 def test_deep_nesting_is_refused_not_a_crash(page: Browser) -> None:
     message = page.logic(
         'try { m.parse("[".repeat(100000)) } catch (e) { return e.name + e.message }'

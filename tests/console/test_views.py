@@ -101,6 +101,14 @@ def _catalog(browser: Browser, table: Writer) -> None:
     browser.wait_text(".note.stale", "tables/x")
 
 
+def _settings(browser: Browser, table: Writer) -> None:
+    table.set_schema({"type": "object"})
+    browser.open(table.catalog, None, "settings")
+    browser.edit(('"object"', '"objec"'))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "/schemas/*/type", "Go there")
+
+
 def _missing(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, "nothing/here")
     browser.wait_text("main", "There is no such document now")
@@ -110,6 +118,7 @@ VIEWS: dict[str, Callable[[Browser, Writer], None]] = {
     "catalogs": _catalogs,
     "catalog": _catalog,
     "tree": _shown(None, "columns", "9007199254740993"),
+    "settings": _settings,
     "text": _shown("text", '"rows": 9007199254740993'),
     "attributes": _shown("attributes", "team", "sales"),
     "history": _shown("history", "From revision 2 to 3", "first import"),
@@ -469,6 +478,12 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     assert "Edit" not in browser.text(".tabs")
     assert "Delete" not in browser.text("main")
     screenshot(browser, "reader")
+    browser.open("shop", T, "attributes")
+    browser.wait_text(".body", "It has no attributes.")
+    assert "Edit" not in browser.text(".body")
+    browser.open("shop", None, "settings")
+    browser.wait_text("main", "To change them takes the role admin.", "It has no settings.")
+    browser.open("shop", T)
     # The token is that of the feed, too.
     writer.replace(T, "/owner", "bob", message="by root")
     browser.wait_text(".note.stale", "root changed this document", "by root")

@@ -8,8 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.console.conftest import a_browser, executables
 from tests.service import RunningGateway, own_database
 from tests.systems.service import Catalog, Service
+
+# Fixtures of the console's tests, for the row that a person sees.
+__all__ = ["a_browser", "executables"]
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_COUNTS = {"d": 12, "h": 8, "o": 10, "g": 7, "i": 10}
+_COUNTS = {"d": 12, "h": 8, "o": 11, "g": 7, "i": 10}
 
 SYSTEMS: Final = {
     "d": "DataHub: serialising updates",

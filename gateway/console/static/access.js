@@ -4,17 +4,22 @@ const ROLES = ["read", "write", "admin"];
 
 /** Whether `principal` may write in `catalog`; true where it isn't known who one is. */
 export function mayWrite(principal, catalog) {
-  return holds(principal, (pattern) => matches(pattern, catalog));
+  return holds(principal, "write", (pattern) => matches(pattern, catalog));
+}
+
+/** Whether `principal` may set the catalog's settings. */
+export function mayAdminister(principal, catalog) {
+  return holds(principal, "admin", (pattern) => matches(pattern, catalog));
 }
 
 /** Whether there is any catalog that `principal` may write in. */
 export function mayWriteSomewhere(principal) {
-  return holds(principal, () => true);
+  return holds(principal, "write", () => true);
 }
 
-function holds(principal, concerns) {
+function holds(principal, least, concerns) {
   if (!principal) return true;
-  return principal.grants.some(({ role, pattern }) => ROLES.indexOf(role) >= ROLES.indexOf("write") && concerns(pattern));
+  return principal.grants.some(({ role, pattern }) => ROLES.indexOf(role) >= ROLES.indexOf(least) && concerns(pattern));
 }
 
 /** Whether `pattern`, in which `*` stands for any text, stands for `name`. */

@@ -18,7 +18,8 @@ export class Problem extends Error {
 
   /** Whether the condition that was false is about the catalog's revision, not about a document. */
   get isOfCatalog() {
-    return this.status === 412 && this.members.resource_version !== undefined && this.members.key === undefined;
+    const { resource_version: revision, key, current } = this.members;
+    return this.status === 412 && revision !== undefined && key === undefined && current === undefined;
   }
 }
 
@@ -123,15 +124,16 @@ export class Api {
   }
 
   /**
-   * Send a write of a document: `{method, body, type, headers, query, message, idempotencyKey}`. The
+   * Send a write of a document, or of another `part` of it ("attributes"); where `key` is null, of
+   * the catalog's settings: `{method, body, type, conditions, query, message, idempotencyKey}`. The
    * answer is `{commitId, token, catalogRevision, changed, rebasedFrom}`.
    */
-  async write(catalog, key, { method, body, type, conditions = {}, query, message, idempotencyKey }) {
+  async write(catalog, key, { part = "documents", method, body, type, conditions = {}, query, message, idempotencyKey }) {
     const headers = { ...conditions };
     if (type) headers["Content-Type"] = type;
     if (message) headers["Commit-Message"] = encodeURIComponent(message);
     if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
-    const url = `${path(catalog)}/documents/${segment(key)}`;
+    const url = key === null ? path(catalog) : `${path(catalog)}/${part}/${segment(key)}`;
     const answer = await this.request(url, { method, headers, body, query });
     const text = await answer.text();
     const content = text ? record(parse(text)) : {};

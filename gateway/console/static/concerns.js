@@ -11,9 +11,10 @@ export function changeOf(commit, key) {
 /**
  * The keys of other documents that `commit` changed so that they now speak of `key`: a text in a
  * value that it wrote is the key, or the key's last part. Without them an action on `key` can come to
- * mean something else although `key` itself stays as it is.
+ * mean something else although `key` itself stays as it is. Nothing speaks of the settings (null).
  */
 export function mentionsOf(commit, key) {
+  if (key === null) return [];
   const names = new Set([key, key.split("/").at(-1)]);
   return commit.changes
     .filter((change) => change.key !== null && change.key !== key)

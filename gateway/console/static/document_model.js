@@ -35,6 +35,11 @@ export class DocumentModel {
     return () => this.#listeners.delete(listener);
   }
 
+  /** What the page calls it. */
+  get noun() {
+    return "this document";
+  }
+
   get isStale() {
     return this.current.token !== this.shown.token || this.commits.length > 0;
   }

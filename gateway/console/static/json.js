@@ -4,6 +4,8 @@
 // An object is a Map, an array an Array; text, true, false and null are what they are in JavaScript.
 // A number is a JavaScript number where that is written the same way again, else a NumberText.
 
+import { pointerOf } from "./pointers.js";
+
 /** A number as it stands in the text: 9007199254740993, 1.0, 1e400. */
 export class NumberText {
   constructor(source) {
@@ -40,10 +42,19 @@ export function parse(text) {
   return new Parser(text).document();
 }
 
+/** Where in `text`, which is JSON, the value at `pointer` begins, or the nearest one around it. */
+export function offsetOf(text, pointer) {
+  const places = new Map();
+  new Parser(text, places).document();
+  let place = pointer;
+  while (!places.has(place)) place = place.slice(0, Math.max(0, place.lastIndexOf("/")));
+  return places.get(place);
+}
+
 class Parser {
-  constructor(text) {
-    this.text = text;
-    this.at = 0;
+  /** `places` takes the offset of each value by its pointer. */
+  constructor(text, places = null) {
+    Object.assign(this, { text, places, at: 0, path: [] });
   }
 
   document() {
@@ -55,6 +66,7 @@ class Parser {
   value(depth) {
     if (depth > DEPTH_MAX) this.fail(`it is nested deeper than ${DEPTH_MAX}`);
     this.space();
+    this.places?.set(pointerOf(this.path), this.at);
     const value = this.bare(depth);
     this.space();
     return value;
@@ -82,10 +94,17 @@ class Parser {
       if (members.has(name)) this.fail(`the member ${JSON.stringify(name)} is there twice`, start);
       this.space();
       if (!this.taken(":")) this.fail("a colon is expected");
-      members.set(name, this.value(depth + 1));
+      members.set(name, this.within(name, depth));
     } while (this.taken(","));
     if (!this.taken("}")) this.fail("a comma or } is expected");
     return members;
+  }
+
+  within(token, depth) {
+    this.path.push(token);
+    const value = this.value(depth + 1);
+    this.path.pop();
+    return value;
   }
 
   array(depth) {
@@ -93,7 +112,7 @@ class Parser {
     this.at += 1;
     this.space();
     if (this.taken("]")) return items;
-    do items.push(this.value(depth + 1));
+    do items.push(this.within(items.length, depth));
     while (this.taken(","));
     if (!this.taken("]")) this.fail("a comma or ] is expected");
     return items;

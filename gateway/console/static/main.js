@@ -8,10 +8,11 @@ import { hrefOf, parseRoute } from "./routes.js";
 import { CatalogsView } from "./views/catalogs.js";
 import { CatalogView } from "./views/catalog.js";
 import { DocumentView } from "./views/document.js";
+import { SettingsView } from "./views/settings.js";
 import { askForToken } from "./views/token.js";
 
 const TOKEN = "metadata-gateway-token";
-const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView };
+const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView };
 
 class Console {
   #view = null;
@@ -108,9 +109,10 @@ class Console {
     this.#showState();
   }
 
-  #showTrail({ catalog, key }) {
+  #showTrail({ page, catalog, key }) {
     const places = [["Catalogs", hrefOf({})]];
     if (catalog !== null) places.push([catalog, hrefOf({ catalog })]);
+    if (page === "settings") places.push(["Settings", hrefOf({ catalog, tab: "settings" })]);
     if (key !== null) places.push([key, hrefOf({ catalog, key })]);
     fill(this.trail, h("ol", {}, places.map(([text, href], index) =>
       h("li", {}, h("a", { href, "aria-current": index === places.length - 1 ? "page" : null }, text)))));

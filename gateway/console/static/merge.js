@@ -42,7 +42,8 @@ function mergedMembers([base, mine, theirs], path, task) {
   return result;
 }
 
-function same(one, other) {
+/** Whether two values, or two places without one, are the same. */
+export function same(one, other) {
   if (one === ABSENT || other === ABSENT) return one === other;
   return equal(one, other);
 }

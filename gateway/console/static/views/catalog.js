@@ -33,7 +33,8 @@ export class CatalogView {
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),
-          mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog }))),
+          h("div", { class: "actions" }, h("a", { href: hrefOf({ catalog: this.catalog, tab: "settings" }) }, "Settings"),
+            mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog })))),
         h("div", { class: "tools" }, field("Keys that begin with", search)), this.notice, this.list),
       this.panel.element);
   }

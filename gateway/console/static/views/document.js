@@ -3,18 +3,27 @@
 
 import { mayWrite } from "../access.js";
 import { DocumentModel } from "../document_model.js";
+import { attributesOf } from "../parts.js";
 import { didTo } from "../concerns.js";
 import { stringify } from "../json.js";
 import { button, fill, h, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { deleteDocument } from "./delete.js";
-import { EditorView } from "./editor.js";
+import { DOCUMENT, EditorView } from "./editor.js";
 import { HistoryView } from "./history.js";
 import { LivePanel } from "./live_panel.js";
 import { RevisionView } from "./revision.js";
 import { StalePanel } from "./stale.js";
 import { textView } from "./text.js";
 import { tree } from "./tree.js";
+
+const ATTRIBUTES = {
+  ...DOCUMENT,
+  label: "Attributes, as JSON",
+  whole: "all attributes",
+  unsent: "Nothing: {} removes all attributes.",
+  rows: 8,
+};
 
 const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit" };
 
@@ -27,12 +36,12 @@ export class DocumentView {
   async open() {
     const [principal] = await Promise.all([this.who(), this.model.open()]);
     this.mayWrite = mayWrite(principal, this.catalog);
-    this.editor = new EditorView(this.model, {
-      sent: (text) => this.#sent(text),
-      refused: (error) => this.stale.refused(error),
-      changed: () => this.stale.update(),
-    });
-    this.stale = new StalePanel(this.model, this.editor, { goTo: (tab) => this.#open(tab), say });
+    const told = { refused: (error) => this.stale.refused(error), changed: () => this.stale.update() };
+    this.editor = new EditorView(this.model, { sent: (text) => this.#sent(text, null), ...told });
+    const sent = (text) => this.#sent(text, "attributes");
+    this.attributes = new EditorView(attributesOf(this.model), { sent, ...told }, ATTRIBUTES);
+    this.parts = [{ editor: this.editor, tab: "edit", title: null }, { editor: this.attributes, tab: "attributes", title: "Attributes" }];
+    this.stale = new StalePanel(this.model, this.parts, { goTo: (tab) => this.#open(tab) });
     this.panel = new LivePanel(this.live, { key: this.key, latest: () => this.model.current.commit });
     const ended = this.model.listen(() => this.#update());
     this.close = () => {
@@ -54,7 +63,7 @@ export class DocumentView {
   }
 
   isDirty() {
-    return Boolean(this.editor?.isDirty());
+    return Boolean(this.parts?.some(({ editor }) => editor.isDirty()));
   }
 
   /** Whether `route` is a part of this view, which is shown then. */
@@ -86,7 +95,7 @@ export class DocumentView {
     this.#showFacts();
     this.stale.update();
     this.remove.hidden = !this.model.isThere || !this.mayWrite;
-    this.editor.update();
+    for (const { editor } of this.parts) editor.update();
     this.#showBody();
   }
 
@@ -111,9 +120,11 @@ export class DocumentView {
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
     if (this.tab === "text") return textView(stringify(shown.value, 2), "Text of the document");
     if (this.tab === "tree") return tree(shown.value, this.key);
-    return shown.attributes.size
-      ? tree(shown.attributes, `Attributes of ${this.key}`)
-      : h("p", { class: "empty" }, "It has no attributes.");
+    return h("div", { class: "column" },
+      shown.attributes.size
+        ? tree(shown.attributes, `Attributes of ${this.key}`)
+        : h("p", { class: "empty" }, "It has no attributes."),
+      this.mayWrite && [h("h2", {}, "Edit the attributes"), this.attributes.element]);
   }
 
   #showFacts() {
@@ -137,9 +148,10 @@ export class DocumentView {
     commit?.message && h("p", { class: "message" }, commit.message));
   }
 
-  #sent(text) {
+  #sent(text, tab) {
     say(text);
-    this.#open(null);
+    this.#open(tab);
+    if (tab) this.tabs.querySelector("[aria-current]")?.focus();
     this.stale.note(text);
   }
 }

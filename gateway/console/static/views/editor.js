@@ -3,15 +3,26 @@
 
 import { newIdempotencyKey } from "../api.js";
 import { ABSENT, edits } from "../differences.js";
-import { JsonError, equal, parse, stringify } from "../json.js";
+import { JsonError, parse, stringify } from "../json.js";
+import { merge, same } from "../merge.js";
 import { button, field, fill, h, newId, problemNote, settled } from "../page.js";
 import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, summaryOf } from "./changes.js";
-import { faultNote, showFault } from "./fault.js";
+import { faultNote, placesNote, showFault } from "./fault.js";
 
 // Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
 const WRAPPED_MAX = 200_000;
+
+/** What an editor says of what it edits. `patches`: it can be sent as a patch, too. */
+export const DOCUMENT = {
+  label: "Content, as JSON",
+  whole: "the whole document",
+  unsent: "Nothing: to delete the document, use Delete.",
+  guards: GUARDS,
+  patches: true,
+  rows: 22,
+};
 
 export class EditorView {
   #opened = false;
@@ -19,15 +30,16 @@ export class EditorView {
   #sending = false;
 
   /** `sent(text)`, `refused(problem)` and `changed()` are called when these things happened. */
-  constructor(model, { sent, refused, changed }) {
-    Object.assign(this, { model, sent, refused, changed, tested: new Set(), kind: "patch" });
+  constructor(model, { sent, refused, changed }, words = DOCUMENT) {
+    Object.assign(this, { model, sent, refused, changed, words, tested: new Set(), kind: words.patches ? "patch" : "put" });
     this.base = model.shown;
-    this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: "22" });
+    this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: words.rows });
     this.fault = h("div", { class: "fault", role: "status", id: newId("fault") });
     this.preview = h("div", {});
     this.guard = h("select", { onchange: () => this.#draw() });
     this.message = h("input", { maxlength: "1000", autocomplete: "off" });
-    this.kinds = h("fieldset", { class: "choice" }, h("legend", {}, "Send"), this.#kind("patch", "the patch"), this.#kind("put", "the whole document"));
+    this.kinds = h("fieldset", { class: "choice" }, h("legend", {}, "Send"), this.#kind("patch", "the patch"), this.#kind("put", words.whole));
+    this.kinds.hidden = !words.patches;
     this.trouble = h("div", {});
     this.submit = h("button", { type: "submit", class: "primary" }, "Send");
     this.discard = button("Discard my edit", () => this.#discard());
@@ -61,7 +73,7 @@ export class EditorView {
     return h("form", { class: "editor", onsubmit: submit, oninput: forget, onchange: forget, onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     } },
-    h("div", { class: "field" }, this.#labelled("Content, as JSON"), this.fault, this.text),
+    h("div", { class: "field" }, this.#labelled(this.words.label), this.fault, this.text),
     h("section", { class: "outgoing", "aria-label": "What will be sent" },
       h("h2", {}, "What will be sent"), this.kinds, this.preview,
       field("Only if", this.guard), field("Message", this.message, "For the history; optional."), this.trouble,
@@ -88,7 +100,7 @@ export class EditorView {
     if (!this.#opened) return false;
     const mine = this.mine();
     if (mine === undefined) return this.text.value !== this.original;
-    return !(this.base.value !== ABSENT && mine !== ABSENT ? equal(mine, this.base.value) : mine === this.base.value);
+    return !same(mine, this.base.value);
   }
 
   /** The value that the text says, ABSENT where it is empty, undefined where it is no JSON. */
@@ -101,16 +113,24 @@ export class EditorView {
   update() {
     const { shown } = this.model;
     if (!this.#opened || shown === this.base) return;
-    const dirty = this.isDirty();
-    this.base = shown;
-    if (!dirty) this.#setText(shown.value);
-    this.#draw();
+    if (!this.isDirty()) {
+      this.base = shown;
+      this.#setText(shown.value);
+      this.#draw();
+      return;
+    }
+    const mine = this.mine();
+    if (mine === undefined) return;
+    const { value, conflicts } = merge(this.base.value, mine, shown.value);
+    // With a conflict it stays an edit of the old state, which the gateway will refuse.
+    if (!conflicts.length) this.rebase(value, same(value, mine) ? this.text.value : undefined);
   }
 
   /** Make `value` the edit, on top of the state that the model shows. */
-  rebase(value) {
+  rebase(value, text = textOf(value)) {
     this.base = this.model.shown;
     this.#setText(value);
+    this.text.value = text;
     this.original = textOf(this.base.value);
     this.#draw();
   }
@@ -160,7 +180,7 @@ export class EditorView {
     this.#drawGuards();
     if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text is no JSON."));
     else fill(this.preview, mine === ABSENT ? null : this.#outgoing(mine));
-    if (mine === ABSENT) fill(this.preview, h("p", { class: "muted" }, this.model.isThere ? "Nothing: to delete the document, use Delete." : "Nothing yet."));
+    if (mine === ABSENT) fill(this.preview, h("p", { class: "muted" }, this.model.isThere ? this.words.unsent : "Nothing yet."));
     this.discard.hidden = !this.isDirty();
   }
 
@@ -171,7 +191,7 @@ export class EditorView {
       input.checked = input.value === this.kind;
       input.disabled = create;
     }
-    const guards = GUARDS[create ? "create" : this.kind];
+    const guards = this.words.guards[create ? "create" : this.kind];
     if (guards === this.guards) return; // it may be open just now
     this.guards = guards;
     const chosen = Object.hasOwn(guards, this.guard.value) ? this.guard.value : "unchanged";
@@ -180,16 +200,16 @@ export class EditorView {
 
   #outgoing(mine) {
     const found = edits(this.base.value, mine);
-    if (!found.length) return h("p", { class: "muted" }, "Nothing: the text says what the document says.");
+    if (!found.length) return h("p", { class: "muted" }, "Nothing: the text says what is there.");
     this.#keepTests(found);
     const operations = operationsOf(this.base.value, mine, this.tested);
     const json = this.kind === "put" ? stringify(mine, 2) : patchText(operations);
-    const title = this.kind === "put" ? "The document" : `The patch: ${operations.length} ${operations.length === 1 ? "operation" : "operations"}`;
+    const title = this.kind === "put" ? "As it will be" : `The patch: ${operations.length} ${operations.length === 1 ? "operation" : "operations"}`;
     const folded = h("details", { class: "wire", open: this.wireOpen ?? this.kind === "patch", ontoggle: () => {
       this.wireOpen = folded.open;
     } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, json));
     return [h("p", { class: "muted" }, summaryOf(found)), this.#all(found),
-      changeList(found, { more: (edit) => this.#test(edit) }), folded];
+      changeList(found, { root: this.words.whole, more: (edit) => this.#test(edit) }), folded];
   }
 
   /** A place goes on being tested as long as it is edited. */
@@ -264,13 +284,13 @@ export class EditorView {
     const isState = [404, 409, 412].includes(error.status);
     if (isState && this.refused(error)) return;
     const unsure = error.code === "unreachable" || error.members?.applied === "unknown";
-    fill(this.trouble, problemNote(error,
+    fill(this.trouble, problemNote(error, placesNote(error, this.text),
       unsure && h("p", {}, "Whether it was applied isn't known. Sent again unchanged, it is applied once at most.")));
   }
 }
 
 function outcome({ changed, catalogRevision, rebasedFrom }) {
-  if (!changed) return "Nothing was changed: the document said so already.";
+  if (!changed) return "Nothing was changed: that is what it said already.";
   const onTop = rebasedFrom ? " Your patch was applied on top of what others had changed elsewhere in the document." : "";
   return `Applied, as revision ${catalogRevision}.${onTop}`;
 }

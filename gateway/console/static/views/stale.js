@@ -1,7 +1,7 @@
 // What the page says, at once, when the document it shows is not what it was: who changed what, and
 // what one can do about it.
 
-import { authorsOf, verbOf, changeOf, whatItDid } from "../concerns.js";
+import { authorsOf, changeOf, didTo, whatItDid } from "../concerns.js";
 import { ABSENT, edits, overlapping } from "../differences.js";
 import { button, fill, h, plural, problemNote, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
@@ -13,8 +13,11 @@ export class StalePanel {
   #told = null;
   #refusal = null;
 
-  constructor(model, editor, { goTo }) {
-    Object.assign(this, { model, editor, goTo });
+  /**
+   * `parts` are what can be edited of it, each `{editor, tab, title}`; `goTo(tab)` shows one.
+   */
+  constructor(model, parts, { goTo }) {
+    Object.assign(this, { model, parts, goTo });
     // There from the beginning, so that what comes into it is told.
     this.alert = h("div", { role: "alert" });
     this.details = h("div", {});
@@ -60,13 +63,13 @@ export class StalePanel {
   }
 
   #title() {
-    const { commits, current, shown } = this.model;
-    const doing = this.editor.isDirty() ? "while you were editing it" : "since you opened it";
+    const { commits, current, shown, noun } = this.model;
+    const doing = this.#dirty().length ? "while you were editing it" : "since you opened it";
     const who = authorsOf(commits);
-    if (current.value === ABSENT && shown.value !== ABSENT) return `${who} removed this document ${doing}`;
-    if (shown.value === ABSENT) return `${who} made this document ${doing}`;
-    if (current.createRevision !== shown.createRevision) return `${who} removed this document and made it again ${doing}`;
-    return `${who} changed this document ${doing}`;
+    if (current.value === ABSENT && shown.value !== ABSENT) return `${who} removed ${noun} ${doing}`;
+    if (shown.value === ABSENT) return `${who} made ${noun} ${doing}`;
+    if (current.createRevision !== shown.createRevision) return `${who} removed ${noun} and made it again ${doing}`;
+    return `${who} changed ${noun} ${doing}`;
   }
 
   #titleElsewhere() {
@@ -82,31 +85,51 @@ export class StalePanel {
   }
 
   #whatChanged() {
-    const { model, editor } = this;
+    const { model } = this;
     const isRead = model.current !== model.shown;
-    const theirs = isRead ? model.theirEdits() : [];
-    const dirty = editor.isDirty();
-    const mine = dirty ? editor.mine() : undefined;
-    const both = new Set(mine === undefined ? [] : overlapping(edits(model.shown.value, mine), theirs));
-    const attributes = edits(model.shown.attributes, model.current.attributes);
+    const theirs = isRead ? this.parts.map((part) => this.#theirs(part)).filter(Boolean) : [];
     return [
       h("ul", { class: "plain" }, model.commits.map((commit) => commitLine(commit, model.key))),
-      theirs.length > 0 && h("p", { class: "muted" }, summaryOf(theirs),
-        both.size > 0 && h("strong", { class: "clash" }, ` ${both.size} where you made changes too`)),
-      theirs.length > 0 && changeList(theirs, { more: (edit) => both.has(edit) && h("span", { class: "clash mark" }, "you changed this too") }),
-      isRead && !theirs.length && !attributes.length && h("p", { class: "muted" }, "Its content is what you see, under another token."),
-      attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })],
-      h("div", { class: "actions" }, dirty ? this.#waysOn(mine) : button("Reload", () => this.#reload(), { class: "primary" })),
+      theirs,
+      isRead && !theirs.length && h("p", { class: "muted" }, "Its content is what you see, under another token."),
+      h("div", { class: "actions" }, this.#dirty().length
+        ? this.#waysOn()
+        : button("Reload", () => this.#reload(), { class: "primary" })),
     ];
   }
 
-  #waysOn(mine) {
+  /** What others did to a part, marked where one did something there, too; null for nothing. */
+  #theirs({ editor, title }) {
+    const { shown, current } = editor.model;
+    const together = title && [shown, current].some(({ value }) => value === ABSENT);
+    const theirs = together ? [] : edits(shown.value, current.value); // it came or went with the document
+    if (!theirs.length) return null;
+    const mine = editor.isDirty() ? editor.mine() : undefined;
+    const both = new Set(mine === undefined ? [] : overlapping(edits(shown.value, mine), theirs));
+    return [title && h("h3", {}, title),
+      h("p", { class: "muted" }, summaryOf(theirs),
+        both.size > 0 && h("strong", { class: "clash" }, ` ${both.size} where you made changes too`)),
+      changeList(theirs, {
+        root: title ? "all of them" : undefined,
+        more: (edit) => both.has(edit) && h("span", { class: "clash mark" }, "you changed this too"),
+      })];
+  }
+
+  #dirty() {
+    return this.parts.filter(({ editor }) => editor.isDirty());
+  }
+
+  #waysOn() {
     const gone = this.model.current.value === ABSENT;
+    // Attributes have nothing to stand on where the document is gone.
+    const dirty = this.#dirty().filter(({ title }) => !gone || !title);
+    const disabled = dirty.some(({ editor }) => editor.mine() === undefined);
     return [
-      button("Re-apply my edit on top …", () => this.#reapply(mine), { class: "primary", disabled: mine === undefined }),
+      dirty.length > 0 && button("Re-apply my edit on top …", () => this.#reapply(dirty), { class: "primary", disabled }),
       button("Discard my edit and reload", () => this.#reload()),
-      button(gone ? "Make it again with mine …" : "Overwrite with mine …", () => this.#overwrite(mine), { class: "danger", disabled: mine === undefined }),
-      mine === undefined && h("p", { class: "muted small" }, "Your text is no JSON yet; once it is, it can be re-applied."),
+      dirty.length === 1 && button(gone ? "Make it again with mine …" : "Overwrite with mine …",
+        () => this.#overwrite(dirty[0]), { class: "danger", disabled }),
+      disabled && h("p", { class: "muted small" }, "Your text is no JSON yet; once it is, it can be re-applied."),
     ];
   }
 
@@ -129,37 +152,42 @@ export class StalePanel {
     this.#told = null;
     this.model.acknowledge(Math.max(revision, this.model.live.recent.at(-1)?.revision ?? 0));
     say("Noted. What you send now goes by the state that you have seen.");
-    (this.editor.isDirty() ? this.editor.text : document.querySelector("h1"))?.focus();
+    (this.#dirty()[0]?.editor.text ?? document.querySelector("h1"))?.focus();
   }
 
   async #reload() {
     await this.#trying(async () => {
       await this.model.adopt();
-      this.editor.reset();
+      for (const { editor } of this.parts) editor.reset();
       this.#done(`Reloaded: revision ${this.model.shown.revision ?? this.model.shown.catalogRevision}.`);
       document.querySelector("h1")?.focus();
     });
   }
 
-  async #reapply(mine) {
+  /** One part after the other; all of them, or none. */
+  async #reapply(dirty) {
     await this.#trying(async () => {
-      const found = await reapply(this.model, mine);
-      if (!found) return;
+      const results = [];
+      for (const { editor } of dirty) {
+        const found = await reapply(editor.model, editor.mine());
+        if (!found) return;
+        results.push([editor, found.value]);
+      }
       await this.model.adopt();
-      this.editor.rebase(found.value);
+      for (const [editor, value] of results) editor.rebase(value);
       this.#done("Your edit is on top of what is there now. Look at what will be sent, and send it.");
-      this.goTo("edit");
-      this.editor.text.focus();
+      this.goTo(dirty[0].tab);
+      dirty[0].editor.text.focus();
     });
   }
 
-  async #overwrite(mine) {
+  async #overwrite({ editor, title, tab }) {
     await this.#trying(async () => {
-      const answer = await overwriteKnowingly(this.model, mine, this.editor);
+      const answer = await overwriteKnowingly(editor.model, editor.mine(), editor);
       if (!answer) return;
-      this.editor.reset();
+      editor.reset();
       this.#done(`Overwritten, as revision ${answer.catalogRevision}.`);
-      this.goTo(null);
+      this.goTo(title ? tab : null);
     });
   }
 
@@ -181,7 +209,7 @@ export class StalePanel {
 
 function commitLine(commit, key) {
   const change = changeOf(commit, key);
-  return h("li", {}, h("strong", {}, commit.author), ` ${change ? verbOf(change, commit.revision) : "changed"} it, revision ${commit.revision}, `,
+  return h("li", {}, h("strong", {}, commit.author), ` ${change ? didTo(change, commit.revision) : "changed"}${change?.action === "attributes" ? "" : " it"}, revision ${commit.revision}, `,
     time(commit.time), commit.message && h("span", { class: "message" }, ` ${commit.message}`));
 }
 

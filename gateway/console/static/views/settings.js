@@ -1,0 +1,77 @@
+// A catalog's settings: schemas, retention and whatever else it has, as one JSON value.
+
+import { mayAdminister } from "../access.js";
+import { ABSENT } from "../differences.js";
+import { stringify } from "../json.js";
+import { fill, h, say } from "../page.js";
+import { SettingsModel } from "../parts.js";
+import { EditorView } from "./editor.js";
+import { LivePanel } from "./live_panel.js";
+import { StalePanel } from "./stale.js";
+import { textView } from "./text.js";
+
+const SETTINGS = {
+  label: "Settings, as JSON",
+  whole: "all settings",
+  unsent: "Nothing: {} unsets all settings.",
+  patches: false,
+  rows: 22,
+  guards: {
+    put: { unchanged: "the settings are as I saw them", catalog: "nothing in the catalog has changed" },
+    create: { unchanged: "there still are no settings" },
+  },
+};
+
+export class SettingsView {
+  constructor({ api, live, route, who }) {
+    Object.assign(this, { live, who, catalog: route.catalog });
+    this.model = new SettingsModel(api, live);
+  }
+
+  async open() {
+    const [principal] = await Promise.all([this.who(), this.model.open()]);
+    this.editor = new EditorView(this.model, {
+      sent: (text) => this.#sent(text),
+      refused: (error) => this.stale.refused(error),
+      changed: () => this.stale.update(),
+    }, SETTINGS);
+    this.stale = new StalePanel(this.model, [{ editor: this.editor, tab: "settings", title: null }], { goTo: () => {} });
+    this.panel = new LivePanel(this.live);
+    this.body = h("div", { class: "body" });
+    this.mayAdminister = mayAdminister(principal, this.catalog);
+    const ended = this.model.listen(() => this.#update());
+    this.close = () => {
+      ended();
+      this.panel.close();
+      this.model.close();
+    };
+    if (this.mayAdminister) fill(this.body, this.editor.element);
+    this.#update();
+    return h("div", { class: "beside of-document" },
+      h("div", { class: "column" },
+        h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Settings of ", h("span", { class: "mono" }, this.catalog))),
+        h("p", { class: "muted" }, "A change of settings is a commit. Documents that are there already are left alone until they are written."),
+        this.stale.element, this.body),
+      this.panel.element);
+  }
+
+  isDirty() {
+    return Boolean(this.mayAdminister && this.editor?.isDirty());
+  }
+
+  #update() {
+    this.stale.update();
+    this.editor.update();
+    if (this.mayAdminister || this.shownToken === this.model.shown.token) return;
+    const { value, token } = this.model.shown;
+    this.shownToken = token;
+    fill(this.body, h("p", { class: "muted" }, "To change them takes the role admin."),
+      value === ABSENT ? h("p", { class: "empty" }, "It has no settings.") : textView(stringify(value, 2), "Settings"));
+  }
+
+  #sent(text) {
+    say(text);
+    this.stale.note(text);
+    this.editor.text.focus();
+  }
+}

@@ -1,0 +1,86 @@
+"""A catalog's settings in the console: shown, edited, refused at the places of what is wrong."""
+
+from __future__ import annotations
+
+from tests.console.browser import Browser
+from tests.console.writer import Writer
+
+SELECTED = """const {value, selectionStart} = document.activeElement;
+    return value.slice(selectionStart, selectionStart + arguments[0].length) === arguments[0]"""
+
+
+def _write(browser: Browser, text: str) -> None:
+    browser.wait(lambda: browser.find("textarea.source"))
+    browser.run(
+        """const area = document.querySelector("textarea.source");
+        area.value = arguments[0];
+        area.dispatchEvent(new Event("input", {bubbles: true}));""",
+        text,
+    )
+
+
+def test_settings_are_shown_and_edited_and_refused_at_their_places(
+    browser: Browser, writer: Writer
+) -> None:
+    writer.put("tables/t", {"name": 1, "rows": [{"n": 1}, {"n": "x"}]})
+    browser.open(writer.catalog)
+    browser.press("Settings")
+    browser.wait_text("h1", "Settings of", writer.catalog)
+    assert browser.labelled("Settings, as JSON").get_attribute("value") == ""
+
+    _write(browser, '{"schemas": {"tables/*": {"type": "objec"}},\n "nonsense": 1}')
+    browser.press("Send")
+    browser.wait_text(".outgoing", "invalid_settings", "/nonsense")
+    browser.press("Go there")
+    assert browser.run(SELECTED, "1}")
+    browser.edit((',\n "nonsense": 1', ""))
+    browser.wait(lambda: "invalid_settings" not in browser.text(".outgoing"))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "/schemas/tables~1*/type")
+    browser.press("Go there")
+    assert browser.run(SELECTED, '"objec"')
+    browser.edit(
+        ('"objec"', '"object", "properties": {"name": {"type": "string"}, "rows": {"items": ROW}}'),
+        ("ROW", '{"properties": {"n": {"type": "integer"}}}'),
+    )
+    browser.press("Send")
+    browser.wait_text("main", "Applied, as revision 2.")
+
+    # While they are edited somebody else sets them, too.
+    browser.edit(('"schemas"', '"require_precondition": true, "schemas"'))
+    writer.set_schema({"type": "object", "required": ["name"]})
+    browser.wait_text(".note.stale", "anonymous changed the settings while you were editing")
+    browser.press("Re-apply my edit on top")
+    browser.wait_text("dialog", "None of your 1 change", "/require_precondition")
+    browser.press("Use this", within="dialog")
+    browser.wait_text("main", "on top of what is there now")
+    assert '"required": ["name"]' in browser.source
+    browser.edit(
+        ('"required"', '"properties": {"rows": {"items": {"maxProperties": 0}}}, "required"')
+    )
+    browser.press("Send")
+    browser.wait_text("main", "Applied, as revision 4.")
+
+    # What they demand of a document is told at its places.
+    browser.open(writer.catalog, "tables/t", "edit")
+    browser.edit(('"name": 1', '"name": 2'))
+    browser.press("Send")
+    browser.wait_text(".outgoing", "schema_violation", "/rows/0", "/rows/1")
+    browser.run("document.querySelector('[aria-label=\"Go to /rows/1\"]').click()")
+    assert browser.run(SELECTED, '{"n": "x"}')
+
+
+def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer: Writer) -> None:
+    """Who looks at them is told that they changed, and that there are some now."""
+    writer.put("k", 1)
+    browser.open(writer.catalog, None, "settings")
+    writer.set_schema({"type": "integer"})
+    browser.wait_text(".note.stale", "anonymous made the settings since you opened it")
+    browser.press("Reload")
+    browser.wait(lambda: '"integer"' in browser.source)
+    # An edit isn't left by accident.
+    browser.edit(('"integer"', '"string"'))
+    browser.press("Catalogs")
+    browser.wait_text("dialog", "Leave your edit?")
+    browser.press("Discard my edit", within="dialog")
+    browser.wait_text("h1", "Catalogs")
