@@ -43,12 +43,24 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class FailedCompare:
-    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any."""
+    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any.
+
+    It is about ``key``, or the range ``prefix``, or else the catalog. ``changed_at``: a revision
+    that changed what was to be unchanged.
+    """
 
     index: int
     key: str | None
     reason: str
-    document: Document | None
+    document: Document | None = None
+    prefix: str | None = None
+    changed_at: int | None = None
+
+    @property
+    def about(self) -> str:
+        if self.prefix is not None:
+            return f"the documents under {self.prefix!r}"
+        return "the catalog" if self.key is None else f"document {self.key!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +74,9 @@ class Conflict:
     and ``catalog_revision`` where the catalog was, where that is known.
 
     ``stale`` are the documents that a composite names and that aren't as it says; the first one is
-    told of as ``key`` and ``document``. ``compares`` are a transaction's false ones; ``overlap``
-    the pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
+    told of as ``key`` and ``document``. ``prefix`` is the range that the condition is about, if it
+    is about one. ``compares`` are a transaction's false ones; ``overlap`` the
+    pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
     """
 
     required: Required
@@ -74,6 +87,7 @@ class Conflict:
     since_revision: int | None = None
     catalog_revision: int | None = None
     stale: tuple[Stale, ...] = ()
+    prefix: str | None = None
     compares: tuple[FailedCompare, ...] = ()
     overlap: tuple[str, ...] = ()
     not_rebased: NotRebased | None = None
@@ -104,8 +118,7 @@ class Conflict:
             return f"the catalog is at revision {self.catalog_revision}, not {self.asked[0]}"
         if self.compares:
             first = self.compares[0]
-            about = "the catalog" if first.key is None else f"document {first.key!r}"
-            return f"compare {first.index} is false for {about}: {first.reason}"
+            return f"compare {first.index} is false for {first.about}: {first.reason}"
         if not self.key:  # the settings' key is none that a client could be told
             return f"{name} is false for {self.about}" if self.about else f"{name} is false"
         found = f"its token is {self.current[0]}" if self.current else "there is no such document"

@@ -38,6 +38,8 @@ SETTINGS_KEY: Final = ""
 # Likewise the records of the applications that write the catalog (``decide.applications``). Clients
 # see their commits as ones that change nothing.
 APPLICATIONS_KEY: Final = "\0applications"
+# No client's documents: they are in no listing, and in no range.
+OWN_KEYS: Final = frozenset((SETTINGS_KEY, APPLICATIONS_KEY))
 
 
 class Document(msgspec.Struct, frozen=True):

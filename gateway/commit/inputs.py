@@ -1,4 +1,4 @@
-"""The inputs of a decision: documents and earlier replies of a catalog, all at one revision.
+"""The inputs of a decision: documents, ranges and earlier replies of a catalog, at one revision.
 
 An earlier reply is what a request's idempotency key has decided before.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gateway.commit.ranges import add_ranges
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
@@ -56,6 +57,7 @@ def read_views(
             absent[catalog] = keys - seen.documents.keys()
     if absent:
         _read_documents(store, cache, views, absent, batches)
+    add_ranges(store, cache, views, batches)
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})

@@ -8,44 +8,43 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import msgspec
 
 from gateway.decide.applications import Term, refusal, stepped
+from gateway.decide.batch_state import BatchState
+from gateway.decide.compares import Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
 from gateway.decide.drafts import Drafts, named_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
-    failed_compares,
     refuse_forbidden,
     require_precondition,
     require_revision,
 )
+from gateway.decide.ranges import RangeAbsent
 from gateway.decide.record import (
     Stamp,
     record_bytes,
     recorded_change,
     refuse_heavy,
     refuse_oversized,
-    value_bytes,
+    values_due,
 )
 from gateway.decide.request import (
     DOCUMENTS_BYTES_MAX,
     Applied,
     Decision,
-    Equals,
     Get,
-    IsAbsent,
     KeyEdit,
     Outcome,
     Refused,
     Request,
     Rules,
-    Satisfies,
     Touch,
     Unchanged,
     View,
@@ -69,9 +68,6 @@ from gateway.model import (
     living,
 )
 from patching import ABSENT
-
-# A batch ends when it has worked through documents of this size in all: it holds up everybody else.
-_BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
 
 
 def decide(
@@ -102,26 +98,18 @@ def decide(
     )
 
 
-class Deciding:
-    """The state as the batch has left it so far: see ``guards.State``."""
+class Deciding(BatchState):
+    """The decision so far."""
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
-        self._view = view
+        super().__init__(view)
         self._now_us = now_us
         self._rules = rules
         self._limits = rules.limits
         self._term = Term(now_us, rules.limits.retention.idempotency_s)
         self._replies = dict(view.replies)
         self._bytes = 0
-        self._work_bytes = 0
-        self.commits: list[Commit] = []
         self.verdicts: list[Verdict] = []
-        self.documents: dict[str, Document] = {}
-
-    @property
-    def tired(self) -> bool:
-        """Whether the batch has taken long enough."""
-        return self._work_bytes > _BATCH_WORK_BYTES_MAX
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
@@ -133,7 +121,7 @@ class Deciding:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
                 return replayed(request.idempotency, reply)
-        self._work_bytes += request.size_bytes
+        self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request):
             verdict = self._verdict(request, outcome, attempt)
@@ -190,22 +178,6 @@ class Deciding:
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
 
-    @property
-    def revision(self) -> int:
-        return self._view.revision + len(self.commits)
-
-    def document(self, key: str) -> Document | None:
-        return self.documents.get(key) or self._view.documents[key]
-
-    def base(self, key: str, token: str) -> Document | None:
-        before = self._view.documents[key]
-        if before is not None and before.token == token:
-            return living(before)
-        return self._view.bases.get((key, token))
-
-    def spend(self, work_bytes: int) -> None:
-        self._work_bytes += work_bytes
-
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
         if request.step is not None:
@@ -216,7 +188,8 @@ class Deciding:
         require_precondition(request, self._rules.settings_of(self.document(SETTINGS_KEY)))
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self)
-        failed = failed_compares(request, self, self._limits.patch)
+        comparing = Comparing(self._limits.patch, self.spend)
+        failed = comparing.failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
         if self.holds_already(request, [each.index for each in failed]):
@@ -234,19 +207,24 @@ class Deciding:
 
         Only where the false compares speak of the contents of documents that it writes: then they
         are false because the content is there. A token, a revision, or another document's content
-        is a guard that must hold by itself. This goes before ``otherwise``, which is for a state
-        that somebody else wanted. A move holds by no state alone: what was moved isn't known.
+        is a guard that must hold by itself. A range that was to have no documents has those alone
+        that it writes. This goes before ``otherwise``, which is for a state that somebody else
+        wanted. A move holds by no state alone: what was moved isn't known.
         """
         written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
-        for index in failed:
-            compare = request.compare[index]
-            if not isinstance(compare, IsAbsent | Equals | Satisfies) or compare.key not in written:
-                return False
+        if not all(self._is_explained(request.compare[index], written) for index in failed):
+            return False
         try:
             drafts = self._drafted(request, request.edits)
         except CommitError:
             return False
         return not drafts.forced and not drafts.changed()
+
+    def _is_explained(self, compare: Compare, written: Collection[str]) -> bool:
+        """Whether a compare may be false because of documents ``written``."""
+        if isinstance(compare, RangeAbsent):
+            return self._ranges.are_within(compare.prefix, written)
+        return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
         drafts = Drafts(
@@ -268,7 +246,7 @@ class Deciding:
                         error.otherwise = edits is request.otherwise
                         raise
         finally:  # a refusal may have taken as long
-            self._work_bytes += drafts.work_bytes
+            self.spend(drafts.work_bytes)
         return drafts
 
     def _edit(
@@ -366,31 +344,12 @@ class Deciding:
             key: recorded_change(drafts, key, stamp, with_value=False) for key in drafts.changed()
         }
         commit = commit_of(recorded)
-        due = self._values_due(request, edits, commit, [after for _, after in recorded.values()])
+        after = [document for _, document in recorded.values()]
+        due = values_due(request, edits, commit, after, self._limits)
         if due:
             recorded |= {key: recorded_change(drafts, key, stamp, with_value=True) for key in due}
             commit = commit_of(recorded)
         return commit, {key: after for key, (_, after) in recorded.items()}
-
-    def _values_due(
-        self,
-        request: Request,
-        edits: Sequence[KeyEdit],
-        commit: Commit,
-        after: Sequence[Document],
-    ) -> list[str]:
-        """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
-        every = self._limits.full_value_every
-        candidates = [document for document in after if document.patches >= every]
-        if not candidates:
-            return []
-        room_bytes = self._limits.stored_bytes_max - record_bytes(request, edits, commit)
-        due = []
-        for document in candidates:
-            if value_bytes(document) < room_bytes:
-                room_bytes -= value_bytes(document)
-                due.append(document.key)
-        return due
 
     def _record(self, request: Request, commit: Commit, after: Mapping[str, Document]) -> None:
         self.commits.append(commit)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 import patching
 from gateway.access import Principal
 from gateway.access.acl import AclMalformed, acl_of
+from gateway.decide.compares import ITEM_BYTES
 from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
-from gateway.decide.guards import ITEM_BYTES, require_editable, require_readable
+from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.request import (
     ApplyPatch,

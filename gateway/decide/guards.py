@@ -7,64 +7,45 @@ acl was changed a moment before, the move of the head is lost, and the request i
 To replace a document or its attributes, or to delete them, takes the right to write it. What
 depends on what is there, a patch, a merge or a move, takes the right to read it as well: whether it
 fits, and what it comes to, would tell. So does everything that a request only looks at: compares,
-the other documents of a composite condition, and gets.
+the other documents of a composite condition, and gets. Of a range it is told how many documents
+there are and when they changed, which is no secret, and takes no right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
 
-import patching
 from gateway.access import Principal
 from gateway.access.acl import ACL, may_read, may_write
 from gateway.conflict import Conflict, FailedCompare, Required
+from gateway.decide.compares import (
+    IsUnchanged,
+    RevisionIs,
+    State,
+    TokenIs,
+    compared_keys,
+)
 from gateway.decide.conditions import NO_CONDITIONS, Look
+from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import (
     ApplyPatch,
     Delete,
     Edit,
     EditAttributes,
-    Equals,
     Get,
-    IsAbsent,
     KeyEdit,
     Put,
     Request,
-    RevisionIs,
-    Satisfies,
-    TokenIs,
     Touch,
-    compared_keys,
 )
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed, PreconditionRequired
-from gateway.model import SETTINGS_KEY, Document, living, token_revision
-from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, Limits, PatchError, is_conditional
+from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired
+from gateway.model import SETTINGS_KEY, Document, token_revision
+from patching import Json, is_conditional
 
-# Bytes of documents that the tests of one request may read. Each compare counts its document.
-_TESTED_BYTES_MAX = 128 * 1024 * 1024
-# One array item takes as long to examine as so many bytes of a document take to read, and a value
-# of two states as long to compare.
-ITEM_BYTES = 20
+# A value of two states takes as long to compare as so many bytes of a document take to read.
 _COMPARED_BYTES = 50
-
-
-class State(Protocol):
-    """A catalog at ``revision``, as the earlier requests of a batch leave it."""
-
-    @property
-    def revision(self) -> int: ...
-
-    def document(self, key: str) -> Document | None:
-        """The document or tombstone, None where there never was one."""
-
-    def base(self, key: str, token: str) -> Document | None:
-        """The live document of an older ``token``, None where that can't be told."""
-
-    def spend(self, work_bytes: int) -> None:
-        """Count work against the batch, in bytes of documents."""
 
 
 def refuse_forbidden(request: Request, look: Look) -> None:
@@ -196,92 +177,23 @@ def checked_conditions(request: Request, state: State) -> str | None:
     return rebased_from
 
 
-def failed_compares(request: Request, state: State, limits: Limits) -> list[FailedCompare]:
-    """The false compares, in order. Raises OverLimit where the tests are too much work."""
-    failed = []
-    tested_bytes = 0
-
-    def examined(items: int) -> None:
-        nonlocal tested_bytes
-        tested_bytes += items * ITEM_BYTES
-        state.spend(items * ITEM_BYTES)
-
-    for index, compare in enumerate(request.compare):
-        if isinstance(compare, RevisionIs):
-            if compare.revision != state.revision:
-                reason = f"the catalog is at revision {state.revision}, not {compare.revision}"
-                failed.append(FailedCompare(index, None, reason, None))
-            continue
-        live = living(state.document(compare.key))
-        if isinstance(compare, Satisfies) and live is not None:
-            tested_bytes += live.size_bytes
-            if tested_bytes > _TESTED_BYTES_MAX:
-                raise OverLimit(
-                    f"the tests would look through {tested_bytes} bytes of documents, more than the"
-                    f" {_TESTED_BYTES_MAX} that one transaction may",
-                    limit="tested_bytes_max",
-                    maximum=_TESTED_BYTES_MAX,
-                    actual=tested_bytes,
-                )
-        reason = _why_false(compare, live, limits, examined)
-        if reason:
-            failed.append(FailedCompare(index, compare.key, reason, live))
-    return failed
-
-
-def _why_false(
-    compare: TokenIs | IsAbsent | Equals | Satisfies,
-    live: Document | None,
-    limits: Limits,
-    examined: Callable[[int], None],
-) -> str:
-    """The reason, as text; empty where the compare is true."""
-    match compare:
-        case IsAbsent():
-            return "there is such a document" if live else ""
-        case Satisfies():
-            return _why_unsatisfied(compare.tests, live, limits, examined)
-        case _ if live is None:
-            return "there is no such document"
-        case TokenIs():
-            return "" if live.token == compare.token else f"its token is {live.token}"
-        case Equals():
-            assert live.content is not ABSENT
-            return "" if patching.equal(live.content, compare.value) else "it holds another value"
-
-
-def _why_unsatisfied(
-    tests: ExtendedPatch, live: Document | None, limits: Limits, examined: Callable[[int], None]
-) -> str:
-    content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
-    try:
-        done = patching.apply_extended(content, tests, limits=limits, document_bytes=size_bytes)
-        examined(done.examined)
-    except LimitExceeded as error:
-        examined(error.examined)
-        # A test that was broken off is neither true nor false.
-        raise OverLimit(
-            error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
-        ) from error
-    except PatchError as error:
-        examined(error.examined)
-        return str(error)
-    return ""
-
-
 def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conflict:
     first = failed[0]
     compare = request.compare[first.index]
     since_revision = None
-    if isinstance(compare, RevisionIs):
-        since_revision = compare.revision
-    elif isinstance(compare, TokenIs):
-        since_revision = token_revision(compare.token)
+    match compare:
+        case RevisionIs():
+            since_revision = compare.revision
+        case TokenIs():
+            since_revision = token_revision(compare.token)
+        case IsUnchanged() | RangeUnchanged():
+            since_revision = compare.since
     return Conflict(
         Required.COMPARE,
         (str(first.index),),
         key=first.key,
         document=first.document,
         since_revision=since_revision,
+        prefix=first.prefix,
         compares=tuple(failed),
     )

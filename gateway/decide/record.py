@@ -11,6 +11,7 @@ from gateway.decide.draft import Draft, same_attributes
 from gateway.decide.drafts import Drafts
 from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
+from gateway.limits import ServiceLimits
 from gateway.model import Change, Commit, Document
 from patching import ABSENT, Owners, Patch, change_between
 
@@ -94,7 +95,27 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
     return RECORD_BYTES + texts + sum(map(_change_bytes, changes))
 
 
-def value_bytes(document: Document) -> int:
+def values_due(
+    request: Request,
+    edits: Sequence[KeyEdit],
+    commit: Commit,
+    after: Sequence[Document],
+    limits: ServiceLimits,
+) -> list[str]:
+    """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
+    candidates = [document for document in after if document.patches >= limits.full_value_every]
+    if not candidates:
+        return []
+    room_bytes = limits.stored_bytes_max - record_bytes(request, edits, commit)
+    due = []
+    for document in candidates:
+        if _value_bytes(document) < room_bytes:
+            room_bytes -= _value_bytes(document)
+            due.append(document.key)
+    return due
+
+
+def _value_bytes(document: Document) -> int:
     """An upper bound on what a commit takes more where it records the full value."""
     size_bytes = document.size_bytes
     if document.attributes:

@@ -6,7 +6,7 @@ write of one document is a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final, TypedDict
@@ -16,13 +16,22 @@ from msgspec.structs import force_setattr
 
 from gateway.access import NOBODY, Principal
 from gateway.decide.application_steps import ApplicationStep, Fence
+from gateway.decide.compares import (
+    Compare,
+    IsAbsent,
+    IsUnchanged,
+    TokenIs,
+    compared_keys,
+    compared_ranges,
+)
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import NO_RANGES, RangeCompare, Ranges
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
 from gateway.model import (
-    APPLICATIONS_KEY,
+    OWN_KEYS,
     SETTINGS_KEY,
     Attributes,
     Change,
@@ -101,51 +110,7 @@ class KeyEdit(msgspec.Struct, frozen=True):
     edit: Edit
 
 
-@dataclass(frozen=True, slots=True)
-class TokenIs:
-    """The document's version token is ``token``."""
-
-    key: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsAbsent:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Equals:
-    """The document's content equals ``value``, as JSON: member order is irrelevant."""
-
-    key: str
-    value: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Satisfies:
-    """The document passes ``tests``: RFC 6902 tests and predicates, nothing else."""
-
-    key: str
-    tests: ExtendedPatch
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionIs:
-    """The catalog is at ``revision``."""
-
-    revision: int
-
-
-Compare = TokenIs | IsAbsent | Equals | Satisfies | RevisionIs
-
-
-def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
-    return frozenset(each.key for each in compares if not isinstance(each, RevisionIs))
-
-
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
-_GATEWAYS_OWN: Final = frozenset((SETTINGS_KEY, APPLICATIONS_KEY))
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
@@ -160,8 +125,9 @@ class Request(msgspec.Struct, frozen=True):
 
     ``commit_id`` is fixed here, before the first attempt, so that the outcome can be looked up.
     ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
-    what was sent, for the bounds of queue and batch. ``keys``, all that its decision depends on,
-    follows from the rest, and so does which of these it needs no content of (``token_keys``).
+    what was sent, for the bounds of queue and batch. ``keys`` and ``ranges``, all that its decision
+    depends on, follow from the rest, and so do the keys that it needs no content of
+    (``token_keys``).
 
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
     decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
@@ -190,13 +156,16 @@ class Request(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS
     token_keys: frozenset[str] = _NO_KEYS
+    ranges: tuple[RangeCompare, ...] = ()
 
     def __post_init__(self) -> None:
         keys = self._keys()
         force_setattr(self, "keys", keys)
+        if self.compare:
+            force_setattr(self, "ranges", compared_ranges(self.compare))
         alone = len(keys) <= 2  # the settings among them
         if self.fence is not None or self.step is not None:
-            force_setattr(self, "keys", keys | _GATEWAYS_OWN)
+            force_setattr(self, "keys", keys | OWN_KEYS)
         if not alone:
             force_setattr(self, "token_keys", self._token_keys(keys))
 
@@ -208,7 +177,7 @@ class Request(msgspec.Struct, frozen=True):
     def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
         edits = (*self.edits, *(self.otherwise or ()))
         worked_on = {each.key for each in edits if not isinstance(each.edit, Delete | Touch)}
-        by_token = (TokenIs, IsAbsent, RevisionIs)
+        by_token = (TokenIs, IsAbsent, IsUnchanged)
         looked_into = compared_keys(each for each in self.compare if not isinstance(each, by_token))
         return keys - worked_on - looked_into - _SETTINGS_ALONE
 
@@ -360,7 +329,8 @@ class View(msgspec.Struct, frozen=True):
     ``documents`` has every key that the batch names: a document, a tombstone, or None where the
     key never existed. ``replies`` has what the idempotency keys of the batch have decided
     already, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
-    has, by (key, token), the documents that patches to be rebased were made against.
+    has, by (key, token), the documents that patches to be rebased were made against, and ``ranges``
+    what the batch asks of ranges.
 
     ``judged`` is the number of the catalog's last verdict. ``tail`` are the last commits, and
     ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
@@ -380,6 +350,7 @@ class View(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     requests: int | None = None
     too_heavy: int | None = None
+    ranges: Ranges = NO_RANGES
 
 
 class Decision(msgspec.Struct, frozen=True):

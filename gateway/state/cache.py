@@ -19,6 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.meters import CacheReadings
 from gateway.model import Commit, Document, Head, Move, Reply, Verdict
 from gateway.runtime import Runtime
+from gateway.state.recent import Recent
 from gateway.state.replay import advance
 from patching import PatchError
 
@@ -37,6 +38,7 @@ class _Entry:
     judged_written: int
     verdicts: tuple[Verdict, ...]
     documents: dict[str, Document | None]
+    recent: Recent | None = None  # where somebody has asked for it
 
 
 class Seen(NamedTuple):
@@ -129,6 +131,21 @@ class Cache:
                 found,
             )
 
+    def changed_under(
+        self, catalog: str, prefix: str, since: int, through: int
+    ) -> tuple[bool, int | None]:
+        """Whether this process knows all commits above ``since`` up to ``through``, and the newest
+        of them that changed a document whose key begins with ``prefix``."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or entry.revision < through:
+                return False, None
+            if entry.recent is None:
+                entry.recent = Recent(entry.revision)
+            if since < entry.recent.since:
+                return False, None
+            return True, entry.recent.changed(prefix, since, through)
+
     def readings(self) -> CacheReadings:
         return CacheReadings(self._bytes, self._hits, self._misses)
 
@@ -215,6 +232,8 @@ class Cache:
         entry.revision, entry.time_us = commit.revision, commit.time_us
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
+        if entry.recent is not None:
+            entry.recent.add(commits)
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
         self._bytes += _tail_memory(unwritten)

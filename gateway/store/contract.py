@@ -122,6 +122,19 @@ class Store(Protocol):
     ) -> Mapping[tuple[str, str], BareDocument]:
         """``documents`` with only a few fields of each, by (catalog, key)."""
 
+    def list_range(
+        self, catalog: str, prefix: str, newer_than: int, limit: int
+    ) -> Sequence[BareDocument]:
+        """The live documents whose keys begin with ``prefix``, as last written out, and tombstones
+        of a revision above ``newer_than``; by key ascending (UTF-8), at most ``limit``. The
+        settings are left out.
+        """
+
+    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+        """The revision of a written-out commit above ``after`` up to ``through`` under a key that
+        begins with ``prefix``; None: there is none. The settings' key counts for no prefix.
+        """
+
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:

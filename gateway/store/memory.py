@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gateway.model import (
     APPLICATIONS_KEY,
+    OWN_KEYS,
     WITHHELD,
     BareDocument,
     Claim,
@@ -119,6 +120,25 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         with self._lock:
             found = {name: self._documents[name] for name in keys if name in self._documents}
         return {name: bare(document) for name, document in found.items()}
+
+    def list_range(
+        self, catalog: str, prefix: str, newer_than: int, limit: int
+    ) -> Sequence[BareDocument]:
+        with self._lock:
+            found = {
+                key: each
+                for (of, key), each in self._documents.items()
+                if of == catalog and key not in OWN_KEYS
+                if each.exists or each.revision > newer_than
+            }
+            return [bare(found[key]) for key in _names_after(found, "", prefix)[:limit]]
+
+    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+        found = (each for each in self._ascending(catalog) if after < each.revision <= through)
+        changed = (
+            each for each in found if _names_after(self._keys_of(each) - OWN_KEYS, "", prefix)
+        )
+        return next((each.revision for each in changed), None)
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]

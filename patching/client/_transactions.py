@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from patching import ABSENT, Absent, Json
 from patching.client._calls import Calls
@@ -16,6 +16,8 @@ from patching.client._terms import (
     encoded,
     token_texts,
 )
+
+Relation = Literal["less", "equal", "greater"]
 
 
 class Branch:
@@ -108,23 +110,50 @@ class Transaction:
         *,
         etag: Token | None = None,
         absent: bool = False,
+        unchanged_since: int | None = None,
         equals: Json | Absent = ABSENT,
         test: Operations | None = None,
     ) -> Self:
-        """One of: it has this token, there is none, it equals a value, or tests and predicates are
-        true of it. ValueError otherwise."""
+        """One of: it has this token, there is none, it hasn't changed since a revision, it equals a
+        value, or tests and predicates are true of it. ValueError otherwise."""
         demands: dict[str, Any] = {}
         if etag is not None:
             demands["etag"] = token_texts(etag)[0]
         if absent:
             demands["absent"] = True
+        if unchanged_since is not None:
+            demands["unchanged_since"] = unchanged_since
         if equals is not ABSENT:
             demands["equals"] = equals
         if test is not None:
             demands["test"] = list(test)
         if len(demands) != 1:
-            raise ValueError("a compare is one of etag, absent, equals and test")
+            names = "etag, absent, unchanged_since, equals and test"
+            raise ValueError(f"a compare is one of {names}")
         self._compares.append({"key": key, **demands})
+        return self
+
+    def compare_range(
+        self,
+        prefix: str,
+        *,
+        unchanged_since: int | None = None,
+        absent: bool = False,
+        count: Mapping[Relation, int] | None = None,
+    ) -> Self:
+        """Of all documents whose keys begin with ``prefix``, one of: none was created, changed or
+        deleted since a revision; there are none; or ``count``, their number is ``{"less": 10}``,
+        ``equal`` or ``greater``. ValueError otherwise."""
+        demands: dict[str, Any] = {}
+        if unchanged_since is not None:
+            demands["unchanged_since"] = unchanged_since
+        if absent:
+            demands["absent"] = True
+        if count is not None:
+            demands["count"] = dict(count)
+        if len(demands) != 1:
+            raise ValueError("a compare of a range is one of unchanged_since, absent and count")
+        self._compares.append({"prefix": prefix, **demands})
         return self
 
     def compare_revision(self, revision: int) -> Self:

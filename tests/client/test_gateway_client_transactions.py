@@ -59,3 +59,24 @@ def test_a_transaction_of_nothing_conditions_and_dry_runs(catalog: Catalog) -> N
         nothing.compare("k")
     with pytest.raises(ValueError, match="token"):
         nothing.compare("k", etag=catalog.delete("b"))
+
+
+def test_a_transaction_compares_ranges(catalog: Catalog) -> None:
+    read = catalog.put("names/a", 1)
+    assert read.revision is not None
+    add = catalog.transaction()
+    add.compare_range("names/", unchanged_since=read.revision).compare_range("other/", absent=True)
+    add.compare_range("names/", count={"less": 2}).compare("names/a", unchanged_since=read.revision)
+    add.then.put("names/b", 2)
+    assert add.run().changed
+    with pytest.raises(PreconditionFailed) as raised:
+        add.run()
+    failed = raised.value.problem["failed_compares"]
+    assert [(each["index"], each.get("prefix")) for each in failed] == [
+        (0, "names/"),
+        (2, "names/"),
+    ]
+    with pytest.raises(ValueError, match="one of unchanged_since"):
+        catalog.transaction().compare_range("names/")
+    with pytest.raises(ValueError, match="one of etag"):
+        catalog.transaction().compare("a", unchanged_since=1, absent=True)

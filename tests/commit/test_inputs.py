@@ -11,19 +11,17 @@ import pytest
 from gateway.access import Principal
 from gateway.commit import inputs
 from gateway.decide import request as decision
+from gateway.decide.compares import Equals, IsAbsent, TokenIs
 from gateway.decide.conditions import Composite, Conditions
 from gateway.decide.request import (
     Applied,
     Delete,
     EditAttributes,
-    Equals,
     Get,
-    IsAbsent,
     KeyEdit,
     Merge,
     Put,
     Request,
-    TokenIs,
     Touch,
     Unchanged,
     View,

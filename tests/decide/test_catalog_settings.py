@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import ANY_TAG, Conditions
 from gateway.decide.request import (
     Applied,
@@ -15,7 +16,6 @@ from gateway.decide.request import (
     Edit,
     EditAttributes,
     Get,
-    IsAbsent,
     KeyEdit,
     Merge,
     Move,

@@ -8,15 +8,13 @@ from typing import Any, TypeVar
 import pytest
 
 import patching
+from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.request import (
-    Compare,
     Decision,
     Delete,
     Edit,
     EditAttributes,
-    Equals,
     Get,
-    IsAbsent,
     KeyEdit,
     Merge,
     Move,
@@ -24,9 +22,6 @@ from gateway.decide.request import (
     Put,
     Refused,
     Request,
-    RevisionIs,
-    Satisfies,
-    TokenIs,
     Touch,
     Unchanged,
     View,

@@ -30,6 +30,15 @@ _TESTS: tuple[Any, ...] = (
     [{"op": "type", "path": "/name", "value": "string"}, {"op": "test", "path": "", "value": 1}],
 )
 
+_RANGE_COMPARES: tuple[Object, ...] = (
+    {"absent": True},
+    {"unchanged_since": 1},
+    {"unchanged_since": 1_000_000},
+    {"count": {"less": 3}},
+    {"count": {"equal": 0}},
+    {"count": {"greater": 1}},
+)
+
 
 def fit(case: Case[Any], operation: str) -> None:
     """Make the body of a valid request of ``operation`` one that the service takes."""
@@ -69,6 +78,8 @@ def _action(given: Object) -> Object:
 def _compare(given: Object) -> Object:
     if "resource_version" in given:
         return {"resource_version": int(given["resource_version"])}
+    if "prefix" in given:
+        return {"prefix": one_of(("", "a", "no/such/"), given), **one_of(_RANGE_COMPARES, given)}
     compare: Object = {"key": one_of(_KEYS, given)}
     if "test" in given:
         return {**compare, "test": one_of(_TESTS, given)}

@@ -17,6 +17,7 @@ from werkzeug.test import TestResponse
 
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
+from gateway.http.write import compares as transaction_compares
 from gateway.http.write import transactions as transaction_items
 from gateway.http.write.answer import WriteAnswer
 from gateway.http.write.bulk_lines import LineAnswer
@@ -102,7 +103,7 @@ def test_the_members_of_transactions_and_bulk_lines_are_those_of_the_service() -
     known = {name for members, _ in transaction_items._ACTIONS.values() for name in members}
     assert actions.keys() - {"action"} == known
     compares = schemas["Compare"]["properties"].keys()
-    assert compares == {"key", *transaction_items._COMPARES, "resource_version"}
+    assert compares == set(transaction_compares._KNOWN)
     line = schemas["BulkLine"]["properties"]
     assert line["op"]["enum"] == list(bulk_requests._OPERATIONS)
     operations = {name for members in bulk_requests._OPERATIONS.values() for name in members}

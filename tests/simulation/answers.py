@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from gateway.conflict import Conflict
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
-from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed
+from gateway.errors import (
+    CommitError,
+    PatchDoesNotFit,
+    PreconditionFailed,
+    RevisionCompacted,
+)
 from gateway.model import Document, version_of
 
 from .asks import SETTINGS
@@ -138,6 +143,11 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
     state = ledger.state(revision)
     if call.ask.deletes_catalog and not state.exists and error.code == "precondition_failed":
         return call.ask.resource_version not in (None, revision)  # as true as "not found"
+    if isinstance(error, RevisionCompacted):
+        floor = ledger.floors(call.called, call.answered)[-1]
+        return any(
+            each.what == "range-unchanged" and each.value < floor for each in call.ask.compare
+        )
     verdict = judge(call.ask, state)
     if call.ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
         # What it was to be rebased from may have been compacted.

@@ -76,9 +76,23 @@ class Action:
 
 @dataclass(frozen=True)
 class Compare:
-    """``value``: a token, a content, test operations, or a revision (of the catalog)."""
+    """``value``: a token, a content, test operations, or a revision (of the catalog); since which
+    revision a document or range is unchanged; "less", "equal" or "greater" and a number.
 
-    what: Literal["token", "absent", "equals", "tests", "revision"]
+    ``key`` of a compare of a range: what its documents' keys begin with.
+    """
+
+    what: Literal[
+        "token",
+        "absent",
+        "unchanged",
+        "equals",
+        "tests",
+        "revision",
+        "range-unchanged",
+        "range-absent",
+        "range-count",
+    ]
     key: Name
     value: Any = None
 

@@ -9,8 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway import catalogs
-from gateway.commit import loop
-from gateway.decide import drafts, guards
+from gateway.commit import loop, ranges
+from gateway.decide import compares, drafts
+from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request, Touch
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -24,14 +25,35 @@ from gateway.state import sweep as sweeper
 from gateway.store.contract import Store, Swept
 from gateway.store.memory_retention import MemoryRetention
 
-_failed_compares = guards.failed_compares
+_failed = compares.Comparing.failed
 
 
-def compare_before_the_batch(request: Request, state: Any, limits: Any) -> list[Any]:
+def compare_before_the_batch(self: Any, compared: Any, state: Any) -> list[Any]:
+    view = state._view
+    ranges = RangeState(view.ranges, view.documents, {})
     before: Any = SimpleNamespace(
-        document=state._view.documents.get, revision=state.revision, spend=state.spend
+        document=view.documents.get,
+        revision=state.revision,
+        spend=state.spend,
+        changed_under=ranges.changed,
+        count_under=ranges.count,
     )
-    return _failed_compares(request, before, limits)
+    return _failed(self, compared, before)
+
+
+_overlaid, _changed = ranges.overlaid, ranges.changed_since
+
+
+def ranges_as_stored(stored: Any, key: str, tail: object) -> Any:  # noqa: ARG001
+    return stored
+
+
+def changed_though_compacted(*given: Any) -> Any:
+    return _changed(*given)._replace(floor=0)
+
+
+def nothing_of_the_batch(self: RangeState, ranges: Any, found: Any, documents: Any) -> None:  # noqa: ARG001
+    self._ranges, self._found, self._documents = ranges, found, {}
 
 
 def never_done(self: object, request: object, failed: object) -> bool:  # noqa: ARG001

@@ -28,6 +28,7 @@ from gateway.model import (
     Reply,
     Retention,
     Verdict,
+    bare,
 )
 from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent, UploadStore
 from gateway.store.memory import digested, document_bytes
@@ -209,6 +210,30 @@ class FaultyStore:
             return found
 
         return self._read([scan])[0]
+
+    def list_range(
+        self, catalog: str, prefix: str, newer_than: int, limit: int
+    ) -> Sequence[BareDocument]:
+        """One document at a time, as a cursor comes by it."""
+
+        def scan() -> list[BareDocument]:
+            found: list[BareDocument] = []
+            last = ""
+            while len(found) < limit:
+                page = self._inner.scan_documents(catalog, last, prefix, 1, sys.maxsize)
+                if not page:
+                    break
+                last = page[0].key
+                if page[0].exists or page[0].revision > newer_than:
+                    found.append(bare(page[0]))
+                if self._rng.random() < 0.5:
+                    self._scheduler.give_way()
+            return found
+
+        return self._read([scan])[0]
+
+    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+        return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]
 
     def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
         return [

@@ -147,6 +147,8 @@ def _token(state: State, key: str) -> str | None:
 def _is_true(compare: Compare, state: State) -> bool:
     if compare.what == "revision":
         return bool(state.revision == compare.value)
+    if compare.what.startswith("range-"):
+        return _is_true_of_range(compare, state)
     doc = state.live(compare.key)
     if compare.what == "absent":
         return doc is None
@@ -154,6 +156,8 @@ def _is_true(compare: Compare, state: State) -> bool:
         return False
     if compare.what == "token":
         return bool(doc.token == compare.value)
+    if compare.what == "unchanged":
+        return bool(doc.revision <= compare.value)
     if compare.what == "equals":
         return bool(doc.content == compare.value)
     try:
@@ -163,11 +167,35 @@ def _is_true(compare: Compare, state: State) -> bool:
     return True
 
 
+def _is_true_of_range(compare: Compare, state: State) -> bool:
+    docs = [state.docs[key] for key in _under(compare.key, state)]
+    if compare.what == "range-unchanged":
+        newest = max((doc.revision for doc in docs), default=0)
+        return bool(newest <= compare.value <= state.revision)
+    count = sum(live(doc) is not None for doc in docs)
+    if compare.what == "range-absent":
+        return count == 0
+    relation, number = compare.value
+    return bool(
+        (relation == "less" and count < number)
+        or (relation == "equal" and count == number)
+        or (relation == "greater" and count > number)
+    )
+
+
+def _under(prefix: str, state: State) -> list[str]:
+    """The keys of the documents and tombstones of a range."""
+    return [key for key in state.docs if key != SETTINGS and key.startswith(prefix)]
+
+
 def _holds_already(ask: Ask, failed: Sequence[Compare], state: State) -> bool:
     """A content that a compare doesn't want there any more is there because this was done."""
     written = {action.key for action in ask.actions if action.deed not in ("get", "touch")}
     for compare in failed:
-        if compare.what in ("token", "revision") or compare.key not in written:
+        if compare.what == "range-absent":
+            if not {key for key in _under(compare.key, state) if state.live(key)} <= written:
+                return False
+        elif compare.what not in ("absent", "equals", "tests") or compare.key not in written:
             return False
     try:
         drafts = _drafted(ask.actions, state)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, pending, queue, resolve, round
-from gateway.decide import decide, drafts, rebase
+from gateway.commit import inputs, loop, pending, queue, ranges, resolve, round
+from gateway.decide import compares, decide, drafts, rebase
+from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import hub as watch_hub
@@ -28,7 +29,7 @@ from gateway.store.memory import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history
-from .plan import Plan
+from .plan import Plan, ranging
 from .plans import (
     breaking_off,
     crowded,
@@ -38,6 +39,7 @@ from .plans import (
     forgetful,
     keeping,
     kept_and_followed,
+    kept_ranges,
     quiet,
     sleeping,
     timed,
@@ -240,7 +242,25 @@ MUTATIONS: Mapping[str, Mutation] = {
     "compares-in-order": _mutation(
         "a compare sees what the requests before it in the batch have left",
         "untrue-commit untrue-refusal",
-        (decide, "failed_compares", history.compare_before_the_batch),
+        (compares.Comparing, "failed", history.compare_before_the_batch),
+    ),
+    "ranges-in-order": _mutation(
+        "a range has changed by what the requests before it in the batch did",
+        "untrue-commit untrue-refusal untrue-no-op",
+        (RangeState, "__init__", history.nothing_of_the_batch),
+        adjust=ranging,
+    ),
+    "ranges-overlay": _mutation(
+        "a range is read with the tail laid over what is stored",
+        "untrue-commit untrue-refusal untrue-no-op",
+        (ranges, "overlaid", history.ranges_as_stored),
+        adjust=ranging,
+    ),
+    "ranges-floor": _mutation(
+        "what was unchanged is told down to the floor, and no further",
+        "untrue-commit untrue-refusal untrue-no-op",
+        (ranges, "changed_since", history.changed_though_compacted),
+        adjust=kept_ranges,
     ),
     "done-before": _mutation(
         "a transaction that was done before holds, though its compares don't any more",

@@ -71,7 +71,16 @@ def plan(rng: random.Random) -> Plan:
         strays=True,
         turns=rng.random() < 0.3,
     )
-    return retaining(chosen, rng) if rng.random() < 0.4 else chosen
+    chosen = retaining(chosen, rng) if rng.random() < 0.4 else chosen
+    # Drawn apart, so that the other plans are what they would be without ranges.
+    return ranging(chosen) if random.Random(repr(chosen)).random() < 0.25 else chosen
+
+
+def ranging(chosen: Plan) -> Plan:
+    """With transactions, many of which look at ranges."""
+    tastes = chosen.tastes
+    often = max(tastes.transactions, 0.4)
+    return replace(chosen, tastes=replace(tastes, transactions=often, ranges=0.6))
 
 
 def retaining(chosen: Plan, rng: random.Random) -> Plan:

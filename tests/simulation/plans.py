@@ -8,7 +8,7 @@ from dataclasses import replace
 from gateway.limits import ServiceLimits, WatchLimits
 
 from .faults import Faults
-from .plan import Plan, retaining
+from .plan import Plan, ranging, retaining
 from .workload import Tastes
 
 
@@ -176,4 +176,20 @@ def deafened(chosen: Plan) -> Plan:
         clients=4,
         calls=4,
         faults=Faults(before=0.2, after=0.1, slow=0.05),
+    )
+
+
+def kept_ranges(chosen: Plan) -> Plan:
+    """Compaction all the time by workers that forget what they have seen, and looks at ranges."""
+    kept = ranging(keeping(chosen))
+    retention = replace(kept.limits.retention, commits=1)
+    return replace(
+        kept,
+        catalogs=2,
+        cached_catalogs_max=1,
+        compactor=True,
+        limits=replace(kept.limits, retention=retention),
+        tastes=replace(kept.tastes, reading=0.1, deletions=0.3, ranges=0.9),
+        faults=Faults(),
+        outages=False,
     )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 import patching
-from gateway.decide import request as values
+from gateway.decide import compares as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.conditions import Tag as GatewayTag
+from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
 from gateway.decide.request import (
     ApplyPatch,
     ContentEdit,
@@ -82,6 +83,14 @@ def _compare(compare: Compare) -> values.Compare:
             return values.Satisfies(key, patching.parse_tests(value))
         case "revision":
             return values.RevisionIs(value)
+        case "unchanged":
+            return values.IsUnchanged(key, value)
+        case "range-unchanged":
+            return RangeUnchanged(key, value)
+        case "range-absent":
+            return RangeAbsent(key)
+        case "range-count":
+            return RangeCount(key, *value)
 
 
 def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:

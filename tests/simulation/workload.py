@@ -25,6 +25,7 @@ class Tastes:
     settings: float
     deletions: float  # of whole catalogs
     retention: float = 0.0  # pins and compactions
+    ranges: float = 0.0  # among what transactions compare
 
 
 @dataclass
@@ -196,6 +197,8 @@ class Wishes:
 
     def _compare(self, catalog: Name) -> Compare:
         key = self._rng.choice(self._keys)
+        if self._tastes.ranges and self._happens(self._tastes.ranges):
+            return self._range_compare(catalog, key)
         known = self._of(catalog, key)
         choices = [Compare("absent", key)] if known.content is GONE else []
         if known.tokens:
@@ -204,6 +207,19 @@ class Wishes:
             choices.append(Compare("equals", key, known.content))
         choices.append(Compare("tests", key, [_test(self._rng.randrange(4))]))
         choices.append(Compare("revision", key, self._revision(catalog)))
+        return self._rng.choice(choices)
+
+    def _range_compare(self, catalog: Name, key: Name) -> Compare:
+        """Of one key, of those with the same first letter, or of all."""
+        prefix = Name(key[: self._rng.choice((0, 1, 1, 2))])
+        since = self._revision(catalog) - self._rng.choice((0, 0, 0, 1, 2, 5))
+        relation = self._rng.choice(("less", "equal", "greater"))
+        choices = [
+            Compare("unchanged", key, max(0, since)),
+            *[Compare("range-unchanged", prefix, max(0, since))] * 4,
+            Compare("range-absent", prefix),
+            Compare("range-count", prefix, (relation, self._rng.randrange(4))),
+        ]
         return self._rng.choice(choices)
 
     def _keep(self, catalog: Name, key: Name, label: str) -> Ask:

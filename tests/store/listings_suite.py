@@ -12,7 +12,7 @@ from tests.store.contract_suite import commit, document, head, move
 
 _LAST = "\U0010ffff"
 # By UTF-8, where U+FFFF comes before an emoji and UTF-16 has it behind.
-_NAMES = [
+NAMES = [
     "\x01",
     " ",
     "A",
@@ -47,10 +47,10 @@ class ListingsContract:
     def test_names_come_in_order_and_within_their_bounds(
         self, store: Store, after: str, prefix: str
     ) -> None:
-        expected = [name for name in _NAMES if name > after and name.startswith(prefix)]
-        store.write_documents({"c": [document(1, key=name) for name in reversed(_NAMES)]})
+        expected = [name for name in NAMES if name > after and name.startswith(prefix)]
+        store.write_documents({"c": [document(1, key=name) for name in reversed(NAMES)]})
         store.write_documents({"c/": [document(1, key="a")], "b": [document(1, key="a")]})
-        store.move_heads([move(commit(1, catalog=name)) for name in reversed(_NAMES)])
+        store.move_heads([move(commit(1, catalog=name)) for name in reversed(NAMES)])
         found = store.scan_documents("c", after, prefix, 99, _MANY)
         assert [d.key for d in found] == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 99)] == expected

@@ -4,6 +4,7 @@ from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryTokens, MemoryUploads
 from tests.store.contract_suite import StoreContract
 from tests.store.listings_suite import ListingsContract
+from tests.store.ranges_suite import RangesContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.tokens_suite import TokensContract
@@ -15,6 +16,7 @@ class TestMemoryStore(
     StoreContract,
     VerdictsContract,
     ListingsContract,
+    RangesContract,
     RetentionContract,
     SignalsContract,
     LeasesContract,

@@ -15,6 +15,7 @@ from gateway.store.mongodb.tokens import MongoTokens
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
+from tests.store.ranges_suite import RangesContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.tokens_suite import TokensContract
@@ -33,6 +34,7 @@ class TestMongoStore(
     StoreContract,
     VerdictsContract,
     ListingsContract,
+    RangesContract,
     RetentionContract,
     SignalsContract,
     LeasesContract,

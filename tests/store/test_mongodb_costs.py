@@ -85,6 +85,43 @@ def test_a_scan_reads_one_page(store: MongoStore, profiled: Profiled) -> None:
     assert query["keysExamined"] <= 11
 
 
+def test_a_range_is_read_from_the_keys_without_contents(
+    store: MongoStore, profiled: Profiled
+) -> None:
+    heavy = [document(n, key=f"k{n:03}", content="x" * 10_000) for n in range(1, _LIVE)]
+    store.write_documents({"c": heavy, "d": heavy[:9]})
+    store.heads(["c"])
+    with profiled() as noted:
+        assert len(store.list_range("c", "k1", _LIVE, 99)) == 99
+        assert len(store.list_range("c", "k1", _LIVE, 1)) == 1
+    both = [entry for entry in noted if entry["op"] == "query"]
+    assert [entry["planSummary"] for entry in both] == ["IXSCAN { _id: 1 }"] * 2
+    assert both[0]["responseLength"] < 30_000
+    assert both[1]["keysExamined"] <= 2
+
+
+def test_a_change_of_a_range_is_looked_for_near_and_far(
+    store: MongoStore, profiled: Profiled
+) -> None:
+    """Near: each commit since. Far: each key of the range, however many commits there are."""
+    store.write_commits([commit(n, key=f"k{n % 7}") for n in range(1, 3_000)])
+    store.heads(["c"])
+    with profiled() as noted:
+        assert store.range_changed("c", "other/", 2_900, 2_999) is None
+        assert store.range_changed("c", "k", 2_900, 2_999) == 2_999
+        assert store.range_changed("c", "k3", 10, 2_999) is not None
+        assert store.range_changed("c", "other/", 10, 2_999) is None
+    queries = [entry for entry in noted if entry["op"] == "query"]
+    plans = [entry["planSummary"] for entry in queries]
+    by_key = "IXSCAN { catalog: 1, keys: 1, revision: 1 }"
+    assert plans == ["IXSCAN { _id: 1 }"] * 2 + [by_key] * 2
+    examined = [entry["keysExamined"] for entry in queries]
+    assert examined[0] <= 100
+    assert examined[1] <= 1
+    assert examined[2] <= 3
+    assert examined[3] <= 1
+
+
 def test_a_scan_of_digests_answers_without_contents(store: MongoStore, profiled: Profiled) -> None:
     heavy = [document(n, key=f"k{n}", content="x" * 100_000) for n in range(1, 4)]
     store.write_documents({"c": heavy})

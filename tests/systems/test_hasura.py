@@ -273,3 +273,40 @@ def test_h8_whoever_shows_metadata_learns_that_it_is_stale_and_why(catalog: Cata
     drop = {"op": "replace", "path": "/columns", "value": []}
     overlap = catalog.patch("tables/a", drop, if_match=token, prefer="rebase")
     assert overlap.refused(412, "precondition_failed")["overlap"]
+
+
+def test_h9_what_depends_on_a_range_is_refused_when_that_changed(catalog: Catalog) -> None:
+    """Untracking a table is refused when somebody added a relationship to it since (a range that
+    must be unchanged); an unrelated change doesn't refuse it."""
+    catalog.transaction(track("author"), track("article")).done()
+    mine = "relationships/author/"
+
+    def untrack(table: str, seen: int) -> Answer:
+        """As a person decided who saw the metadata at that version."""
+        unchanged = {"prefix": f"relationships/{table}/", "unchanged_since": seen}
+        action = {"action": "delete", "key": f"tables/{table}"}
+        return catalog.transaction(action, compare=[unchanged])
+
+    seen = catalog.export()["resource_version"]
+    catalog.put(mine + "articles", {"to": "article"}).done(201)
+    problem = untrack("author", seen).refused(412, "precondition_failed")
+    (failed,) = problem["failed_compares"]
+    assert (failed["prefix"], failed["changed_at"]) == (mine, 2)
+    assert problem["changes_since"][0]["changes"] == [{"key": mine + "articles", "action": "put"}]
+    assert catalog.get("tables/author").status == 200
+
+    seen = catalog.export()["resource_version"]
+    catalog.put("tables/other", {}).done(201)
+    catalog.put("relationships/authority/x", {}).done(201)
+    catalog.transaction(compare=[{"prefix": mine, "count": {"equal": 1}}]).done()
+    untrack("author", seen).done()
+    assert catalog.get("tables/author").status == 404
+
+    catalog.delete(mine + "articles").done()  # a deletion is a change, too
+    catalog.transaction(track("author")).done()
+    untrack("author", seen).refused(412, "precondition_failed")
+    seen = catalog.revision
+    racing = [partial(catalog.put, f"{mine}{n}", {}) for n in range(8)]
+    untracked, *_ = side_by_side([partial(untrack, "author", seen), *racing])
+    (first,) = catalog.commit(seen + 1)["changes"]
+    assert (untracked.status == 200) == (first["key"] == "tables/author")

@@ -229,6 +229,11 @@ def application_name(encoded: str) -> str:
     return name
 
 
+def require_prefix(prefix: str, limits: RequestLimits) -> None:
+    """Refuse a decoded text that is too long to be the beginning of a document's key."""
+    _refuse_long(prefix, "key_bytes_max", limits.key_bytes_max)
+
+
 def document_path(catalog: str, key: str) -> str:
     """The document's path, percent-encoded so that no client rewrites it on the way."""
     segments = key.split("/")

@@ -233,6 +233,10 @@ def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
     left_bytes = _COMPARED_BYTES_MAX
     for each in failed:
         found: dict[str, Any] = {"index": each.index, "key": each.key, "detail": each.reason}
+        if each.prefix is not None:
+            found["prefix"] = each.prefix
+            if each.changed_at is not None:
+                found["changed_at"] = each.changed_at
         found["current"] = None
         document = each.document
         if document is not None:

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.access import Principal
+from gateway.decide.ranges import is_under
 from gateway.errors import CommitError, OutcomeUnknown, PreconditionFailed
 from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.query import REVISION_MAX
@@ -16,6 +19,8 @@ from gateway.read.visibility import Sight
 from gateway.service import Gateway
 
 _COMMITS_MAX = 20
+# Of these those on the documents of a range are told.
+_RANGE_COMMITS_MAX = 100
 # The changes since a composite of more documents aren't looked up: each takes a query.
 _DOCUMENTS_MAX = 10
 
@@ -47,11 +52,24 @@ class _Log:
     catalog: str
     sight: Sight | None
 
-    def after(self, key: str | None, since: int | None) -> Iterable[Commit] | None:
+    def under(self, prefix: str, since: int | None) -> list[Commit] | None:
+        """The commits on a range, with these changes alone."""
+        commits = self.after(None, since, _RANGE_COMMITS_MAX)
+        if commits is None:
+            return None
+        of_range = (
+            replace(each, changes=tuple(c for c in each.changes if is_under(c.key, prefix)))
+            for each in commits
+        )
+        return [each for each in of_range if each.changes][:_COMMITS_MAX]
+
+    def after(
+        self, key: str | None, since: int | None, limit: int = _COMMITS_MAX
+    ) -> Iterable[Commit] | None:
         if since is None or not 0 <= since < REVISION_MAX:
             return None
         try:
-            page = self.gateway.commits(self.catalog, after=since, limit=_COMMITS_MAX, key=key)
+            page = self.gateway.commits(self.catalog, after=since, limit=limit, key=key)
             if self.sight is None:
                 return page.commits
             commits = self.sight.commits(page.commits)
@@ -65,8 +83,9 @@ def changes_since(
 ) -> list[dict[str, Any]] | None:
     """The first 20 commits after the client's token; None where that can't be told.
 
-    Those on the key that the condition was about, or on any where it was about the catalog; of a
-    composite, those on the documents that aren't as it says, each after its own token.
+    Those on the key that the condition was about, or on any where it was about the catalog; on the
+    documents of a range, as far as they are among the first 100; of a composite, those on the
+    documents that aren't as it says, each after its own token.
 
     The token may be one of another catalog or none of ours at all: then this is of no use, and
     does no harm. What ``by`` may not see of them is left out.
@@ -76,8 +95,11 @@ def changes_since(
         return _of_several(log, failed)
     # The settings' key is none that a client could be told: they count as the catalog here.
     key = failed.conflict.key or None
-    commits = log.after(key, failed.conflict.since_revision)
-    return None if commits is None else [commit_summary(each, key) for each in commits]
+    if failed.conflict.prefix is not None:
+        commits = log.under(failed.conflict.prefix, failed.conflict.since_revision)
+        return None if commits is None else [commit_summary(each, None) for each in commits]
+    found = log.after(key, failed.conflict.since_revision)
+    return None if found is None else [commit_summary(each, key) for each in found]
 
 
 def _of_several(log: _Log, failed: PreconditionFailed) -> list[dict[str, Any]] | None:

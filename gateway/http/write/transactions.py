@@ -2,8 +2,11 @@
 
 ::
 
-    {"compare": [{"key", "etag"} | {"key", "absent": true} | {"key", "equals": value}
-                 | {"key", "test": [operations]} | {"resource_version": N}],
+    {"compare": [{"key", "etag"} | {"key", "absent": true} | {"key", "unchanged_since": N}
+                 | {"key", "equals": value} | {"key", "test": [operations]}
+                 | {"prefix", "unchanged_since": N} | {"prefix", "absent": true}
+                 | {"prefix", "count": {"less" | "equal" | "greater": n}}
+                 | {"resource_version": N}],
      "then": [action…], "else": [action…], "message", "author", "dry_run"}
 
 An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
@@ -16,47 +19,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import patching
+from gateway.decide.compares import Compare, compared_ranges
+from gateway.decide.ranges import RANGES_MAX
 from gateway.decide.request import (
     ApplyPatch,
-    Compare,
     Delete,
     Edit,
     EditAttributes,
-    Equals,
     Get,
-    IsAbsent,
     KeyEdit,
     Merge,
     Move,
     Put,
-    RevisionIs,
-    Satisfies,
-    TokenIs,
     Touch,
 )
 from gateway.decide.strict import SWITCH, Exact, load, strict
-from gateway.errors import Unstorable
-from gateway.http.wire.body import check_operations, decode_members, document_bytes
-from gateway.http.wire.headers import require_key
+from gateway.http.wire.body import decode_members, document_bytes
 from gateway.http.wire.members import (
     AUTHOR,
     MESSAGE,
-    REVISION,
     attributes_asked,
     invalid_body,
-    member,
     refuse_member,
     require_known,
-    require_object,
 )
-from gateway.http.wire.problems import problem_of
 from gateway.http.wire.refusals import RequestRefused
+from gateway.http.write.compares import Reader, key_of, patch_of, read_compare
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
-from patching import Json, Limits, PatchError, join_pointer
+from patching import Json, Limits
 
 _Item = TypeVar("_Item")
 
@@ -85,18 +79,16 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
     asked = load(TRANSACTION, body, invalid_body)
     lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
     count = sum(map(len, lists.values()))
-    if count > limits.transaction_actions_max:
-        raise RequestRefused(
-            "over_limit",
-            f"the transaction has {count} compares and actions,"
-            f" {limits.transaction_actions_max} are allowed",
-            limit="transaction_actions_max",
-            maximum=limits.transaction_actions_max,
-            actual=count,
-        )
+    _refuse_many(
+        count, "compares and actions", "transaction_actions_max", limits.transaction_actions_max
+    )
     reader = Reader(limits, patch_limits)
+    compare = _each(lists, "compare", reader, read_compare)
+    _refuse_many(
+        len(compared_ranges(compare)), "compares of ranges", "transaction_ranges_max", RANGES_MAX
+    )
     return Transaction(
-        compare=_each(lists, "compare", reader, read_compare),
+        compare=compare,
         then=_each(lists, "then", reader, read_action),
         otherwise=_each(lists, "else", reader, read_action) if "else" in lists else None,
         message=asked["message"] or None,
@@ -106,53 +98,21 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
     )
 
 
+def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
+    if count > maximum:
+        raise RequestRefused(
+            "over_limit",
+            f"the transaction has {count} {what}, {maximum} are allowed",
+            limit=limit,
+            maximum=maximum,
+            actual=count,
+        )
+
+
 def _each(
     lists: dict[str, Any], name: str, reader: Reader, read: Callable[[Any, str, Reader], _Item]
 ) -> tuple[_Item, ...]:
     return tuple(read(each, f"/{name}/{at}", reader) for at, each in enumerate(lists.get(name, ())))
-
-
-_COMPARES: Final = ("etag", "absent", "equals", "test")
-_Parsed = TypeVar("_Parsed")
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """The rules for the items of a body."""
-
-    limits: RequestLimits
-    patch_limits: Limits
-
-
-def read_compare(item: Any, at: str, reader: Reader) -> Compare:
-    """The compare at ``at`` of the body. Raises RequestRefused, Unstorable."""
-    members = require_object(item, ("key", *_COMPARES, "resource_version"), at)
-    if "resource_version" in members:
-        require_known(members, ("resource_version",), at)
-        return RevisionIs(member(members, "resource_version", REVISION, at))
-    key = _key(members, "key", at, reader)
-    given = [name for name in _COMPARES if name in members]
-    if len(given) != 1:
-        refuse_member(at, f"it must have exactly one of: {', '.join(_COMPARES)}")
-    (name,) = given
-    value, place = members[name], f"{at}/{name}"
-    if name == "etag":
-        if not isinstance(value, str) or not value or '"' in value:
-            refuse_member(place, "it must be a version token, without a header's quotes")
-        return TokenIs(key, value)
-    if name == "absent":
-        if value is not True:
-            refuse_member(place, "it must be true; what exists is told by a 'test' of \"\"")
-        return IsAbsent(key)
-    if name == "equals":
-        document_bytes(value, reader.limits, place)
-        return Equals(key, value)
-    return Satisfies(
-        key,
-        _patch(
-            value, place, reader, lambda: patching.parse_tests(value, limits=reader.patch_limits)
-        ),
-    )
 
 
 def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
@@ -166,10 +126,10 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
     known, read = _ACTIONS[name]
     require_known(item, ("action", *known), at)
     if name == "move":
-        return KeyEdit(_key(item, "from", at, reader), Move(_key(item, "to", at, reader)))
+        return KeyEdit(key_of(item, "from", at, reader), Move(key_of(item, "to", at, reader)))
     if name == "touch":
         return KeyEdit(SETTINGS_KEY, Touch())
-    return KeyEdit(_key(item, "key", at, reader), read(item, at, reader))
+    return KeyEdit(key_of(item, "key", at, reader), read(item, at, reader))
 
 
 def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
@@ -206,32 +166,7 @@ def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
         whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
         return patching.parse_extended(whole, limits=limits)
 
-    return ApplyPatch(_patch(operations, f"{at}/patch", reader, parse))
-
-
-def _patch(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
-    """The result of ``parse`` for ``operations`` at ``place``; its errors name the place."""
-    try:
-        check_operations(operations, reader.limits.depth_max)
-        return parse()
-    except Unstorable as error:
-        error.pointer = f"{place}/{error.operation}"
-        raise
-    except PatchError as error:
-        _refuse_patch(error, place)
-
-
-def _refuse_patch(error: PatchError, place: str) -> NoReturn:
-    problem = problem_of(error)
-    assert problem is not None
-    member = getattr(error, "member", None)
-    if member == "array_primary_keys":
-        place = place.rpartition("/")[0] + "/array_primary_keys"
-    elif error.operation is not None:
-        inside = [str(error.operation), *([member] if member else [])]
-        place += join_pointer(inside)
-    members = {**problem.members, "pointer": place}
-    raise RequestRefused(problem.code, problem.detail, **cast(Any, members)) from error
+    return ApplyPatch(patch_of(operations, f"{at}/patch", reader, parse))
 
 
 def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
@@ -239,19 +174,6 @@ def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
         refuse_member(at, "'value' is missing")
     value = item["value"]
     return value, document_bytes(value, reader.limits, f"{at}/value")
-
-
-def _key(members: dict[str, Any], name: str, at: str, reader: Reader) -> str:
-    key = members.get(name)
-    if not isinstance(key, str):
-        place = f"{at}/{name}" if name in members else at
-        refuse_member(place, f"'{name}' must be a document's key")
-    try:
-        require_key(key, reader.limits)
-    except RequestRefused as error:
-        error.members["pointer"] = f"{at}/{name}"
-        raise
-    return key
 
 
 def _nothing(*_: Any) -> Edit:

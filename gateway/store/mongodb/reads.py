@@ -8,7 +8,7 @@ from typing import Any, Final
 from bson import decode_all
 from pymongo import ASCENDING, DESCENDING
 
-from gateway.model import APPLICATIONS_KEY, Commit, Digested, Document, Head
+from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
@@ -16,6 +16,8 @@ from gateway.store.mongodb.records import Record
 
 _FEW = 4
 _MANY = 64
+# Up to so many commits it costs less to look at each than at each key that they may have changed.
+_NEAR_COMMITS = 1_000
 _DIGESTED: Final = {
     **{name: 1 for name in records.BARE_DOCUMENT if name != "catalog"},
     **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
@@ -132,12 +134,51 @@ class ListingsPart(StorePart):
                         break
         return documents
 
+    def list_range(
+        self, catalog: str, prefix: str, newer_than: int, limit: int
+    ) -> Sequence[BareDocument]:
+        query = {
+            **_scan(catalog, "", prefix),
+            "$or": [{"state.deleted": False}, {"state.revision": {"$gt": newer_than}}],
+        }
+        shown = {**records.BARE_DOCUMENT, "_id": 0}
+        with self._on.reading() as session:
+            batches = self._on.documents.find_raw_batches(query, shown, session=session)
+            with batches.sort("_id").hint("_id_").limit(limit).batch_size(limit) as cursor:
+                return [each for batch in cursor for each in _bare(batch)]
+
+    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+        keys = {"$elemMatch": {**names_after("", prefix), "$ne": APPLICATIONS_KEY}}
+        query = _of_keys(catalog, keys, after, through)
+        with self._on.reading() as session:
+            cursor = self._on.commits.find(query, {"revision": 1, "_id": 0}, session=session)
+            if through - after <= _NEAR_COMMITS:
+                cursor = cursor.sort("_id", DESCENDING).hint("_id_")
+            else:
+                cursor = cursor.hint(BY_KEY)
+            found = next(iter(cursor.limit(1)), None)
+        return None if found is None else int(found["revision"])
+
     def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
         query = _scan(catalog, after, prefix)
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
                 return [each for batch in cursor for each in _digested(batch)]
+
+
+def _bare(batch: Any) -> list[BareDocument]:
+    """From a raw batch of records with the fields of BARE_DOCUMENT."""
+    return [
+        BareDocument(
+            record["key"],
+            (state := record["state"])["revision"],
+            state["create_revision"],
+            not state["deleted"],
+            state.get("attributes") or None,
+        )
+        for record in decode_all(batch, records.PLAIN)
+    ]
 
 
 def _digested(batch: Any) -> list[Digested]:

@@ -1,0 +1,229 @@
+"""Compares: what a transaction says of the state that it is made for, and which of it is false.
+
+A compare is about a document, a range of documents, or the catalog as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import patching
+from gateway.conflict import FailedCompare
+from gateway.decide.ranges import (
+    Count,
+    RangeAbsent,
+    RangeCompare,
+    RangeCount,
+    RangeUnchanged,
+    why_count_false,
+)
+from gateway.errors import OverLimit
+from gateway.model import Document, living
+from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, Limits, PatchError
+
+# Bytes of documents that the tests of one request may read. Each compare counts its document.
+_TESTED_BYTES_MAX = 128 * 1024 * 1024
+# One array item takes as long to examine as so many bytes of a document take to read.
+ITEM_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIs:
+    """The document's version token is ``token``."""
+
+    key: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsAbsent:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsUnchanged:
+    """There is a document, and no change of it above revision ``since``."""
+
+    key: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The document's content equals ``value``, as JSON: member order is irrelevant."""
+
+    key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfies:
+    """The document passes ``tests``: RFC 6902 tests and predicates, nothing else."""
+
+    key: str
+    tests: ExtendedPatch
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIs:
+    """The catalog is at ``revision``."""
+
+    revision: int
+
+
+KeyCompare = TokenIs | IsAbsent | IsUnchanged | Equals | Satisfies
+Compare = KeyCompare | RevisionIs | RangeCompare
+_ABOUT_RANGES: Final = (RangeUnchanged, RangeAbsent, RangeCount)
+
+
+def compared_keys(compares: Iterable[Compare]) -> frozenset[str]:
+    return frozenset(
+        each.key for each in compares if not isinstance(each, (RevisionIs, *_ABOUT_RANGES))
+    )
+
+
+def compared_ranges(compares: Iterable[Compare]) -> tuple[RangeCompare, ...]:
+    return tuple(each for each in compares if isinstance(each, _ABOUT_RANGES))
+
+
+class State(Protocol):
+    """A catalog at ``revision``, as the earlier requests of a batch leave it."""
+
+    @property
+    def revision(self) -> int: ...
+
+    def document(self, key: str) -> Document | None:
+        """The document or tombstone, None where there never was one."""
+
+    def base(self, key: str, token: str) -> Document | None:
+        """The live document of an older ``token``, None where that can't be told."""
+
+    def changed_under(self, prefix: str, since: int) -> int | None:
+        """See ``RangeState.changed``."""
+
+    def count_under(self, prefix: str) -> Count:
+        """See ``RangeState.count``."""
+
+    def spend(self, work_bytes: int) -> None:
+        """Count work against the batch, in bytes of documents."""
+
+
+class Comparing:
+    """The compares of one request, whose tests together may be only so much work."""
+
+    def __init__(self, limits: Limits, spend: Callable[[int], None]) -> None:
+        self._limits = limits
+        self._spend = spend
+        self._tested_bytes = 0
+
+    def failed(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
+        """The false ones, in order.
+
+        Raises OverLimit where the tests are too much work, or a range holds more than can be
+        counted, and RevisionCompacted where it can't be told what changed.
+        """
+        failed = (self._failed(*each, state) for each in enumerate(compares))
+        return [each for each in failed if each is not None]
+
+    def _failed(self, index: int, compare: Compare, state: State) -> FailedCompare | None:
+        if isinstance(compare, RevisionIs):
+            if compare.revision == state.revision:
+                return None
+            reason = f"the catalog is at revision {state.revision}, not {compare.revision}"
+            return FailedCompare(index, None, reason)
+        if isinstance(compare, _ABOUT_RANGES):
+            return _failed_range(index, compare, state)
+        live = living(state.document(compare.key))
+        if isinstance(compare, Satisfies):
+            reason = self._why_unsatisfied(compare.tests, live)
+        else:
+            reason = _why_false(compare, live)
+        return FailedCompare(index, compare.key, reason, live) if reason else None
+
+    def _why_unsatisfied(self, tests: ExtendedPatch, live: Document | None) -> str:
+        content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
+        self._require_room(size_bytes)
+        try:
+            done = patching.apply_extended(
+                content, tests, limits=self._limits, document_bytes=size_bytes
+            )
+            self._examined(done.examined)
+        except LimitExceeded as error:
+            self._examined(error.examined)
+            # A test that was broken off is neither true nor false.
+            raise OverLimit(
+                error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+            ) from error
+        except PatchError as error:
+            self._examined(error.examined)
+            return str(error)
+        return ""
+
+    def _require_room(self, size_bytes: int) -> None:
+        self._tested_bytes += size_bytes
+        if size_bytes and self._tested_bytes > _TESTED_BYTES_MAX:
+            raise OverLimit(
+                f"the tests would look through {self._tested_bytes} bytes of documents, more than"
+                f" the {_TESTED_BYTES_MAX} that one transaction may",
+                limit="tested_bytes_max",
+                maximum=_TESTED_BYTES_MAX,
+                actual=self._tested_bytes,
+            )
+
+    def _examined(self, items: int) -> None:
+        self._tested_bytes += items * ITEM_BYTES
+        self._spend(items * ITEM_BYTES)
+
+
+def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedCompare | None:
+    """Raises RevisionCompacted, and OverLimit for a range with more documents than are counted."""
+    prefix = compare.prefix
+    if isinstance(compare, RangeUnchanged):
+        reason, changed_at = why_changed(compare, state)
+    else:
+        count = state.count_under(prefix)
+        told, changed_at = why_count_false(compare, count), None
+        if told is None:
+            raise OverLimit(
+                f"there are more documents under {prefix!r} than can be counted beside what else"
+                f" the request asks for: {count.least}",
+                limit="range_documents_max",
+                maximum=count.least,
+                actual=count.least + 1,
+            )
+        reason = told
+    if not reason:
+        return None
+    return FailedCompare(index, None, reason, prefix=prefix, changed_at=changed_at)
+
+
+def why_changed(compare: RangeUnchanged, state: State) -> tuple[str, int | None]:
+    """The reason, as text, why the range isn't unchanged, and a revision that changed it; empty and
+    None where it is. Raises RevisionCompacted."""
+    since, revision = compare.since, state.revision
+    if since > revision:  # of another catalog, or of before a backup was restored
+        return f"the catalog is at revision {revision}, and has yet to reach {since}", None
+    changed_at = state.changed_under(compare.prefix, since)
+    if changed_at is None:
+        return "", None
+    return f"they changed at revision {changed_at}, after {since}", changed_at
+
+
+def _why_false(compare: TokenIs | IsAbsent | IsUnchanged | Equals, live: Document | None) -> str:
+    """The reason, as text; empty where the compare is true."""
+    match compare:
+        case IsAbsent():
+            return "there is such a document" if live else ""
+        case _ if live is None:
+            return "there is no such document"
+        case IsUnchanged():
+            if live.revision <= compare.since:
+                return ""
+            return f"it changed at revision {live.revision}, after {compare.since}"
+        case TokenIs():
+            return "" if live.token == compare.token else f"its token is {live.token}"
+        case Equals():
+            assert live.content is not ABSENT
+            return "" if patching.equal(live.content, compare.value) else "it holds another value"

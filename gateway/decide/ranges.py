@@ -1,0 +1,187 @@
+"""Ranges: the documents of a catalog whose keys begin with a prefix, "" for all of them.
+
+What is the gateway's own, like the settings, is in no range. A range is looked at in two ways:
+
+*Its changes*, in the log. "Unchanged since N" is about every commit above N, so it can be told
+exactly as far back as the log is whole: to the floor. Documents alone couldn't tell it: of one that
+was deleted, the tombstone goes in time. It costs by the commits since, not by the documents.
+
+*Its documents*, as keys without contents: how many live ones there are, and which. No more of them
+are listed than a request needs to be decided, so that a count of 10 costs the same in a range of a
+million.
+
+Worked example. The catalog is at 9, with a/1 of revision 4 and a/2 of revision 9. Since 9 the range
+"a/" is unchanged; since 8 it isn't: 9 changed it. A batch of two requests is decided: the first one
+deletes a/1, which makes commit 10; to the second one, the range has one document, and has changed
+since 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from gateway.errors import RevisionCompacted
+from gateway.model import OWN_KEYS, BareDocument, Document
+
+# What a count of documents is compared with at most.
+COUNT_MAX: Final = 10_000
+# Each range that a request looks at is read.
+RANGES_MAX: Final = 64
+
+Relation = Literal["less", "equal", "greater"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeUnchanged:
+    """No document under ``prefix`` was created, changed or deleted above revision ``since``."""
+
+    prefix: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAbsent:
+    """There is no document under ``prefix``."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCount:
+    """The number of documents under ``prefix`` is less than, equal to or greater than ``number``,
+    which is COUNT_MAX at most."""
+
+    prefix: str
+    relation: Relation
+    number: int
+
+
+RangeCompare = RangeUnchanged | RangeAbsent | RangeCount
+
+
+def listed_for(compare: RangeCompare) -> int:
+    """How many documents have to be known of the range, if there are as many."""
+    match compare:
+        case RangeUnchanged():
+            return 0
+        case RangeAbsent():
+            return 1
+    return compare.number + 1
+
+
+class Changed(NamedTuple):
+    """Whether a range has changed since a revision: ``at`` one that changed it, None where nothing
+    is known to. ``floor``: what was changed before that may not be known."""
+
+    at: int | None
+    floor: int = 0
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The live documents of a range, by key. ``is_whole`` False: there may be more of them."""
+
+    documents: Mapping[str, BareDocument]
+    is_whole: bool
+
+
+class Ranges(msgspec.Struct, frozen=True):
+    """What a view knows of ranges, at its revision: their changes, by prefix and revision, and
+    their documents, by prefix."""
+
+    changes: Mapping[tuple[str, int], Changed] = msgspec.field(default_factory=dict)
+    listed: Mapping[str, Listed] = msgspec.field(default_factory=dict)
+
+
+NO_RANGES: Final = Ranges()
+
+
+class Count(NamedTuple):
+    """``least`` live documents are there, and no more if ``is_exact``."""
+
+    least: int
+    is_exact: bool
+
+
+def is_under(key: str, prefix: str) -> bool:
+    return key.startswith(prefix) and key not in OWN_KEYS
+
+
+class RangeState:
+    """The ranges of a view as a batch has left them.
+
+    ``found`` are documents as the view has them, ``documents`` those that the batch has changed.
+    """
+
+    def __init__(
+        self,
+        ranges: Ranges,
+        found: Mapping[str, Document | None],
+        documents: Mapping[str, Document],
+    ) -> None:
+        self._ranges = ranges
+        self._found = found
+        self._documents = documents
+
+    def changed(self, prefix: str, since: int) -> int | None:
+        """A revision above ``since`` that changed the range, None where there is none.
+
+        Raises RevisionCompacted where that can't be told.
+        """
+        for key, document in self._documents.items():
+            if document.revision > since and is_under(key, prefix):
+                return document.revision
+        found = self._ranges.changes[prefix, since]
+        if found.at is None and since < found.floor:
+            raise RevisionCompacted(since, found.floor)
+        return found.at
+
+    def count(self, prefix: str) -> Count:
+        """The live documents of a range that was listed."""
+        listed = self._ranges.listed[prefix]
+        least = len(listed.documents)
+        for key, document in self._documents.items():
+            if is_under(key, prefix):
+                before = self._found.get(key)
+                least += document.exists - (before is not None and before.exists)
+        return Count(least, listed.is_whole)
+
+    def are_within(self, prefix: str, keys: Collection[str]) -> bool:
+        """Whether all live documents of a range that was listed are known, and among ``keys``."""
+        listed = self._ranges.listed[prefix]
+        return listed.is_whole and all(key in keys for key in self._live(listed, prefix))
+
+    def _live(self, listed: Listed, prefix: str) -> Iterable[str]:
+        gone = {key for key, document in self._documents.items() if not document.exists}
+        yield from listed.documents.keys() - gone
+        for key, document in self._documents.items():
+            if document.exists and is_under(key, prefix):
+                yield key
+
+
+def why_count_false(compare: RangeAbsent | RangeCount, count: Count) -> str | None:
+    """The reason, as text; empty where the compare is true, None where that can't be told."""
+    least, is_exact = count
+    if isinstance(compare, RangeAbsent):
+        return "there are such documents" if least else "" if is_exact else None
+    number = compare.number
+    settled = is_exact or least > number
+    match compare.relation:
+        case "less":
+            is_true, settled = least < number, is_exact or least >= number
+        case "equal":
+            is_true = is_exact and least == number
+        case "greater":
+            is_true = least > number
+    if not settled:
+        return None
+    found = least if is_exact else f"at least {least}"
+    return "" if is_true else f"their number is {found}, and not {_words(compare)}"
+
+
+def _words(compare: RangeCount) -> str:
+    words = {"less": "less than ", "equal": "", "greater": "more than "}
+    return f"{words[compare.relation]}{compare.number}"

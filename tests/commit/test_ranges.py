@@ -1,0 +1,286 @@
+"""Ranges as a decision sees them: behind the head, within a batch, after compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from gateway.commit import inputs, ranges
+from gateway.decide.compares import Compare, IsUnchanged
+from gateway.decide.decide import decide
+from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
+from gateway.decide.request import Delete, Edit, KeyEdit, Outcome, Request, Touch, Unchanged
+from gateway.errors import PreconditionFailed, RevisionCompacted
+from gateway.limits import ServiceLimits
+from gateway.model import SETTINGS_KEY
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.state import recent
+from gateway.state.cache import Cache
+from gateway.state.heads import Observer
+from gateway.store.contract import Store, Unreachable
+from gateway.store.memory import MemoryStore
+from tests.asking import RULES, WatchedStore, applied, ask, once, put, refused
+from tests.retention.history_checks import compaction_of, wait_until_written
+
+TOUCH = (KeyEdit(SETTINGS_KEY, Touch()),)
+
+
+class _World:
+    """A catalog whose writer a test steps: ``stored`` has it write out, or not yet."""
+
+    def __init__(self) -> None:
+        self.store = WatchedStore(cast(Store, MemoryStore()))
+        self.gateway = Gateway(cast(Store, self.store), ThreadRuntime(), ServiceLimits())
+
+    def write(self, key: str, edit: Edit | None = None) -> int:
+        done = self.gateway.write("c", key, edit or put({"n": 1}))
+        return applied(done.outcome).commit.revision
+
+    def ask(self, *compare: Compare, edits: tuple[KeyEdit, ...] = TOUCH, **terms: Any) -> Outcome:
+        request = self.gateway.request("c", edits, compare=compare, **terms)
+        return self.gateway.commit(request).outcome
+
+    def holds(self, *compare: Compare) -> bool:
+        """Whether they are all true, by a dry run."""
+        outcome = self.ask(*compare, dry_run=True)
+        if isinstance(outcome, Unchanged):
+            return True
+        refused(outcome, PreconditionFailed)
+        return False
+
+
+@pytest.fixture
+def world() -> _World:
+    return _World()
+
+
+@pytest.fixture(params=["tail", "stored"])
+def where(request: pytest.FixtureRequest, world: _World) -> str:
+    """Whether what was committed is in the head's tail alone, or written out."""
+    if request.param == "tail":
+        for name in ("write_documents", "write_commits"):
+            world.store.before[name] = _stuck
+    return str(request.param)
+
+
+def _stuck() -> None:
+    raise Unreachable("written out later")
+
+
+def settle(world: _World, where: str) -> None:
+    if where == "stored":
+        wait_until_written(world.gateway)
+
+
+def test_a_range_is_unchanged_since_its_last_change(world: _World, where: str) -> None:
+    first = world.write("a/1")
+    second = world.write("a/2")
+    other = world.write("b/1")
+    settle(world, where)
+    fresh = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+    for gateway in (world.gateway, fresh):
+        world.gateway = gateway
+        assert world.holds(RangeUnchanged("a/", second))
+        assert not world.holds(RangeUnchanged("a/", first))
+        assert world.holds(RangeUnchanged("a/1", first), RangeUnchanged("c/", 0))
+        assert not world.holds(RangeUnchanged("", second))
+        assert world.holds(RangeUnchanged("", other))
+        assert not world.holds(RangeUnchanged("", other + 1)), "nobody can have seen that"
+
+
+def test_a_deletion_is_a_change_and_settings_and_touches_are_none(
+    world: _World, where: str
+) -> None:
+    last = [world.write("a/1"), world.write("a/2")][-1]
+    applied(world.gateway.write("c", SETTINGS_KEY, put({"require_precondition": False})).outcome)
+    applied(world.ask())
+    settle(world, where)
+    assert world.holds(RangeUnchanged("", last), RangeUnchanged("a/", last))
+    world.write("a/1", Delete())
+    settle(world, where)
+    assert not world.holds(RangeUnchanged("a/", last))
+
+
+def test_live_documents_are_counted(world: _World, where: str) -> None:
+    for number in range(5):
+        world.write(f"a/{number}")
+    world.write("a/1", Delete())
+    world.write("b")
+    settle(world, where)
+    fresh = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+    for gateway in (world.gateway, fresh):
+        world.gateway = gateway
+        true = [("less", 5), ("equal", 4), ("greater", 3), ("greater", 0)]
+        false = [("less", 4), ("less", 1), ("equal", 3), ("equal", 5), ("greater", 4)]
+        assert [world.holds(RangeCount("a/", cast(Any, r), n)) for r, n in true] == [True] * 4
+        assert [world.holds(RangeCount("a/", cast(Any, r), n)) for r, n in false] == [False] * 5
+        assert world.holds(RangeAbsent("a/1"), RangeCount("", "equal", 5))
+        assert not world.holds(RangeAbsent("a/"))
+
+
+def test_a_batch_sees_what_its_earlier_requests_left(world: _World) -> None:
+    """Commits above the view count, made in one batch or not, exactly like those below."""
+    world.write("a/1")
+    world.write("b/1")
+    wait_until_written(world.gateway)
+    base = 2
+
+    def request(key: str, edit: Edit, *compare: Compare) -> Request:
+        return ask(edit, key, compare=compare)
+
+    requests = [
+        request("a/2", put(1), RangeUnchanged("a/", base), RangeCount("a/", "equal", 1)),
+        request("a/3", put(1), RangeUnchanged("a/", base)),
+        request("b/1", Delete(), RangeUnchanged("b/", base)),
+        request("b/2", put(1), RangeAbsent("b/"), RangeCount("a/", "equal", 2)),
+        request("b/3", put(1), RangeCount("b/", "less", 1)),
+    ]
+    outcomes = _decided(world.store, requests)
+    assert [type(each).__name__ for each in outcomes] == [
+        "Applied", "Refused", "Applied", "Applied", "Refused",
+    ]  # fmt: skip
+    conflict = refused(outcomes[1], PreconditionFailed).conflict
+    assert (conflict.prefix, conflict.compares[0].changed_at) == ("a/", base + 1)
+
+
+def _decided(store: Any, requests: Sequence[Request]) -> Sequence[Outcome]:
+    limits = ServiceLimits()
+    cache = Cache(ThreadRuntime(), limits)
+    Observer(store, cache, limits).observe(["c"])
+    view = inputs.read_views(store, cache, {"c": requests})["c"]
+    return decide(view, requests, [1] * len(requests), now_us=1 << 60, rules=RULES).outcomes
+
+
+def test_a_count_lists_no_more_than_it_needs(world: _World) -> None:
+    """Also where others of the batch may take away some of what is listed."""
+    for number in range(60):
+        world.write(f"a/{number:02}")
+    wait_until_written(world.gateway)
+    listed: list[int] = []
+    listing = world.store._store.list_range
+
+    def noted(*given: Any) -> Any:
+        listed.append(given[-1])
+        return listing(*given)
+
+    cast(Any, world.store._store).list_range = noted
+    gone = [ask(Delete(), f"a/{number:02}") for number in range(3)]
+    full = [ask(put(1), "b", compare=(RangeCount("a/", "less", number),)) for number in (1, 20)]
+    outcomes = _decided(world.store, [*gone, *full])
+    assert [type(each).__name__ for each in outcomes] == ["Applied"] * 3 + ["Refused"] * 2
+    assert len(listed) == 1
+    assert 20 + 1 + 3 <= listed[0] < 60, "and as many as the tail may take away"
+    told = refused(outcomes[-1], PreconditionFailed).conflict.compares[0].reason
+    assert told.startswith("their number is at least ")
+    assert told.endswith(", and not less than 20")
+
+
+def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _World) -> None:
+    """Also where it is a tombstone: on what was listed, nothing may be decided."""
+    world.write("a/1")
+    wait_until_written(world.gateway)
+    limits = ServiceLimits()
+    cache = Cache(ThreadRuntime(), limits)
+    Observer(cast(Store, world.store), cache, limits).observe(["c"])
+    other = Gateway(cast(Store, world.store), ThreadRuntime(), limits)
+
+    def delete() -> None:
+        applied(other.write("c", "a/1", Delete()).outcome)
+        wait_until_written(other)
+
+    world.store.before["list_range"] = once(delete)
+    requests = [ask(put(1), "b", compare=(RangeAbsent("a/"),))]
+    assert inputs.read_views(cast(Store, world.store), cache, {"c": requests}) == {}
+
+
+def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> None:
+    world.write("a/1")
+    assert world.holds(RangeUnchanged("a/", 1))  # from here on this process takes note
+    for number in range(50):
+        revision = world.write(f"b/{number}")
+        world.store.calls.clear()
+        assert world.holds(RangeUnchanged("a/", revision - 1))
+        assert not world.holds(RangeUnchanged("b/", revision - 1))
+        assert "range_changed" not in world.store.calls
+
+
+def test_what_is_remembered_of_changes_is_bounded(
+    world: _World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent, "_COMMITS_MAX", 3)
+    first = world.write("a/1")
+    assert world.holds(RangeUnchanged("a/", first))
+    for number in range(10):
+        world.write(f"b/{number}")
+    wait_until_written(world.gateway)
+    world.store.calls.clear()
+    assert world.holds(RangeUnchanged("a/", first))
+    assert "range_changed" in world.store.calls
+
+
+class TestCompacted:
+    """Below the floor it can't be told what was unchanged: never is it told wrongly."""
+
+    @pytest.fixture
+    def compacted(self, world: _World) -> _World:
+        world.write("a/1")
+        world.write("a/2")
+        world.write("a/1", Delete())  # 3
+        world.write("b/1")
+        world.write("b/2")  # 5
+        wait_until_written(world.gateway)
+        compaction_of(cast(Store, world.store)).compact("c", 4, lambda: None)
+        world.gateway = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+        return world
+
+    def test_a_purged_deletion_is_no_silence(self, compacted: _World) -> None:
+        assert ("c", "a/1") not in cast(Any, compacted.store._store)._documents
+        error = refused(compacted.ask(RangeUnchanged("a/", 2)), RevisionCompacted)
+        assert error.floor == 4
+
+    def test_what_changed_since_the_floor_is_told_below_it_too(self, compacted: _World) -> None:
+        refused(compacted.ask(RangeUnchanged("b/", 2)), PreconditionFailed)
+        assert compacted.holds(RangeUnchanged("a/", 4))
+        assert not compacted.holds(RangeUnchanged("b/", 4))
+
+    def test_who_has_seen_all_commits_needs_no_floor(self, compacted: _World) -> None:
+        assert compacted.holds(RangeUnchanged("a/", 5))
+        revision = compacted.write("d")
+        compaction_of(cast(Store, compacted.store)).compact("c", revision, lambda: None)
+        assert compacted.holds(RangeUnchanged("a/", 5))
+
+
+def test_a_document_is_unchanged_as_long_as_it_is_the_same(world: _World) -> None:
+    first = world.write("a")
+    world.write("b")
+    assert world.holds(IsUnchanged("a", first))
+    assert not world.holds(IsUnchanged("a", first - 1))
+    assert not world.holds(IsUnchanged("never", first))
+    world.write("a", put(2))
+    assert not world.holds(IsUnchanged("a", first))
+    world.write("a", Delete())
+    assert not world.holds(IsUnchanged("a", 99))
+
+
+def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World) -> None:
+    edits = tuple(KeyEdit(f"a/{n}", put(n)) for n in range(3))
+    applied(world.ask(RangeAbsent("a/"), edits=edits))
+    assert isinstance(world.ask(RangeAbsent("a/"), edits=edits), Unchanged)
+    world.write("a/another")
+    refused(world.ask(RangeAbsent("a/"), edits=edits), PreconditionFailed)
+
+
+def test_a_batch_that_asks_of_too_many_ranges_is_cut(
+    world: _World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_LOOKS_MAX", 3)
+    world.write("a/1")
+    wait_until_written(world.gateway)
+    requests = [
+        ask(put(n), f"b/{n}", compare=(RangeAbsent(f"x{n}"), RangeAbsent(f"y{n}")))
+        for n in range(3)
+    ]
+    assert len(_decided(world.store, requests)) == 1

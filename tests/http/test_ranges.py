@@ -1,0 +1,146 @@
+"""Conditions on ranges of documents, and actions on them, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.http.conftest import Catalog, problem
+from tests.http.test_transactions import act, done, put, send, then
+
+TOUCH = {"action": "touch"}
+
+
+@pytest.fixture
+def tables(catalog: Catalog) -> Catalog:
+    """Two tables and a relationship, at revision 3."""
+    for key in ("tables/a", "tables/b", "relationships/a/1"):
+        assert catalog.put({}, key).status_code == 201
+    return catalog
+
+
+def compared(catalog: Catalog, *compares: Any) -> TestResponse:
+    return send(catalog, {"compare": compares, "then": [TOUCH], "dry_run": True})
+
+
+def unchanged(prefix: str, since: int) -> dict[str, Any]:
+    return {"prefix": prefix, "unchanged_since": since}
+
+
+def count(prefix: str, **relation: int) -> dict[str, Any]:
+    return {"prefix": prefix, "count": relation}
+
+
+class TestCompares:
+    @pytest.mark.parametrize(
+        "true",
+        [
+            unchanged("tables/", 2),
+            unchanged("", 3),
+            unchanged("none/", 0),
+            {"prefix": "none/", "absent": True},
+            count("tables/", less=3),
+            count("tables/", equal=2),
+            count("", greater=2),
+            {"key": "tables/a", "unchanged_since": 1},
+        ],
+    )
+    def test_true_ones(self, tables: Catalog, true: Any) -> None:
+        assert done(compared(tables, true))["succeeded"]
+
+    @pytest.mark.parametrize(
+        ("false", "detail", "more"),
+        [
+            (unchanged("tables/", 1), "they changed at revision 2, after 1", {"changed_at": 2}),
+            (unchanged("", 4), "the catalog is at revision 3, and has yet to reach 4", {}),
+            ({"prefix": "tables/", "absent": True}, "there are such documents", {}),
+            (count("tables/", less=2), "their number is 2, and not less than 2", {}),
+            (count("tables/", equal=1), "their number is 2, and not 1", {}),
+            (count("tables/", greater=2), "their number is 2, and not more than 2", {}),
+        ],
+    )
+    def test_false_ones_say_why(
+        self, tables: Catalog, false: Any, detail: str, more: dict[str, Any]
+    ) -> None:
+        told = problem(compared(tables, count("", less=9), false), 412, "precondition_failed")
+        prefix = false["prefix"]
+        # How many were counted depends on what is written out.
+        told = json.loads(json.dumps(told).replace("is at least ", "is "))
+        assert told["detail"] == f"compare 1 is false for the documents under {prefix!r}: {detail}"
+        assert told["failed_compares"] == [
+            {"index": 1, "key": None, "prefix": prefix, "detail": detail, "current": None, **more}
+        ]
+
+    def test_a_document_that_changed_is_shown(self, tables: Catalog) -> None:
+        tables.put({"n": 2}, "tables/a")
+        stale = {"key": "tables/a", "unchanged_since": 3}
+        told = problem(compared(tables, stale), 412, "precondition_failed")
+        (failed,) = told["failed_compares"]
+        assert failed["detail"] == "it changed at revision 4, after 3"
+        assert failed["current"]["value"] == {"n": 2}
+        assert [each["revision"] for each in told["changes_since"]] == [4]
+
+    def test_the_refusal_says_what_changed_in_the_range(self, tables: Catalog) -> None:
+        then(tables, put("tables/c", {}), put("other", {}))
+        tables.put(1, "unrelated")
+        tables.delete("tables/a")
+        told = problem(compared(tables, unchanged("tables/", 2)), 412, "precondition_failed")
+        since = [(each["revision"], each["changes"]) for each in told["changes_since"]]
+        assert since == [
+            (4, [{"key": "tables/c", "action": "put"}]),
+            (6, [{"key": "tables/a", "action": "delete"}]),
+        ]
+
+    def test_else_is_for_a_range_too(self, tables: Catalog) -> None:
+        body = {
+            "compare": [{"prefix": "tables/", "absent": True}],
+            "then": [put("tables/a", 1)],
+            "else": [act("get", "tables/a")],
+        }
+        assert not done(send(tables, body))["succeeded"]
+
+    def test_below_the_floor_it_cant_be_told(self, tables: Catalog) -> None:
+        assert (
+            tables.client.post(f"{tables.path}/compactions", json={"revision": 3}).status_code < 300
+        )
+        told = problem(compared(tables, unchanged("none/", 1)), 410, "revision_compacted")
+        assert told["oldest_revision"] == 3
+        assert done(compared(tables, unchanged("none/", 3)))["succeeded"]
+
+    @pytest.mark.parametrize(
+        ("wrong", "pointer"),
+        [
+            ({"prefix": "a"}, ""),
+            ({"prefix": 1, "absent": True}, "/prefix"),
+            ({"prefix": "a", "absent": False}, "/absent"),
+            ({"prefix": "a", "unchanged_since": -1}, "/unchanged_since"),
+            ({"prefix": "a", "unchanged_since": 1.5}, "/unchanged_since"),
+            ({"prefix": "a", "unchanged_since": 1, "absent": True}, ""),
+            ({"prefix": "a", "key": "a", "absent": True}, "/key"),
+            ({"prefix": "a", "etag": "1-0"}, "/etag"),
+            ({"prefix": "a", "count": 3}, "/count"),
+            ({"prefix": "a", "count": {}}, "/count"),
+            ({"prefix": "a", "count": {"less": 1, "equal": 1}}, "/count"),
+            ({"prefix": "a", "count": {"more": 1}}, "/count/more"),
+            ({"prefix": "a", "count": {"less": 10_001}}, "/count/less"),
+            ({"prefix": "a", "count": {"less": "1"}}, "/count/less"),
+            ({"key": "a", "unchanged_since": "1"}, "/unchanged_since"),
+            ({"key": "a", "count": {"less": 1}}, "/count"),
+        ],
+    )
+    def test_malformed_ones_are_refused_with_their_place(
+        self, catalog: Catalog, wrong: Any, pointer: str
+    ) -> None:
+        told = problem(compared(catalog, count("", less=1), wrong), 400, "invalid_body")
+        assert told["pointer"] == f"/compare/1{pointer}"
+
+    def test_long_prefixes_and_many_ranges_are_refused(self, catalog: Catalog) -> None:
+        long = problem(compared(catalog, unchanged("x" * 1025, 1)), 414, "name_too_long")
+        assert long["pointer"] == "/compare/0/prefix"
+        many = compared(catalog, *(unchanged(f"{n}", 0) for n in range(65)))
+        told = problem(many, 413, "over_limit")
+        assert (told["limit"], told["maximum"]) == ("transaction_ranges_max", 64)
+        assert compared(catalog, *(unchanged(f"{n}", 0) for n in range(64))).status_code == 200
