@@ -27,6 +27,7 @@ from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
+from gateway.read.differences import Differences
 from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
 from gateway.read.history import CommitPage, History, RevisionAt
@@ -51,9 +52,10 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
-    ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of either.
-    ``uploads`` replaces documents in two phases. ``retention`` pins and compacts history; its
-    ``compactor`` does so in the background, once it is started.
+    ``differences`` what two revisions have otherwise. ``catalogs`` takes a catalog as a whole.
+    ``acls`` tells what a principal sees of any. ``uploads`` replaces documents in two phases.
+    ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
+    started.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Gateway:
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
+        self.differences = Differences(store, self.listing, limits)
         self._queue = queue = Queue(runtime, limits, turns, self._may_move)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
+import msgspec
 
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
-from gateway.cli.output import operations, readable
-from patching import ABSENT, Document
-from patching.client import NotFound
+from gateway.cli.output import operations, printable, readable
+from patching import ABSENT, Document, apply
+from patching.client import Difference, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +26,67 @@ class Side:
 
 @click.command("diff", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
-@click.argument("key", type=KEY)
+@click.argument("key", type=KEY, required=False)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)
 @click.argument("second", metavar="[REV2]", required=False)
 @click.option("--patch", "as_patch", is_flag=True, help="Print a JSON Patch, RFC 6902.")
 @click.option("--attributes", is_flag=True, help="Compare the document's attributes instead.")
+@click.option(
+    "--from",
+    "before",
+    type=REVISION,
+    metavar="REV1",
+    help="Without KEY: compare all documents, from this revision on.",
+)
+@click.option(
+    "--to", "after", type=REVISION, metavar="REV2", help="With --from: up to this one, not to now."
+)
+@click.option("--prefix", default="", help="With --from: only keys that begin with this.")
 @click.pass_obj
 def diff(
     session: Session,
     catalog: str,
-    key: str,
+    key: str | None,
     first: str | None,
     second: str | None,
     as_patch: bool,
     attributes: bool,
+    before: int | None,
+    after: int | None,
+    prefix: str,
 ) -> None:
     """Show the differences between two revisions.
 
     Compares a document at REV1 with REV2, or with now; without either, shows its last change. With
     @FILE (or -), shows the change that would make the document equal to that file. Prints nothing
     if both sides are equal, or [] with --patch. An absent document counts as empty.
+
+    Without KEY, --from compares all documents, and --patch prints a line of JSON for each that
+    differs.
     """
 
-    of = Subject(session, catalog, key, attributes)
-    before, after = _sides(of, first, second)
-    if before.value is ABSENT and after.value is ABSENT:
-        raise Missing(f"there is no document {key!r} ({before.name}, {after.name})")
-    if as_patch:
-        session.output.value(operations(before.value, after.value))
+    if key is None:
+        if before is None or attributes:
+            raise click.UsageError("without KEY, give --from, which --attributes doesn't go with")
+        whole = Whole(session, catalog, before, after, prefix)
+        whole.tell_patches() if as_patch else whole.tell()
         return
-    names = (f"{catalog}/{key} ({before.name})", f"{catalog}/{key} ({after.name})")
+    if before is not None or after is not None or prefix:
+        raise click.UsageError("--from, --to and --prefix are of all documents: no KEY")
+    of = Subject(session, catalog, key, attributes)
+    old, new = _sides(of, first, second)
+    if old.value is ABSENT and new.value is ABSENT:
+        raise Missing(f"there is no document {key!r} ({old.name}, {new.name})")
+    if as_patch:
+        session.output.value(operations(old.value, new.value))
+        return
+    _tell(session, f"{catalog}/{key}", old, new)
+
+
+def _tell(session: Session, what: str, old: Side, new: Side) -> None:
+    names = (f"{what} ({old.name})", f"{what} ({new.name})")
     color = session.output.pretty and sys.stdout.isatty()
-    session.output.text(readable(before.value, after.value, names, color=color))
+    session.output.text(readable(old.value, new.value, names, color=color))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +135,51 @@ def _sides(of: Subject, first: str | None, second: str | None) -> tuple[Side, Si
         return of.at(None), local
     revisions: list[int] = [REVISION(each) for each in (first, second) if each is not None]
     return of.at(revisions[0]), of.at(revisions[1] if second is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All documents of a catalog, or those under a prefix, at two revisions."""
+
+    session: Session
+    catalog: str
+    before: int
+    after: int | None
+    prefix: str
+
+    def tell_patches(self) -> None:
+        for each in self._differences():
+            shape = {name: value for name, value in asdict(each).items() if value is not ABSENT}
+            self.session.output.line(msgspec.json.encode(shape))
+
+    def tell(self) -> None:
+        for each in self._differences():
+            if each.key is None:  # which no read of an old revision names
+                self._tell_settings(each)
+                continue
+            what = f"{self.catalog}/{each.key}"
+            _tell(self.session, what, *self._sides(each, each.value, each.patch, False))
+            beside: Document = dict(each.attributes) if each.attributes else ABSENT
+            sides = self._sides(each, beside, each.attributes_patch, True)
+            _tell(self.session, f"{what} attributes", *sides)
+
+    def _tell_settings(self, each: Difference) -> None:
+        told = each.patch if each.change == "changed" else [each.value]
+        lines = [printable(msgspec.json.encode(one).decode()) for one in told]
+        self.session.output.text([f"{self.catalog} settings: {each.change}", *lines])
+
+    def _differences(self) -> Iterator[Difference]:
+        catalog = self.session.gateway.catalog(self.catalog)
+        return catalog.differences(self.before, self.after, prefix=self.prefix)
+
+    def _sides(
+        self, each: Difference, value: Document, patch: Sequence[Any], of_attributes: bool
+    ) -> tuple[Side, Side]:
+        old: Document = value if each.change == "deleted" else ABSENT
+        new: Document = value if each.change == "created" else ABSENT
+        if patch and each.key is not None:
+            part = self.session.part(self.catalog, of_attributes)
+            old = part.get(each.key, revision=self.before).value
+            new = apply(old, list(patch))
+        after = "now" if self.after is None else f"revision {self.after}"
+        return Side(f"revision {self.before}", old), Side(after, new)

@@ -20,6 +20,7 @@ from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import CatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
+from gateway.http.routes.differences import DifferenceRoutes
 from gateway.http.routes.documents import DocumentRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.listing import ListingRoutes
@@ -121,6 +122,7 @@ def create_app(
     ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
+    DifferenceRoutes(gateway, limits).register(app)
     BulkRoutes(gateway, limits).register(app)
     UploadRoutes(gateway, limits).register(app)
     RetentionRoutes(gateway, limits).register(app)

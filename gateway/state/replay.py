@@ -145,6 +145,20 @@ def rebuild(
     return advance_all(None, key, reversed(newest_first))
 
 
+def rebuild_both(
+    store: Store, catalog: str, key: str, low: int, high: int
+) -> tuple[Document | None, Document | None]:
+    """``rebuild`` at two revisions, the lower one first; they are written out."""
+    newest_first = store.changes_of(catalog, key, high)
+    ascending = list(reversed(newest_first))
+    if ascending and not ascending[0].change_of(key).begins_at(ascending[0].revision):
+        raise HistoryIncomplete
+    if not ascending or ascending[0].revision > low:
+        return rebuild(store, catalog, key, low), advance_all(None, key, ascending)
+    before = advance_all(None, key, (each for each in ascending if each.revision <= low))
+    return before, advance_all(before, key, ascending)
+
+
 def read_large(
     store: Store, withheld: Sequence[tuple[str, Document]]
 ) -> dict[tuple[str, str], Document]:

@@ -201,8 +201,11 @@ class Store(Protocol):
         the applications always are.
         """
 
-    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
-        """``scan_documents`` without reading any content."""
+    def scan_digests(
+        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+    ) -> Sequence[Digested]:
+        """``scan_documents`` without reading any content, of what was changed above revision
+        ``above``."""
 
     def commit_signals(self) -> CommitSignals:
         """Open signals about the commits that are written out from now on."""

@@ -5,7 +5,6 @@ Nothing survives the process; it is never a default of the service.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic as _monotonic
@@ -32,8 +31,6 @@ from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from patching import ABSENT, Json, digest
-
-_ALL = sys.maxsize
 
 
 class MemoryStore(MemoryRetention, MemoryLeases):
@@ -280,8 +277,16 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     break
         return scanned
 
-    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
-        return [digested(each) for each in self.scan_documents(catalog, after, prefix, limit, _ALL)]
+    def scan_digests(
+        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+    ) -> Sequence[Digested]:
+        with self._lock:
+            newer = {
+                key: document
+                for (of, key), document in self._documents.items()
+                if of == catalog and key != APPLICATIONS_KEY and document.revision > above
+            }
+        return [digested(newer[key]) for key in _names_after(newer, after, prefix)[:limit]]
 
     def stored_bytes(self, content: Json) -> int:
         return len(msgspec.json.encode(content))

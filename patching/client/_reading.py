@@ -17,11 +17,13 @@ from patching.client._feed import Feed
 from patching.client._results import (
     CatalogState,
     Commit,
+    Difference,
     Document,
     DocumentDigest,
     Several,
     expecting,
     parse_commit,
+    parse_difference,
     parse_listed,
     parse_state,
     unquoted,
@@ -165,6 +167,30 @@ class Readable(Part):
     def commit(self, revision: int) -> Commit:
         """The commit that made ``revision``. NotFound, Gone."""
         return parse_commit(self._ask(f"/commits/{revision}"))
+
+    def differences(
+        self,
+        before: int,
+        after: int | None = None,
+        *,
+        prefix: str = "",
+        page_size: int = 100,
+    ) -> Iterator[Difference]:
+        """What the catalog has otherwise at revision ``after`` (None: now) than at ``before``, by
+        key: the settings first, unless there is a ``prefix``. Either may be the later one.
+
+        NotFound above the head, Gone below the floor.
+        """
+        query: list[tuple[str, str | int]] = [("from", before), ("limit", page_size)]
+        if prefix:
+            query.append(("prefix", prefix))
+        more: list[tuple[str, str | int]] | None = [] if after is None else [("to", after)]
+        while more is not None:
+            content = self._ask("/differences", [*query, *more])
+            with expecting("page of differences"):
+                page = [parse_difference(shape) for shape in content["differences"]]
+                more = None if content["next"] is None else list(content["next"].items())
+            yield from page
 
     def outcome(self, idempotency_key: str) -> Commit | None:
         """The commit that was made under the key. None: the request was decided without one, or

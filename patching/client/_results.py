@@ -163,6 +163,26 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A document that two revisions have otherwise; ``key`` None: the catalog's settings.
+
+    ``change`` is "created", "changed" or "deleted". ``value`` and ``attributes`` are those of a
+    document that was created or deleted; ``value`` is ABSENT, ``attributes`` None, where it was
+    changed. Then ``patch`` and ``attributes_patch`` lead from the one revision to the other.
+    ``etag`` and ``revision`` are told at that, None where it was deleted.
+    """
+
+    key: str | None
+    change: str
+    etag: str | None
+    revision: int | None
+    value: Json | Absent = ABSENT
+    attributes: Mapping[str, Any] | None = None
+    patch: tuple[Mapping[str, Any], ...] = ()
+    attributes_patch: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One atomic change of a catalog; without changes it was a touch."""
 
@@ -244,6 +264,20 @@ def value_of(kind: type[_Value], shape: Any, **given: Any) -> _Value:
 def parse_commit(shape: Any) -> Commit:
     with expecting("Commit"):
         return value_of(Commit, shape, changes=_changes(shape["changes"]))
+
+
+def parse_difference(shape: Any) -> Difference:
+    with expecting("Difference"):
+        return Difference(
+            shape["key"],
+            shape["change"],
+            shape["etag"],
+            shape["revision"],
+            shape.get("value", ABSENT),
+            shape.get("attributes"),
+            tuple(shape.get("patch", ())),
+            tuple(shape.get("attributes_patch", ())),
+        )
 
 
 def _changes(shapes: Any) -> list[Any]:

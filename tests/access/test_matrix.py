@@ -80,6 +80,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("list_commits", "GET"): Call("{c}/commits"),
     ("read_commit", "GET"): Call("{c}/commits/1"),
     ("outcome", "GET"): Call("{c}/outcomes/x"),
+    ("list_differences", "GET"): Call("{c}/differences?from=0"),
     ("changes", "GET"): Call("{c}/changes?timeout=0"),
     ("create_pin", "POST"): Call("{c}/pins", {"seconds": 1}),
     ("list_pins", "GET"): Call("{c}/pins"),

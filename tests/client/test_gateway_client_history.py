@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patching import ABSENT
 from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport, segment
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -90,3 +91,21 @@ def test_a_follower_has_the_gateways_connections(connected: Gateway, catalog: Ca
         written = catalog.put("k", 2)
         follower.wait_for(written.catalog_revision, WAIT_S)
         assert dict(follower.current().documents) == {"k": 2}
+
+
+def test_differences_between_two_revisions_come_page_by_page(catalog: Catalog) -> None:
+    for number in range(5):
+        catalog.put(f"k{number}", {"n": number})
+    catalog.attributes.put("k0", {"team": "a"})
+    catalog.delete("k1")
+    told = list(catalog.differences(2, page_size=2))
+    assert [(each.key, each.change) for each in told] == [
+        ("k0", "changed"), ("k1", "deleted"), ("k2", "created"), ("k3", "created"),
+        ("k4", "created"),
+    ]  # fmt: skip
+    assert told[0].attributes_patch == ({"op": "add", "path": "/team", "value": "a"},)
+    assert (told[0].patch, told[0].value, told[0].attributes) == ((), ABSENT, None)
+    assert (told[1].value, told[1].attributes, told[1].etag) == ({"n": 1}, {}, None)
+    assert [each.key for each in catalog.differences(7, 6, prefix="k1")] == ["k1"]
+    with pytest.raises(NotFound, match="revision_not_found"):
+        list(catalog.differences(8))

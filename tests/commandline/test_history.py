@@ -104,3 +104,29 @@ def test_a_catalog_that_is_not_there_yet_can_be_watched(catalog: str) -> None:
 
     with Canned(reply) as canned:
         assert revisions(Commands(canned.url)("watch", catalog, "--limit=1")) == [1]
+
+
+def test_all_documents_are_compared_at_two_revisions(run: Commands, catalog: str) -> None:
+    run("put", "-q", catalog, "t/a", '{"n": 1}')
+    run("put", "-q", catalog, "gone", "[1]")
+    run("put", "-q", catalog, "t/a", '{"n": 2}')
+    run("put", "-q", catalog, "t/a", '{"team": "x"}', "--attributes")
+    run("delete", "-q", catalog, "gone")
+    told = run("diff", catalog, "--from", "2", "--patch").lines()
+    assert [(each["key"], each["change"]) for each in told] == [
+        ("gone", "deleted"), ("t/a", "changed"),
+    ]  # fmt: skip
+    assert told[0]["value"] == [1]
+    assert told[1]["patch"] == [{"op": "replace", "path": "/n", "value": 2}]
+    under = run("diff", catalog, "--from", "5", "--to", "2", "--prefix", "t/", "--patch").lines()
+    assert [each["attributes_patch"] for each in under] == [[{"op": "remove", "path": "/team"}]]
+    shown = run("diff", catalog, "--from", "2", "--to", "5").stdout
+    assert f"--- {catalog}/t/a (revision 2)\n" in shown
+    assert '-  "n": 1\n' in shown
+    assert '+  "n": 2\n' in shown
+    assert f"+++ {catalog}/t/a attributes (revision 5)\n" in shown
+    assert '+  "team": "x"\n' in shown
+    assert run("diff", catalog, "--from", "5").stdout == ""
+    run("diff", catalog, code=2)
+    run("diff", catalog, "t/a", "--from", "1", code=2)
+    assert "revision_not_found" in run.any("diff", catalog, "--from", "9").stderr

@@ -19,9 +19,19 @@ _WRITES = ("PUT", "PATCH", "DELETE")
 _SENT = (
     *("ActionResult", "BulkResult", "CatalogAnswer", "CatalogHead", "CatalogPage", "CatalogState"),
     *("Change", "ChangeSummary", "ChangesPage", "Commit", "CommitPage", "CommitSummary"),
-    *("Compaction", "CurrentVersion", "CurrentVersion", "DocumentPage", "Export"),
-    *("FailedCompare", "ListedDocument", "NextDocuments", "Outcome", "Part", "Pin", "PinList"),
-    *("Problem", "SchemaError", "SettingsAnswer", "StaleDocument", "TransactionAnswer", "Upload"),
+    *("Compaction", "CurrentVersion", "Difference", "DifferencePage", "DocumentPage", "Export"),
+    *(
+        "FailedCompare",
+        "ListedDocument",
+        "NextDifferences",
+        "NextDocuments",
+        "Outcome",
+        "Part",
+        "Pin",
+        "PinList",
+    ),
+    *("Pin", "PinList", "Problem", "SchemaError", "SettingsAnswer", "StaleDocument"),
+    *("TransactionAnswer", "Upload"),
     "WriteAnswer",
 )
 

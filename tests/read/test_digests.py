@@ -22,8 +22,10 @@ from tests.patience import WAIT_MS
 class _WrittenBefore(MemoryStore):
     """Its documents under ``a`` were written by a version that stored no digests."""
 
-    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
-        found = super().scan_digests(catalog, after, prefix, limit)
+    def scan_digests(
+        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+    ) -> Sequence[Digested]:
+        found = super().scan_digests(catalog, after, prefix, limit, above=above)
         return [replace(d, digest=None) if d.key.startswith("a") else d for d in found]
 
 

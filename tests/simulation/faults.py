@@ -235,11 +235,13 @@ class FaultyStore:
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]
 
-    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
-        return [
-            digested(each)
-            for each in self.scan_documents(catalog, after, prefix, limit, sys.maxsize)
-        ]
+    def scan_digests(
+        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+    ) -> Sequence[Digested]:
+        scanned = self.scan_documents(
+            catalog, after, prefix, sys.maxsize if above else limit, sys.maxsize
+        )
+        return [digested(each) for each in scanned if each.revision > above][:limit]
 
     def commit_signals(self) -> CommitSignals:
         opened = self._read([self._inner.commit_signals])[0]

@@ -88,6 +88,14 @@ class ListingsContract:
         assert [d.key for d in store.scan_digests("c", "gone", "", 1)] == ["kept"]
         assert [d.key for d in store.scan_digests("c", "", "la", 9)] == ["last"]
 
+    def test_a_scan_of_digests_can_leave_out_what_is_old(self, store: Store) -> None:
+        gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
+        others = [document(n, key=key) for key, n in (("a", 3), ("b", 8), ("c", 4), ("d", 5))]
+        store.write_documents({"c": [gone, *others]})
+        assert [d.key for d in store.scan_digests("c", "", "", 9, above=4)] == ["b", "d", "gone"]
+        assert [d.key for d in store.scan_digests("c", "b", "", 1, above=4)] == ["d"]
+        assert store.scan_digests("c", "", "", 9, above=8) == []
+
     def test_a_digest_goes_with_the_content_that_is_kept(self, store: Store) -> None:
         """Late and repeated writes leave the newer state and its digest alone."""
         for revision in (2, 5, 3, 5):

@@ -264,6 +264,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "list_commits": {"GET": READ},
     "read_commit": {"GET": READ},
     "outcome": {"GET": READ},
+    "list_differences": {"GET": READ},
     "changes": {"GET": READ},
     "create_pin": {"POST": READ},
     "list_pins": {"GET": READ},

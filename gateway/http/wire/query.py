@@ -94,6 +94,10 @@ _LIMIT = _Parsed(partial(whole_number, minimum=1, maximum=1000), load_default=10
 _DRY_RUN = _Parsed(_switch, load_default=False)
 _READ: Any = {"resource_version": _Parsed(_ignored)}
 _READ_AS_OF = {**_READ, "revision": _Parsed(whole_number), "at": _Parsed(timestamp_us)}
+_SPAN: Any = {
+    "from": _Parsed(whole_number, required=True, error_messages={"required": "it is missing"}),
+    "to": _Parsed(whole_number, load_default=None),
+}
 _FEED: Any = {
     "after": _AFTER,
     "key": fields.List(fields.String(), load_default=()),
@@ -126,6 +130,8 @@ WRITE_PARAMETERS: Final = _schema(resource_version=_Parsed(whole_number), dry_ru
 COMMITS_PARAMETERS: Final = _schema(
     after=_AFTER, limit=_LIMIT, key=fields.String(load_default=None)
 )
+# A page of what two revisions have otherwise, of keys above ``after``.
+DIFFERENCES_PARAMETERS: Final = _schema(**_SPAN, prefix=_TEXT, after=_TEXT, limit=_LIMIT)
 # Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``.
 STREAM_PARAMETERS: Final = _schema(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Verdict
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Verdict
+from gateway.read.differences import Difference
 from gateway.read.visibility import Life, Sight
-from patching import ABSENT
+from patching import ABSENT, Json, diff
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -109,6 +110,34 @@ def change_shape(change: Change, revision: int) -> dict[str, Any]:
 
 def _shown(commit: Commit) -> Iterable[Change]:
     return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
+
+
+def difference_shape(each: Difference) -> dict[str, Any]:
+    """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
+
+    The token and the revision are those of the document at ``to``, or null. The key of the
+    catalog's settings is null.
+    """
+    before, after = each.before, each.after
+    shape: dict[str, Any] = {"key": each.key or None}
+    if before is not None and after is not None:
+        shape |= {
+            "change": "changed",
+            "patch": diff(cast(Json, before.content), cast(Json, after.content)),
+            "attributes_patch": diff(_attributes(before), _attributes(after)),
+        }
+    else:
+        there = after or before
+        assert there is not None
+        change = "created" if before is None else "deleted"
+        shape |= {"change": change, "value": there.content, "attributes": _attributes(there)}
+    shape["etag"] = None if after is None else after.token
+    shape["revision"] = None if after is None else after.revision
+    return shape
+
+
+def _attributes(document: Document) -> Json:
+    return cast(Json, document.attributes or {})
 
 
 def _action(change: Change) -> str:

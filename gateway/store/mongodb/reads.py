@@ -159,8 +159,12 @@ class ListingsPart(StorePart):
             found = next(iter(cursor.limit(1)), None)
         return None if found is None else int(found["revision"])
 
-    def scan_digests(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[Digested]:
+    def scan_digests(
+        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+    ) -> Sequence[Digested]:
         query = _scan(catalog, after, prefix)
+        if above:
+            query["state.revision"] = {"$gt": above}
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:

@@ -1,0 +1,146 @@
+"""Differences: per document, what two revisions of a catalog have otherwise.
+
+Worked example. Between 10 and 12 of a catalog, 11 changed a and created b, and 12 deleted c. The
+records that were changed above 10 are looked for: a, b and the tombstone of c. Each is rebuilt from
+history as both revisions had it. From 12 to 10 the same is told the other way round: b is deleted,
+c is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.limits import ServiceLimits
+from gateway.model import SETTINGS_KEY, BareDocument, Document, living
+from gateway.read.listing import Listing
+from gateway.read.visibility import Sight
+from gateway.state.heads import as_unavailable
+from gateway.state.replay import HistoryIncomplete, rebuild_both
+from gateway.store.contract import Store
+from patching import ABSENT, equal
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The live documents under ``key`` at the two revisions, which differ; None: there is none."""
+
+    key: str
+    before: Document | None
+    after: Document | None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in (self.before, self.after) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencePage:
+    """Differences by key, the settings first, whose key is ""; ``next_after`` None: that was the
+    last."""
+
+    before: int
+    after: int
+    documents: Sequence[Difference]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Two revisions of a catalog, in either order, and the documents that are compared."""
+
+    catalog: str
+    before: int
+    after: int
+    prefix: str = ""
+
+    @property
+    def low(self) -> int:
+        return min(self.before, self.after)
+
+    @property
+    def high(self) -> int:
+        return max(self.before, self.after)
+
+
+class Differences:
+    """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
+    (above the head) and RevisionCompacted (below the floor)."""
+
+    def __init__(self, store: Store, listing: Listing, limits: ServiceLimits) -> None:
+        self._store = store
+        self._listing = listing
+        self._page_bytes_max = limits.listing_page_bytes_max
+
+    def span(self, catalog: str, before: int, after: int | None, prefix: str = "") -> Span:
+        """``after`` None: the head."""
+        with as_unavailable():
+            self._listing.readable(catalog, before)
+            return Span(catalog, before, self._listing.readable(catalog, after), prefix)
+
+    def page(
+        self, span: Span, *, after: str, limit: int, sight: Sight | None = None
+    ) -> DifferencePage:
+        """The differences of keys above ``after``, of ``limit`` documents that were changed at
+        most: fewer, also none, where these are equal again, are beyond ``sight`` or large.
+
+        A document beyond ``sight`` counts as none.
+        """
+        with as_unavailable():
+            found = list(self._of_settings(span)) if not after and not span.prefix else []
+            records = self._store.scan_digests(
+                span.catalog, after, span.prefix, limit, above=span.low
+            )
+            size_bytes = 0
+            reached = None
+            for record in records:
+                if size_bytes > self._page_bytes_max:
+                    break
+                difference = self._difference(span, record, sight)
+                if difference is not None:
+                    found.append(difference)
+                    size_bytes += difference.size_bytes
+                reached = record.key
+            self._listing.require_above_floor(span.catalog, span.low)
+        is_last = len(records) < limit and (not records or reached == records[-1].key)
+        return DifferencePage(span.before, span.after, found, None if is_last else reached)
+
+    def _of_settings(self, span: Span) -> Iterator[Difference]:
+        name = (span.catalog, SETTINGS_KEY)
+        record = self._store.bare_documents([name]).get(name)
+        if record is not None and record.revision > span.low:
+            difference = self._difference(span, record, None)
+            if difference is not None:
+                yield difference
+
+    def _difference(
+        self, span: Span, record: BareDocument, sight: Sight | None
+    ) -> Difference | None:
+        """None where there is none."""
+        low, high = self.states(span.catalog, record.key, span.low, span.high)
+        seen = [
+            each if each is None or sight is None or sight.sees_past(each, record) else None
+            for each in (low, high)
+        ]
+        before, after = seen if span.before < span.after else reversed(seen)
+        return None if same_state(before, after) else Difference(record.key, before, after)
+
+    def states(
+        self, catalog: str, key: str, low: int, high: int
+    ) -> tuple[Document | None, Document | None]:
+        """The live documents at the two revisions. Raises RevisionCompacted, Unreachable."""
+        try:
+            before, after = rebuild_both(self._store, catalog, key, low, high)
+        except HistoryIncomplete:
+            self._listing.require_above_floor(catalog, low)
+            raise
+        return living(before), living(after)
+
+
+def same_state(one: Document | None, other: Document | None) -> bool:
+    """Whether two live documents have equal content and attributes, or there are none."""
+    if one is None or other is None:
+        return one is other
+    assert one.content is not ABSENT
+    assert other.content is not ABSENT
+    return equal(one.attributes or {}, other.attributes or {}) and equal(one.content, other.content)
