@@ -38,6 +38,7 @@ READS: Final[dict[str, list[str]]] = {
     "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
     "list_commits": ["/commits", "/commits?key=k", "/commits?key=gone", "/commits?key=reused"],
     "read_commit": [f"/commits/{revision}" for revision in range(1, 14)],
+    "list_applications": ["/applications"],
     "list_differences": [
         *("/differences?from=0", "/differences?from=0&to=5", "/differences?from=9&to=3"),
         *("/differences?from=3&to=12", "/differences?from=8&to=6&prefix=k"),
