@@ -45,7 +45,6 @@ SLOW = (
     "tests/spark/test_connect.py",
     "tests/spark/test_stream_sink.py",
     "tests/spark/test_sync.py",
-    "tests/spark/test_sink_cluster.py",
     "tests/failure/test_failover.py",
     "tests/spark/",
     "tests/failure/",
@@ -78,7 +77,7 @@ SPARK_READS = tuple(
 
 
 # Of Spark's, those that start no session here.
-SPARK_ALONE = ("tests/spark/test_sink_cluster.py", "tests/spark/test_options.py")
+SPARK_ALONE = ("tests/spark/test_options.py",)
 
 
 def group_of(nodeid: str) -> str:

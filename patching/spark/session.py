@@ -67,9 +67,11 @@ def _connected(remote: str) -> SparkSession:
 def _started(master: str | None, driver_memory: str | None) -> SparkSession:
     """What ``spark-submit`` was told wins over the defaults here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, which knows
+        SparkContext._ensure_initialized()
     submitted = SparkConf()
     builder = SparkSession.builder.appName("patching-spark")
     if master or not submitted.contains("spark.master"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -16,9 +17,9 @@ from tests.patience import WAIT_S
 from tests.spark.processes import kill
 from tests.spark.sessions import JAVA, spark_settings
 
-_MASTER_AT = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
-_REGISTERED = re.compile(r"Successfully registered with master")
+_MASTER_AT = re.compile(r"the master is at (spark://[\d.]+:\d+)")
 _SERVER_AT = re.compile(r"Spark Connect server started at: .*:(\d+)")
+_STANDALONE = Path(__file__).with_name("standalone.py")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -38,7 +39,12 @@ def started(
     environment |= {k: os.environ[k] for k in ("JAVA_HOME",) if k in os.environ}
     with log.open("wb") as output:
         process = psutil.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
         deadline = time.monotonic() + WAIT_S
@@ -55,18 +61,9 @@ def started(
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
     """A master and two workers, which take themselves for two machines; the master's URL."""
-    run = str(spark_home() / "bin" / "spark-class")
-    env = {"SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_DAEMON_MEMORY": "256m"}
-    deploy = "org.apache.spark.deploy"
-    with ExitStack() as stack:
-        master = (run, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0")
-        ready = started(folder, "master", (*master, "--webui-port", "0"), _MASTER_AT, env)
-        url = stack.enter_context(ready)[1]
-        for host in ("127.0.0.2", "127.0.0.3"):
-            worker = (run, f"{deploy}.worker.Worker", "--host", host, "--webui-port", "0")
-            sized = (*worker, "--cores", "2", "--memory", "2g", "--work-dir", str(folder / host))
-            stack.enter_context(started(folder, host, (*sized, url), _REGISTERED, env))
-        yield url
+    command = (sys.executable, str(_STANDALONE), str(folder), JAVA)
+    with started(folder, "master", command, _MASTER_AT, {}) as ready:
+        yield ready[1]
 
 
 def submit(master: str, folder: Path, options: Sequence[str]) -> list[str]:
@@ -77,6 +74,11 @@ def submit(master: str, folder: Path, options: Sequence[str]) -> list[str]:
         "spark.executor.memory": "512m",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+        # A task that takes much longer than the others is run a second time, on the other worker.
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "0.3",
+        "spark.speculation.minTaskRuntime": "2s",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
     }

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from typing import Any
 
 import psutil
-
-from tests.patience import RUN_S
-from tests.spark.sessions import PYTHONS, ROOT
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:
@@ -66,27 +61,3 @@ def tear(spark: Any) -> None:
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, before)
-
-
-def run(module: str, *arguments: str) -> None:
-    """A script with a session of its own, and an end to all that it started."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
-    environment |= {"PYTHONPATH": str(ROOT), **PYTHONS}
-    process = subprocess.Popen(
-        (sys.executable, "-m", module, *arguments),
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,  # a group of its own, so that all of it can be ended
-    )
-    started = psutil.Process(process.pid)
-    try:
-        said, _ = process.communicate(timeout=RUN_S)
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            kill([*started.children(recursive=True), started])
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, said[-5000:]

@@ -1,10 +1,9 @@
-"""The command ``patching-spark``: what it prints, its exit codes, and how Spark starts it."""
+"""The command ``patching-spark``: what it prints, and its exit codes. How `spark-submit` starts it:
+`test_connect`."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.patience import RUN_S, WAIT_S
+from tests.patience import WAIT_S
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
@@ -23,7 +22,6 @@ import patching.spark.session
 from patching.spark.cli import main
 from tests.service import RunningGateway
 
-from .sessions import PYTHONS, spark_settings
 from .test_sync import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -142,24 +140,3 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | Non
     assert done.returncode == 1
     assert done.stderr.endswith("apt-get install openjdk-17-jre-headless\n")
     assert done.stderr.count("\n") == 1
-
-
-def test_spark_submit_starts_it(there: Catalog, tmp_path: Path) -> None:
-    submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
-    assert submit is not None
-    source = lines(tmp_path / "wanted.jsonl", {"a": 1})
-    done = subprocess.run(
-        [
-            *(submit, "--master", "local[1]"),
-            *(f"--conf={name}={value}" for name, value in spark_settings(tmp_path).items()),
-            *(str(ROOT / "patching" / "spark" / "__main__.py"), "sync", source, there.name),
-            *("--url", there.url),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **PYTHONS},
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert there.documents() == {"a": 1}

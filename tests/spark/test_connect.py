@@ -1,7 +1,8 @@
 """Spark Connect, on a standalone cluster that is given the library as docs/spark.md says.
 
 The executors' Python has PySpark and nothing else, so what they import they were sent. What rows
-come to is tested elsewhere: here, that a remote session and such executors do it all.
+come to is tested elsewhere: here, that a remote session and such executors do it all; and that a
+lost executor, or attempts that run at once, apply no row twice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +34,7 @@ from patching.spark import register
 from patching.spark.export import export_catalog, export_history
 from patching.spark.remote import parallelism
 from patching.spark.sync import replay, sync, write_plan
+from tests.spark.attempts import append_in_three_tasks, kill_an_executor, noted
 from tests.spark.cluster import cluster, connect_server, submit
 
 _FILES = (
@@ -172,28 +175,23 @@ def test_a_stream_goes_from_a_catalog_to_another(
 ) -> None:
     written.put_each((f"k{n}", n) for n in range(5))
 
-    def run() -> dict[str, Any]:
-        feed = spark.readStream.format("metadata").option("url", written.url)
-        feed = feed.option("catalog", written.catalog).option("type", "changes")
-        rows = feed.option("startingRevision", "earliest").load()
-        copies = rows.selectExpr(
-            f"'{written.catalog}-copy' AS catalog", "key", "string(revision) AS document"
-        )
-        query = (
-            copies.writeStream.format("metadata")
-            .outputMode("append")
-            .option("url", written.url)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        copied = Written(written.url, f"{written.catalog}-copy", written.transport)
-        return copied.routes.export().documents
-
-    assert run() == {f"k{n}": n + 1 for n in range(5)}
-    written.put("k1", 7)
-    assert run() == {f"k{n}": n + 1 for n in range(5)} | {"k1": 6}
+    feed = spark.readStream.format("metadata").option("url", written.url)
+    feed = feed.option("catalog", written.catalog).option("type", "changes")
+    rows = feed.option("startingRevision", "earliest").load()
+    copies = rows.selectExpr(
+        f"'{written.catalog}-copy' AS catalog", "key", "string(revision) AS document"
+    )
+    query = (
+        copies.writeStream.format("metadata")
+        .outputMode("append")
+        .option("url", written.url)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    copied = Written(written.url, f"{written.catalog}-copy", written.transport)
+    assert copied.routes.export().documents == {f"k{n}": n + 1 for n in range(5)}
 
 
 def test_a_catalog_is_brought_in_step(spark: Any, written: Written, tmp_path: Path) -> None:
@@ -263,15 +261,41 @@ def test_the_command_takes_the_address_of_the_server(
 def test_an_application_is_submitted_as_documented(
     running: Cluster, shipped: Shipped, gateway: RunningGateway, written: Written, tmp_path: Path
 ) -> None:
-    """The driver is here; its executors are the cluster's."""
+    """The driver is here; its executor is the cluster's, and leaves a folder of its work."""
+    before = set(shipped.folder.glob("127.0.0.*/app-*/*/stderr"))
     source = tmp_path / "wanted.jsonl"
     source.write_text('{"key": "a", "document": {"x": 1}}\n')
     program = "metadata/patching/spark/__main__.py"
     done = subprocess.run(
-        (*submit(running.master, tmp_path, shipped.options), program, "sync", str(source),
-         written.catalog, "--url", gateway.url),
+        (*submit(running.master, tmp_path, shipped.options), "--total-executor-cores=1", program,
+         "sync", str(source), written.catalog, "--url", gateway.url),
         cwd=shipped.folder, env={**os.environ, **shipped.environment}, capture_output=True,
         text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert written.routes.export().documents == {"a": {"x": 1}}
+    assert len(set(shipped.folder.glob("127.0.0.*/app-*/*/stderr")) - before) == 1
+
+
+def test_a_slow_task_that_is_run_again_while_it_runs_applies_nothing_twice(
+    spark: Any, written: Written, tmp_path: Path
+) -> None:
+    """Its first attempt stops half-way until there is another one, which Spark starts on the other
+    machine for its slowness."""
+    rows = 120
+    passed_on = noted(str(tmp_path), stops_at=rows // 2)
+    append_in_three_tasks(spark, written, passed_on, rows=rows, together=1)
+    assert (tmp_path / "0-1").exists()
+
+
+def test_a_lost_executor_applies_nothing_twice(
+    spark: Any, written: Written, tmp_path: Path
+) -> None:
+    """The last test of these: afterwards nothing is as it was."""
+    rows = 400
+    given = (written.url, written.catalog, rows // 2)
+    killing = threading.Thread(target=kill_an_executor, args=given, daemon=True)
+    killing.start()
+    append_in_three_tasks(spark, written, noted(str(tmp_path)), rows=rows, together=10)
+    killing.join()
+    assert len(list(tmp_path.iterdir())) > 3, "something was to run twice"

@@ -1,40 +1,13 @@
-"""A lost executor, speculative tasks, attempts that run at once: each row is applied once."""
+"""Attempts at a task that run at once apply each row once; those of a cluster: `test_connect`."""
 
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 from patching.client import CatalogRoutes, Transport
 from tests.service import RunningGateway
-from tests.spark.processes import run
 
-# For each of three documents, in the two cases of `cluster_script`.
-ROWS = {"lost": 400, "slow": 120}
 _ROWS = 400
-
-
-def test_a_cluster_applies_nothing_twice(
-    java: None,  # noqa: ARG001
-    gateway: RunningGateway,
-    catalog: str,
-    tmp_path: Path,
-) -> None:
-    """One executor is killed in the middle; and a slow task is run again while it runs."""
-    with Transport(gateway.url) as transport:
-        for case in ROWS:
-            (tmp_path / case).mkdir()
-            for number in range(3):
-                path = f"/v1/catalogs/{catalog}-{case}/documents/k{number}"
-                transport.request("PUT", path, json={"log": []})
-        run("tests.spark.cluster_script", gateway.url, catalog, str(tmp_path))
-        for case, rows in ROWS.items():
-            documents = CatalogRoutes(transport, f"{catalog}-{case}").export().documents
-            for number in range(3):
-                expected = list(range(number * rows, (number + 1) * rows))
-                assert documents[f"k{number}"] == {"log": expected}
-            attempts = list((tmp_path / case).iterdir())
-            assert len(attempts) > 3, f"{case}: something was to run twice"
 
 
 def test_attempts_at_the_same_time_apply_nothing_twice(
