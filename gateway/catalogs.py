@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
 from gateway.decide.guards import require_revision
-from gateway.decide.request import Delete, KeyEdit, Outcome, Refused, Request, Unchanged, Written
+from gateway.decide.list_errors import DocumentsBreakSettings, ListsUnchecked
+from gateway.decide.lists import BROKEN_MAX, broken
+from gateway.decide.request import (
+    Delete,
+    KeyEdit,
+    Outcome,
+    Put,
+    Refused,
+    Request,
+    Unchanged,
+    Written,
+)
+from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,
     CommitError,
@@ -19,9 +32,20 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Document
+from gateway.read.history import History
 from gateway.read.listing import DocumentPage, Listing, not_overtaken
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
+
+_COMMITS = 1_000
+# Documents read at once: as many as may be of the largest size.
+_DOCUMENTS = 4
+
+_UNDELETED: Final = "the catalog was written or compacted all the time; nothing was deleted"
+_UNCHECKED: Final = (
+    "there was no time to look at all documents for items with one key, or without; nothing was"
+    " changed. With check_documents=false, lists are declared without a look at what is there"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +64,14 @@ class Catalogs:
         self,
         settler: Settler,
         listing: Listing,
+        history: History,
         commit: Callable[[Request], Written],
         runtime: Runtime,
         limits: ServiceLimits,
     ) -> None:
         self._settler = settler
         self._listing = listing
+        self._history = history
         self._commit = commit
         self._runtime = runtime
         self._keys_max = limits.catalog_deletion_keys_max
@@ -64,6 +90,26 @@ class Catalogs:
         return CatalogState(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
+
+    def set_up(self, request: Request) -> Written:
+        """Commit new settings. Where they declare lists, all documents are looked at first, and
+        then those written meanwhile, until a decision finds that none breaks them.
+
+        Raises DocumentsBreakSettings, DeadlineExceeded, and what ``commit`` raises.
+        """
+        written = self._commit(request)
+        (each,) = request.edits
+        assert isinstance(each.edit, Put)
+        search = None
+        while isinstance(written.outcome, Refused) and isinstance(
+            written.outcome.error, ListsUnchecked
+        ):
+            search = search or _ListSearch(
+                self._listing, self._history, request, parse_settings(each.edit.value)
+            )
+            at = search.look(lambda: self._require_time(request, _UNCHECKED))
+            written = self._commit(replace(request, lists_checked=at))
+        return written
 
     def delete(self, request: Request) -> Written:
         """Delete every document, the settings and the applications, in one commit.
@@ -96,11 +142,9 @@ class Catalogs:
                 return written
             self._require_time(request)
 
-    def _require_time(self, request: Request) -> None:
+    def _require_time(self, request: Request, detail: str = _UNDELETED) -> None:
         if self._runtime.monotonic() >= request.deadline:
-            raise DeadlineExceeded(
-                "the catalog was written or compacted all the time; nothing was deleted"
-            )
+            raise DeadlineExceeded(detail)
 
     def deletion_of(self, request: Request) -> Request:
         page = self._page(request.catalog, "", None)
@@ -142,3 +186,90 @@ def _came_too_late(outcome: Outcome, deletion: Request) -> bool:
         isinstance(error, PreconditionFailed)
         and error.conflict.catalog_revision != deletion.resource_version
     )
+
+
+class _ListSearch:
+    """A search for documents whose lists new settings would find broken.
+
+    The first look is at every document; each later one at those written since."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        history: History,
+        request: Request,
+        settings: CatalogSettings,
+    ) -> None:
+        self._listing = listing
+        self._history = history
+        self._catalog = request.catalog
+        self._by = request.by
+        self._lists = settings.lists
+        self._at: int | None = None
+
+    def look(self, require_time: Callable[[], None]) -> int:
+        """The revision at which every document has its lists right.
+
+        Raises DocumentsBreakSettings; what ``require_time`` raises, which is asked now and then;
+        StoreUnavailable; and OverLimit where the principal has too many pins to hold a revision
+        meanwhile.
+        """
+        if self._at is not None:
+            try:
+                self._at = self._look_since(self._at, require_time)
+                return self._at
+            except RevisionCompacted:
+                pass
+        self._at = self._look_at_all(require_time)
+        return self._at
+
+    def _look_at_all(self, require_time: Callable[[], None]) -> int:
+        try:
+            export = self._listing.export(self._catalog, owner=self._by.name)
+        except CatalogNotFound:
+            return 0
+        try:
+            self._require_right(export.documents, require_time)
+        finally:
+            export.close()
+        return export.revision
+
+    def _look_since(self, revision: int, require_time: Callable[[], None]) -> int:
+        keys: set[str] = set()
+        after: int | None = revision
+        while after is not None:
+            require_time()
+            with as_unavailable():
+                page = self._history.commits(self._catalog, after=after, limit=_COMMITS, key=None)
+            keys.update(change.key for commit in page.commits for change in commit.changes)
+            revision = page.commits[-1].revision if page.commits else revision
+            after = page.next_after
+
+        def documents() -> Iterable[Document]:
+            changed = sorted(keys - {SETTINGS_KEY})
+            for start in range(0, len(changed), _DOCUMENTS):
+                some = changed[start : start + _DOCUMENTS]
+                _, found = self._listing.several(self._catalog, some, revision=revision)
+                yield from (each for each in found.values() if each is not None)
+
+        self._require_right(documents(), require_time)
+        return revision
+
+    def _require_right(
+        self,
+        documents: Iterable[Document],
+        require_time: Callable[[], None],
+    ) -> None:
+        found: list[dict[str, str]] = []
+        complete = True
+        for document in documents:
+            require_time()
+            wrong = broken(self._lists, document)
+            if wrong is None:
+                continue
+            if len(found) == BROKEN_MAX:
+                complete = False
+                break
+            found.append(wrong)
+        if found:
+            raise DocumentsBreakSettings(found, complete=complete)

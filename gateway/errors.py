@@ -42,7 +42,8 @@
         +-- OutcomeUnknown       the connection broke around the commit
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
-``retryable`` (sending the same request again may succeed).
+``retryable`` (sending the same request again may succeed). Those about lists are in
+``gateway.decide.list_errors``.
 """
 
 from __future__ import annotations

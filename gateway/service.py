@@ -115,7 +115,7 @@ class Gateway:
             runtime,
             limits,
         )
-        self.catalogs = Catalogs(settler, self.listing, self.commit, runtime, limits)
+        self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
 
     def request(
         self,

@@ -22,12 +22,18 @@ document before and the document after. `ABSENT` stands for "there is no documen
 a `PatchError`, whose docstring draws the tree.
 """
 
-from patching._declared import parse_lists
+from patching._declared import (
+    NO_DECLARATIONS,
+    ListDeclarations,
+    parse_declarations,
+    parse_lists,
+)
 from patching._diff import diff
 from patching._digest import canonical, digest
 from patching._errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
+    IndexNeedsTest,
     InvalidPatch,
     LimitExceeded,
     Limits,
@@ -39,6 +45,7 @@ from patching._errors import (
 )
 from patching._footprint import Footprint, footprint, overlap
 from patching._json import ABSENT, Absent, Document, Json, equal, repeated_member
+from patching._key_patterns import key_pattern
 from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 
 from ._apply import apply, apply_within
@@ -71,6 +78,7 @@ __all__ = [
     "CONFLICTS",
     "DEFAULT_LIMITS",
     "EXTENDED_OPERATIONS",
+    "NO_DECLARATIONS",
     "NO_LISTS",
     "Absent",
     "Applied",
@@ -83,10 +91,12 @@ __all__ = [
     "Extended",
     "ExtendedPatch",
     "Footprint",
+    "IndexNeedsTest",
     "InvalidPatch",
     "Json",
     "LimitExceeded",
     "Limits",
+    "ListDeclarations",
     "ListRule",
     "ListViolation",
     "Lists",
@@ -114,10 +124,12 @@ __all__ = [
     "is_conditional",
     "is_extended",
     "join_pointer",
+    "key_pattern",
     "let_go",
     "merge",
     "overlap",
     "parse",
+    "parse_declarations",
     "parse_extended",
     "parse_lists",
     "parse_tests",

@@ -23,7 +23,9 @@ from patching._errors import (
     PathMissing,
     TestFailed,
 )
+from patching._indexed import PinnedItems
 from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
+from patching._lists import NO_LISTS, Lists
 
 from ._operations import Add, Copy, Move, Operation, Operations, Patch, Remove, Replace, Test, parse
 from ._pointer import Tokens, find, index_of, why_missing
@@ -56,8 +58,12 @@ def apply_within(
     *,
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,
+    lists: Lists = NO_LISTS,
 ) -> tuple[Document, int]:
     """Like `apply`, for a document that has at most `document_bytes` as compact JSON.
+
+    Of items of `lists`, indexes aren't enough: IndexNeedsTest where the patch goes to one without
+    having tested which it is.
 
     Returns the result and a bound of its size, for the next call. The bound grows by the most that
     each patch can add; the result is measured, and the bound made exact, only when the bound would
@@ -67,8 +73,13 @@ def apply_within(
     application = Application(document, limits, document_bytes)
     if patch.depth > limits.depth_max:  # parsed under laxer limits
         application.refuse_depth(patch)
+    pinned = PinnedItems(lists) if lists else None
     for operation in patch.operations:
+        if pinned:
+            pinned.require(application.root, operation, application.position + 1)
         application.perform(operation)
+        if pinned:
+            pinned.performed(application.root, operation)
     bound = application.checked_bytes(document)
     return application.root, bound
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from patching._errors import DEFAULT_LIMITS, DocumentAbsent, Limits, PatchError
 from patching._json import ABSENT, Document, Json
+from patching._lists import NO_LISTS, Lists
 from patching._lowering import LOWER, Lowering
 
 from ._extended import (
@@ -44,9 +45,14 @@ def apply_extended(
     *,
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,
+    lists: Lists = NO_LISTS,
 ) -> Extended:
     """The document that `patch` makes of `document`, known to take at most `document_bytes` as
     compact JSON; all of the patch or none of it.
+
+    Items of `lists` are addressed by key as those of the patch's own `array_primary_keys`;
+    InvalidPatch where these contradict them. `Lists.require` says whether the result has them
+    right; ListViolation here where an address leads through one that hasn't.
 
     Sharing, limits and the bound are those of `apply_within`; `items_examined_max` bounds the work.
     Writing a value that equals the one that is there changes nothing and isn't recorded. The
@@ -62,7 +68,9 @@ def apply_extended(
     where a set operation finds no array, `increment` no number or a sum beyond 64 bits, or where a
     keyed array has two items with one key, also if it is this patch that makes the second.
     LimitExceeded. Pointers in errors are as the patch has them."""
-    lowering = Lowering(document, patch.keyed, limits, document_bytes)
+    if lists:
+        patch = patch.under(lists)
+    lowering = Lowering(document, patch.keyed, limits, document_bytes, lists)
     try:
         for operation in patch.operations:
             step(lowering, operation)

@@ -1,18 +1,25 @@
-"""Rules for lists as JSON: parsing them, and telling which contradict each other."""
+"""Rules for lists as JSON: parsing them, for one document or by key, and telling which contradict
+each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, Limits
 from patching._json import shown
-from patching._lists import ANY_TOKEN, ArrayKeys, ArraySet, ListRule, Lists
+from patching._key_patterns import can_meet, key_pattern
+from patching._lists import ANY_TOKEN, NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 from patching._operations import as_json
 from patching._pointer import Tokens, join_pointer, split_pointer
 
 _RULES_MAX = 100  # each is compared with each prefix of each address
+
+_PATTERN_CHARACTERS_MAX = 1000
+_KNOWN_MAX = 1000
+
+Rule: TypeAlias = "tuple[Tokens, ListRule]"
 
 _PRIMARY_KEYS: Final = "array_primary_keys"
 
@@ -23,17 +30,83 @@ def parse_lists(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Lists:
     In a pointer the token `*` stands for every member or item. InvalidPatch, with the pointer into
     `value` and the member at fault, for all that is not of this form; and where two rules
     contradict each other: see `contradiction`."""
+    rules = [_rule(each, at, limits) for at, each in _entries(value)]
+    _refuse_contradictions([("*", rule) for rule in rules])
+    return ordered(rules)
+
+
+class ListDeclarations:
+    """Which rules for lists hold of which documents, by key. False where there is none.
+
+    Made by `parse_declarations`."""
+
+    def __init__(self, entries: Sequence[tuple[str, Rule]] = ()) -> None:
+        self.entries = tuple(entries)
+        self._matching = [(key_pattern(pattern), rule) for pattern, rule in self.entries]
+        self._known: dict[tuple[bool, ...], Lists] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    def lists_of(self, key: str) -> Lists:
+        """The rules for the document under `key`."""
+        if not self.entries:
+            return NO_LISTS
+        fits = tuple([bool(matches(key)) for matches, _ in self._matching])
+        lists = self._known.get(fits)
+        if lists is None:
+            of_key = zip(fits, self.entries, strict=True)
+            lists = ordered([rule for fitting, (_, rule) in of_key if fitting])
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[fits] = lists
+        return lists
+
+    def adds_to(self, other: ListDeclarations) -> bool:
+        """Whether one of them isn't among the `other` ones."""
+        return not set(self.entries) <= set(other.entries)
+
+
+NO_DECLARATIONS: Final = ListDeclarations()
+
+
+def parse_declarations(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ListDeclarations:
+    """Parses rules as those of `parse_lists`, each with the pattern of the keys that it is for:
+    `[{"keys": "tables/*", "pointer": "/fields", "item_key": ["path"]}]`.
+
+    In the pattern `*` stands for any text. Errors as `parse_lists`; rules that no document has both
+    of don't contradict each other."""
+    entries: list[tuple[str, Rule]] = []
+    for at, each in _entries(value):
+        rule = _rule(each, at, limits, ("keys",))
+        pattern = each.get("keys")
+        if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS_MAX:
+            raise InvalidPatch(
+                f"a pattern of keys is needed, of 1 to {_PATTERN_CHARACTERS_MAX} characters",
+                pointer=f"{at}/keys",
+                member="keys",
+            )
+        entries.append((pattern, rule))
+    _refuse_contradictions(entries)
+    return ListDeclarations(entries)
+
+
+def _entries(value: object) -> Iterator[tuple[str, Any]]:
+    """The rules, each with its pointer."""
     if not isinstance(value, list):
         raise InvalidPatch(f"an array of rules is needed, not {shown(as_json(value))}", pointer="")
     if len(value) > _RULES_MAX:
         raise InvalidPatch(f"{len(value)} rules are more than {_RULES_MAX}", pointer="")
-    rules = [_rule(each, f"/{index}", limits) for index, each in enumerate(value)]
-    for index, rule in enumerate(rules):
-        for other, earlier in enumerate(rules[:index]):
+    for index, each in enumerate(value):
+        yield f"/{index}", each
+
+
+def _refuse_contradictions(entries: Sequence[tuple[str, Rule]]) -> None:
+    for index, (pattern, rule) in enumerate(entries):
+        for other, (earlier_pattern, earlier) in enumerate(entries[:index]):
             detail = contradiction(earlier, rule)
-            if detail:
+            if detail and can_meet(pattern, earlier_pattern):
                 raise InvalidPatch(f"rules {other} and {index}: {detail}", pointer=f"/{index}")
-    return ordered(rules)
 
 
 def parse_keyed(value: object, limits: Limits) -> Lists:
@@ -50,7 +123,7 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
         raise refused(f"an object of pointers is needed, not {shown(as_json(value))}", None)
     if len(value) > _RULES_MAX:
         raise refused(f"{len(value)} keyed arrays are more than {_RULES_MAX}", None)
-    rules: list[tuple[Tokens, ListRule]] = []
+    rules: list[Rule] = []
     for pointer, members in value.items():
         try:
             tokens = split_pointer(pointer)
@@ -63,12 +136,12 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
     return ordered(rules)
 
 
-def ordered(rules: list[tuple[Tokens, ListRule]]) -> Lists:
+def ordered(rules: list[Rule]) -> Lists:
     """Of rules in any order."""
-    return Lists(tuple(sorted(rules, key=lambda rule: [token == ANY_TOKEN for token in rule[0]])))
+    return NO_LISTS.extended_by(Lists(tuple(rules)))
 
 
-def contradiction(one: tuple[Tokens, ListRule], other: tuple[Tokens, ListRule]) -> str:
+def contradiction(one: Rule, other: Rule) -> str:
     """Why the two can't hold of one document, naming both; "" where they can.
 
     They contradict each other where both can mean one list and say different things of it; and
@@ -98,16 +171,17 @@ def _same(one: ListRule, other: ListRule) -> bool:
     return type(one) is type(other)
 
 
-def _rule(value: object, at: str, limits: Limits) -> tuple[Tokens, ListRule]:
+def _rule(value: object, at: str, limits: Limits, more: tuple[str, ...] = ()) -> Rule:
     def refused(detail: str, member: str | None = None) -> InvalidPatch:
         pointer = at if member is None else f"{at}/{member}"
         return InvalidPatch(detail, pointer=pointer, member=member)
 
+    known = (*more, "pointer", "item_key", "set")
     if not isinstance(value, dict):
         raise refused(f"a rule is an object, not {shown(as_json(value))}")
     for member in value:
-        if member not in ("pointer", "item_key", "set"):
-            raise refused(f"there is no member {shown(member)}; known are pointer, item_key, set")
+        if member not in known:
+            raise refused(f"there is no member {shown(member)}; known are {', '.join(known)}")
     pointer = value.get("pointer")
     if not isinstance(pointer, str):
         raise refused("a JSON Pointer is needed, as a text", "pointer")

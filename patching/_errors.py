@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ class PatchError(Exception):
 
         PatchError
         ├── InvalidPatch        invalid_patch, unknown_operation, invalid_pointer
+        ├── IndexNeedsTest      index_needs_test
         ├── PatchConflict       well formed, but the document is not in the state it needs;
         │   │                   patch_conflict where it is none of these:
         │   ├── TestFailed      test_failed
@@ -81,6 +83,17 @@ class InvalidPatch(PatchError):
         super().__init__(detail, operation=operation, pointer=pointer)
         self.code = code
         self.member = member
+
+
+class IndexNeedsTest(PatchError):
+    """An operation goes to an item of a list (see `Lists`) by its index, and nothing in the patch
+    says which item that is. `tests` are pointers of which a `test` of each, before it, would."""
+
+    code = "index_needs_test"
+
+    def __init__(self, detail: str, *, operation: int, pointer: str, tests: Sequence[str]) -> None:
+        super().__init__(detail, operation=operation, pointer=pointer)
+        self.tests = tuple(tests)
 
 
 class PatchConflict(PatchError):

@@ -7,8 +7,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from patching._declared import parse_keyed
+from patching._declared import contradiction, parse_keyed
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
+from patching._indexed import require_tested_members
 from patching._json import Json, encoded_bytes, shown
 from patching._lists import NO_LISTS, Lists
 
@@ -110,6 +111,26 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def under(self, lists: Lists) -> ExtendedPatch:
+        """The patch in a document with these `lists`, whose items its paths then name by key too.
+
+        InvalidPatch where its own keys contradict them, and as `parse_extended` for addresses;
+        IndexNeedsTest where it goes to a member of a set by an index that it hasn't tested."""
+        for own in self.keyed.rules:
+            for declared in lists.rules:
+                detail = "" if own == declared else contradiction(declared, own)
+                if detail:
+                    raise InvalidPatch(
+                        f"'array_primary_keys' and the catalog's lists: {detail}",
+                        pointer=join_pointer(own[0]),
+                        member="array_primary_keys",
+                    )
+        keyed = lists.extended_by(self.keyed)
+        for position, operation in enumerate(self.operations):
+            _check_addresses(operation, keyed, position)
+        require_tested_members(self.operations, lists)
+        return ExtendedPatch(self.operations, keyed)
 
     def to_json(self) -> dict[str, Json]:
         """The patch as decoded JSON, without members that aren't defined. The values are the

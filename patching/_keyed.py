@@ -15,7 +15,7 @@ from typing import Any
 
 from patching._errors import LimitExceeded, Limits, PatchConflict
 from patching._json import ABSENT, Document, shown
-from patching._lists import ArrayKeys, Lists
+from patching._lists import NO_LISTS, ArrayKeys, Lists, require_distinct
 from patching._operations import Add, Operation, Remove, Replace
 from patching._pointer import Tokens, find, index_of, join_pointer
 
@@ -37,8 +37,10 @@ class Locator:
 
     Where the items of a keyed array are is worked out once and kept up to date by `changed`."""
 
-    def __init__(self, keyed: Lists, limits: Limits) -> None:
+    def __init__(self, keyed: Lists, limits: Limits, declared: Lists = NO_LISTS) -> None:
+        """`declared`: those of `keyed` that are the catalog's, not the patch's alone."""
         self.keyed = keyed
+        self.declared = declared
         self.limits = limits
         self.examined = 0
         # per keyed array looked into: the index of each key, and the number of items
@@ -60,7 +62,8 @@ class Locator:
     def locate(self, root: Document, address: Tokens) -> Place:
         """Follows `address` as far as it exists.
 
-        PatchConflict where two items of a keyed array on the way have one key; LimitExceeded."""
+        PatchConflict where two items of a keyed array on the way have one key (ListViolation, where
+        it is a declared list); LimitExceeded."""
         node: Any = root
         tokens: list[str] = []
         keys = None
@@ -82,8 +85,9 @@ class Locator:
         return Place(tuple(tokens), len(address), node, keys)
 
     def require_distinct(self, root: Document, address: Tokens) -> None:
-        """PatchConflict where the keyed array at `address` has two items with one key."""
-        keys = self.keyed.keys_at(address)
+        """PatchConflict where the keyed array at `address` has two items with one key. A declared
+        list may, until the patch is through."""
+        keys = None if self.declared.at(address) else self.keyed.keys_at(address)
         place = self.locate(root, address)
         if keys and place.known == len(address):
             self._index(place.value, place.tokens, keys)
@@ -100,6 +104,8 @@ class Locator:
             key = keys.address_of(item)
             if key is None:
                 continue
+            if key in positions and self.declared.at(tokens):
+                require_distinct(array, tokens, keys)
             if key in positions:
                 raise PatchConflict(
                     f"items {positions[key]} and {index} of the keyed array "

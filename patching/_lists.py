@@ -165,6 +165,13 @@ class Lists(msgspec.Struct, frozen=True):
         rules = tuple([(own[1:], rule) for own, rule in self.rules if own and _fits(own[0], token)])
         return Lists(rules) if rules else NO_LISTS
 
+    def extended_by(self, more: Lists) -> Lists:
+        """With the rules of `more`, which don't contradict them."""
+        if not more:
+            return self
+        rules = {*self.rules, *more.rules}
+        return Lists(tuple(sorted(rules, key=lambda rule: [t == ANY_TOKEN for t in rule[0]])))
+
     def check(self, address: Tokens) -> None:
         """InvalidPatch where a composite key in `address` lacks parts."""
         for position, token in enumerate(address) if self.rules else ():

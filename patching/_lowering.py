@@ -28,7 +28,7 @@ from patching._json import (
     shown,
 )
 from patching._keyed import Locator, Place
-from patching._lists import ArrayKeys, Lists
+from patching._lists import NO_LISTS, ArrayKeys, Lists
 from patching._operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
 from patching._pointer import Tokens, find, join_pointer
 from patching._predicates import Predicate, is_number
@@ -40,10 +40,15 @@ class Lowering:
     """One extended patch being applied."""
 
     def __init__(
-        self, document: Document, keyed: Lists, limits: Limits, document_bytes: int
+        self,
+        document: Document,
+        keyed: Lists,
+        limits: Limits,
+        document_bytes: int,
+        declared: Lists = NO_LISTS,
     ) -> None:
         self.application = Application(document, limits, document_bytes)
-        self.locator = Locator(keyed, limits)
+        self.locator = Locator(keyed, limits, declared)
         self.keyed = keyed
         self.effective: list[dict[str, Json]] = []
         self.position = -1

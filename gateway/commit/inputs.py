@@ -26,6 +26,9 @@ _BASES_MAX = 16
 # be needed, share _SMALL_BYTES at first.
 _FEW = 4
 _SMALL_BYTES = 16 * 1024 * 1024
+# Commits, and documents in them, that are looked through for a request that declares lists.
+_CHANGED_COMMITS_MAX = 1_000
+_CHANGED_MAX = 256
 
 
 def read_views(
@@ -41,9 +44,13 @@ def read_views(
     absent: dict[str, set[str]] = {}
     for catalog, requests in batches.items():
         keys = set(requests[0].keys).union(*(request.keys for request in requests[1:]))
+        since, changed, through = _changed_keys(store, cache, catalog, requests)
+        keys |= changed
         seen = cache.view(catalog, keys)
         if seen is None:
             continue
+        if seen.revision != through:  # the cache has moved on between the looks
+            since = None
         views[catalog] = View(
             catalog,
             seen.revision,
@@ -52,6 +59,8 @@ def read_views(
             tail=seen.tail,
             judged=seen.judged,
             verdicts=seen.verdicts,
+            changed_since=since,
+            changed=changed,
         )
         if len(seen.documents) < len(keys):
             absent[catalog] = keys - seen.documents.keys()
@@ -67,6 +76,30 @@ def read_views(
         )
         for catalog, view in views.items()
     }
+
+
+def _changed_keys(
+    store: Store, cache: Cache, catalog: str, requests: Sequence[Request]
+) -> tuple[int | None, frozenset[str], int]:
+    """The revision from which a request wants to know what was written, the keys of that, and the
+    revision up to which they are all; None where nobody wants to, or it is too much."""
+    nothing = None, frozenset[str](), 0
+    asked = [each.lists_checked for each in requests if each.lists_checked is not None]
+    seen = cache.view(catalog) if asked else None
+    if seen is None:
+        return nothing
+    since = min(asked)
+    commits = list(seen.tail)
+    written = seen.revision - len(commits)
+    if since < written:
+        if written - since > _CHANGED_COMMITS_MAX:
+            return nothing
+        log = store.commits({catalog: (since, written)}).get(catalog, ())
+        if not log or log[-1].revision != written:
+            return nothing
+        commits += log
+    changed = {each.key for commit in commits if commit.revision > since for each in commit.changes}
+    return nothing if len(changed) > _CHANGED_MAX else (since, frozenset(changed), seen.revision)
 
 
 def _read_documents(

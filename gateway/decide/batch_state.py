@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.decide.compares import ITEM_BYTES
 from gateway.decide.ranges import Count, RangeState
 from gateway.decide.request import View
-from gateway.model import Commit, Document, living
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Commit, Document, living
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
@@ -38,6 +38,16 @@ class BatchState:
         if before is not None and before.token == token:
             return living(before)
         return self._view.bases.get((key, token))
+
+    def written_since(self, revision: int) -> list[Document | None] | None:
+        """The documents written after ``revision``, those of this batch among them."""
+        view = self._view
+        if view.changed_since is None or view.changed_since > revision:
+            return None
+        keys = (view.changed | self.documents.keys()) - {SETTINGS_KEY, APPLICATIONS_KEY}
+        documents = [self.document(key) for key in keys]
+        self.spend(sum(each.size_bytes for each in documents if each is not None))
+        return documents
 
     def changed_under(self, prefix: str, since: int) -> int | None:
         self.spend(len(self.documents) * ITEM_BYTES)

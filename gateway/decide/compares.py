@@ -21,7 +21,16 @@ from gateway.decide.ranges import (
 )
 from gateway.errors import OverLimit
 from gateway.model import Document, living
-from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, Limits, PatchError
+from patching import (
+    ABSENT,
+    NO_DECLARATIONS,
+    ExtendedPatch,
+    Json,
+    LimitExceeded,
+    Limits,
+    ListDeclarations,
+    PatchError,
+)
 
 # Bytes of documents that the tests of one request may read. Each compare counts its document.
 _TESTED_BYTES_MAX = 128 * 1024 * 1024
@@ -111,10 +120,17 @@ class State(Protocol):
 
 
 class Comparing:
-    """The compares of one request, whose tests together may be only so much work."""
+    """The compares of one request, whose tests together may be only so much work. They name the
+    items of ``lists`` by key."""
 
-    def __init__(self, limits: Limits, spend: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        spend: Callable[[int], None],
+        lists: ListDeclarations = NO_DECLARATIONS,
+    ) -> None:
         self._limits = limits
+        self._lists = lists
         self._spend = spend
         self._tested_bytes = 0
 
@@ -137,17 +153,21 @@ class Comparing:
             return _failed_range(index, compare, state)
         live = living(state.document(compare.key))
         if isinstance(compare, Satisfies):
-            reason = self._why_unsatisfied(compare.tests, live)
+            reason = self._why_unsatisfied(compare, live)
         else:
             reason = _why_false(compare, live)
         return FailedCompare(index, compare.key, reason, live) if reason else None
 
-    def _why_unsatisfied(self, tests: ExtendedPatch, live: Document | None) -> str:
+    def _why_unsatisfied(self, compare: Satisfies, live: Document | None) -> str:
         content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
         self._require_room(size_bytes)
         try:
             done = patching.apply_extended(
-                content, tests, limits=self._limits, document_bytes=size_bytes
+                content,
+                compare.tests,
+                limits=self._limits,
+                document_bytes=size_bytes,
+                lists=self._lists.lists_of(compare.key),
             )
             self._examined(done.examined)
         except LimitExceeded as error:

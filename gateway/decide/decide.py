@@ -26,6 +26,7 @@ from gateway.decide.guards import (
     require_precondition,
     require_revision,
 )
+from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.ranges import RangeAbsent
 from gateway.decide.record import (
     Stamp,
@@ -33,10 +34,10 @@ from gateway.decide.record import (
     recorded_change,
     refuse_heavy,
     refuse_oversized,
+    refused_too_heavy,
     values_due,
 )
 from gateway.decide.request import (
-    DOCUMENTS_BYTES_MAX,
     Applied,
     Decision,
     Get,
@@ -49,12 +50,11 @@ from gateway.decide.request import (
     Unchanged,
     View,
 )
-from gateway.decide.settings import parse_settings
+from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.decide.verdicts import is_remembered, replayed, told_outcome, verdict_bytes
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
-    OverLimit,
     PreconditionFailed,
 )
 from gateway.model import (
@@ -123,7 +123,7 @@ class Deciding(BatchState):
                 return replayed(request.idempotency, reply)
         self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)
-        if isinstance(outcome, Unchanged | Refused) and is_remembered(request):
+        if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
             verdict = self._verdict(request, outcome, attempt)
             if not self._fits(verdict.size_bytes):
                 return None
@@ -169,14 +169,18 @@ class Deciding(BatchState):
 
     def too_heavy(self, request: Request, attempt: int, size_bytes: int) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
-        outcome = Refused(_too_heavy(size_bytes))
+        outcome = Refused(refused_too_heavy(size_bytes))
         try:
             refuse_forbidden(request, self.document)
         except CommitError as error:
             outcome = Refused(error)
-        if is_remembered(request):  # the first of its batch: it fits
+        if is_remembered(request, outcome):  # the first of its batch: it fits
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
+
+    @property
+    def _settings(self) -> CatalogSettings:
+        return self._rules.settings_of(self.document(SETTINGS_KEY))
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
@@ -185,10 +189,10 @@ class Deciding(BatchState):
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
-        require_precondition(request, self._rules.settings_of(self.document(SETTINGS_KEY)))
+        require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self)
-        comparing = Comparing(self._limits.patch, self.spend)
+        comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
         failed = comparing.failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
@@ -227,6 +231,7 @@ class Deciding(BatchState):
         return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
+        otherwise = edits is request.otherwise
         drafts = Drafts(
             request.catalog,
             request.by,
@@ -234,6 +239,8 @@ class Deciding(BatchState):
             self._limits,
             request.author,
             self.revision + 1,
+            self._settings.lists,
+            lambda key: is_pinned(request, key, otherwise=otherwise),
         )
         alone = len(edits) == 1 and not request.compare
         try:
@@ -243,7 +250,7 @@ class Deciding(BatchState):
                         step(each)
                     except CommitError as error:
                         error.action = None if alone else index
-                        error.otherwise = edits is request.otherwise
+                        error.otherwise = otherwise
                         raise
         finally:  # a refusal may have taken as long
             self.spend(drafts.work_bytes)
@@ -263,7 +270,7 @@ class Deciding(BatchState):
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts.skipped)
         for key, draft in changed.items():
-            self._require_fit(key, draft)
+            self._require_fit(request, key, draft)
         commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
         size_bytes = record_bytes(request, edits, commit)
         refuse_heavy(size_bytes, self._limits.stored_bytes_max)
@@ -284,16 +291,20 @@ class Deciding(BatchState):
         self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
 
-    def _require_fit(self, key: str, draft: Draft) -> None:
-        """Raise OverLimit, SettingsInvalid or SchemaViolation for what the key can't hold."""
+    def _require_fit(self, request: Request, key: str, draft: Draft) -> None:
+        """Raise OverLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
+        hold, and what ``require_held`` raises."""
         if draft.content is ABSENT:
             return
         refuse_oversized(draft, self._rules)
         if key == SETTINGS_KEY:
-            parse_settings(draft.content)
+            after = parse_settings(draft.content)
+            require_held(request, self._settings, after, self.revision, self.written_since)
         elif draft.action != "attributes" and key != APPLICATIONS_KEY:
-            settings = self._rules.settings_of(self.document(SETTINGS_KEY))
-            self.spend(settings.require_valid(key, draft.content, draft.size_bytes))
+            document = self.document(key)
+            before = ABSENT if document is None else document.content
+            settings = self._settings
+            self.spend(settings.require_valid(key, draft.content, draft.size_bytes, before))
 
     def _unchanged(
         self,
@@ -357,13 +368,3 @@ class Deciding(BatchState):
         self._bytes += commit.size_bytes
         if request.idempotency is not None:
             self._replies[request.idempotency.principal, request.idempotency.key] = commit
-
-
-def _too_heavy(size_bytes: int) -> OverLimit:
-    return OverLimit(
-        f"the documents that it is about take {size_bytes} bytes, more than the"
-        f" {DOCUMENTS_BYTES_MAX} that one request may",
-        limit="documents_bytes_max",
-        maximum=DOCUMENTS_BYTES_MAX,
-        actual=size_bytes,
-    )

@@ -14,6 +14,7 @@ from gateway.access.acl import AclMalformed, acl_of
 from gateway.decide.compares import ITEM_BYTES
 from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
 from gateway.decide.guards import require_editable, require_readable
+from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.request import (
     ApplyPatch,
@@ -38,7 +39,17 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
-from patching import ABSENT, Absent, Json, Limits, Patch, PatchError
+from patching import (
+    ABSENT,
+    NO_LISTS,
+    Absent,
+    Json,
+    Limits,
+    ListDeclarations,
+    Lists,
+    Patch,
+    PatchError,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -65,9 +76,13 @@ def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
 class Drafts:
     """One request's drafts. ``document_of`` returns a document as the request finds it.
 
-    They are to be committed at ``revision``, as a write by ``author``. ``work_bytes`` is the work
-    done so far, in bytes of documents, that of a failed edit included. ``forced``: there is to be a
-    commit even where nothing changes. ``skipped``: what applies left to others.
+    They are to be committed at ``revision``, as a write by ``author``. The catalog declares
+    ``lists``; ``is_pinned`` tells of a key whether the request names the very state of its
+    document, so that indexes into lists can be trusted.
+
+    ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
+    ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
+    to others.
     """
 
     def __init__(
@@ -78,7 +93,11 @@ class Drafts:
         limits: ServiceLimits,
         author: str,
         revision: int,
+        lists: ListDeclarations,
+        is_pinned: Callable[[str], bool],
     ) -> None:
+        self._lists = lists
+        self._is_pinned = is_pinned
         self._catalog = catalog
         self._by = by
         self._author = author
@@ -215,7 +234,9 @@ class Drafts:
             return DELETED
         if isinstance(edit, ApplyWanted | LetGo):
             return self._owning(key, draft, edit)
-        content, size_bytes, patch = self._patched(key, draft.content, draft.size_bytes, edit)
+        content, size_bytes, patch = self._patched(
+            key, draft.content, draft.size_bytes, edit, self._lists.lists_of(key)
+        )
         return patched(draft, content, size_bytes, patch)
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
@@ -259,7 +280,12 @@ class Drafts:
         return checked_attributes(attributes, key, self._limits.attributes_bytes_max) or None
 
     def _patched(
-        self, key: str, before: Json | Absent, size_bytes: int, edit: ApplyPatch | Merge
+        self,
+        key: str,
+        before: Json | Absent,
+        size_bytes: int,
+        edit: ApplyPatch | Merge,
+        lists: Lists = NO_LISTS,
     ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
         """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
         limits = self._limits.patch
@@ -270,12 +296,14 @@ class Drafts:
                 return _merged(before, size_bytes, edit, limits)
             if isinstance(edit.patch, patching.ExtendedPatch):
                 after = patching.apply_extended(
-                    before, edit.patch, limits=limits, document_bytes=size_bytes
+                    before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
                 )
                 self._count_items(after.examined)
                 return after.content, after.size_bytes, after.effective
+            if lists and self._is_pinned(key):
+                lists = NO_LISTS
             content, size_bytes = patching.apply_within(
-                before, edit.patch, limits=limits, document_bytes=size_bytes
+                before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
             )
             return content, size_bytes, edit.patch.without_tests().to_json()
         except PatchError as error:
@@ -290,6 +318,8 @@ class Drafts:
             return OverLimit(
                 error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
             )
+        if isinstance(error, patching.ListViolation):
+            return ItemsCollide(key, error)
         return PatchDoesNotFit(error, key, living(self._document_of(key)))
 
     def _count_items(self, examined: int) -> None:

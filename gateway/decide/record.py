@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.decide.draft import Draft, same_attributes
 from gateway.decide.drafts import Drafts
-from gateway.decide.request import ApplyPatch, KeyEdit, Request, Rules
+from gateway.decide.request import DOCUMENTS_BYTES_MAX, ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.limits import ServiceLimits
 from gateway.model import Change, Commit, Document
@@ -183,3 +183,14 @@ def _beside_patch_bytes(change: Change) -> int:
     if change.owners_change is not None:
         size_bytes += len(_encode(change.owners_change))
     return size_bytes
+
+
+def refused_too_heavy(size_bytes: int) -> OverLimit:
+    """The refusal of a request whose documents take more than are read for one."""
+    return OverLimit(
+        f"the documents that it is about take {size_bytes} bytes, more than the"
+        f" {DOCUMENTS_BYTES_MAX} that one request may",
+        limit="documents_bytes_max",
+        maximum=DOCUMENTS_BYTES_MAX,
+        actual=size_bytes,
+    )

@@ -129,6 +129,9 @@ class Request(msgspec.Struct, frozen=True):
     depends on, follow from the rest, and so do the keys that it needs no content of
     (``token_keys``).
 
+    ``lists_checked``: where it declares lists, the revision at which all documents had them right;
+    None: nobody has looked. Without ``checks_lists`` nobody has to.
+
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
     decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
     decided only while this holds, and its key is the application's. ``step``: in the place of
@@ -145,6 +148,8 @@ class Request(msgspec.Struct, frozen=True):
     otherwise: tuple[KeyEdit, ...] | None = None
     rebase: bool = False
     deletes_catalog: bool = False
+    lists_checked: int | None = None
+    checks_lists: bool = True
     by: Principal = NOBODY
     author: str = "anonymous"
     message: str | None = None
@@ -208,6 +213,7 @@ class Terms(TypedDict, total=False):
     compare: tuple[Compare, ...]
     otherwise: tuple[KeyEdit, ...] | None
     rebase: bool
+    checks_lists: bool
     by: Principal
     author: str
     message: str | None
@@ -332,6 +338,9 @@ class View(msgspec.Struct, frozen=True):
     has, by (key, token), the documents that patches to be rebased were made against, and ``ranges``
     what the batch asks of ranges.
 
+    ``changed`` are the keys of all that was written after ``changed_since``, where a request asks
+    for what was (``lists_checked``); these documents may be WITHHELD where they are large.
+
     ``judged`` is the number of the catalog's last verdict. ``tail`` are the last commits, and
     ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
@@ -351,6 +360,8 @@ class View(msgspec.Struct, frozen=True):
     requests: int | None = None
     too_heavy: int | None = None
     ranges: Ranges = NO_RANGES
+    changed_since: int | None = None
+    changed: frozenset[str] = frozenset()
 
 
 class Decision(msgspec.Struct, frozen=True):

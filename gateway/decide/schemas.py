@@ -5,7 +5,6 @@ A check never takes long: its work is bounded beforehand (``schema_work``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +14,7 @@ import jsonschema_rs
 
 from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing, Work
 from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
-from patching import Json, join_pointer
+from patching import Json, join_pointer, key_pattern
 
 # Steps of validating, at most 50 ns each: the maximum for one document, and an amount that isn't
 # counted.
@@ -105,18 +104,7 @@ def key_schema(pattern: str, schema: object, weighing: Weighing) -> KeySchema:
         message = str(getattr(error, "message", error))[:_MESSAGE_CHARACTERS_MAX]
         place = join_pointer(["schemas", pattern, *map(str, path)])
         raise SettingsInvalid(place, f"this is no usable JSON Schema: {message}") from error
-    return KeySchema(pattern, _key_pattern(pattern), validator, load)
-
-
-def _key_pattern(pattern: str) -> Callable[[str], object]:
-    """A test of whether a key fits. In time linear in the key's length for each ``*``."""
-    # Each piece is looked for once, leftmost: an atomic group never gives back what it took.
-    first, *pieces = pattern.split("*")
-    if not pieces:
-        return pattern.__eq__
-    *middle, last = pieces
-    expression = re.escape(first) + "".join(f"(?>.*?{re.escape(each)})" for each in middle if each)
-    return re.compile(f"{expression}.*{re.escape(last)}", re.DOTALL).fullmatch
+    return KeySchema(pattern, key_pattern(pattern), validator, load)
 
 
 def _refuse(uri: str) -> Any:

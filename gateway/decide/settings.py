@@ -1,4 +1,5 @@
-"""A catalog's own settings: JSON Schemas by key pattern, required preconditions, retention.
+"""A catalog's own settings: JSON Schemas and lists by key pattern, required preconditions,
+retention.
 
 They are a document of the catalog (``SETTINGS_KEY``), so a change of them is a commit.
 """
@@ -12,17 +13,29 @@ from typing import Final
 
 from marshmallow import fields
 
+from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import SettingsInvalid
 from gateway.model import Document
-from patching import Json, equal
+from patching import (
+    ABSENT,
+    NO_DECLARATIONS,
+    Absent,
+    InvalidPatch,
+    Json,
+    ListDeclarations,
+    ListViolation,
+    equal,
+    parse_declarations,
+)
 
 _SCHEMAS_MAX = 100
 _BYTES_MAX = 16 * 1024 * 1024
 _ENTRY_BYTES = 2_000
 _NUMBER_MAX = 2**53
+_ITEM_BYTES = 50  # an item's key takes as long to look up as so many bytes of a document to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +46,14 @@ class CatalogSettings:
     require_precondition: bool = False
     retention_age_s: int | None = None
     retention_commits: int | None = None
+    lists: ListDeclarations = NO_DECLARATIONS
 
-    def require_valid(self, key: str, content: Json, size_bytes: int) -> int:
-        """Raise SchemaViolation unless ``content`` satisfies every schema for ``key``.
+    def require_valid(
+        self, key: str, content: Json, size_bytes: int, before: Json | Absent = ABSENT
+    ) -> int:
+        """Raise SchemaViolation unless ``content`` satisfies every schema for ``key``, and
+        ItemsCollide unless its lists are right; one that is the same object in ``before`` isn't
+        looked at.
 
         Returns the work of the checks, as bytes of documents; ``size_bytes`` is the size of the
         content as JSON. Raises OverLimit instead of a check that would be too much work.
@@ -44,7 +62,14 @@ class CatalogSettings:
         for schema in self.schemas:
             if schema.matches(key):
                 units += schema.require_valid(key, content, size_bytes)
-        return units * UNIT_BYTES
+        lists = self.lists.lists_of(key)
+        items = 0
+        if lists:
+            try:
+                items = lists.require(content, before)
+            except ListViolation as error:
+                raise ItemsCollide(key, error) from error
+        return units * UNIT_BYTES + items * _ITEM_BYTES
 
 
 NO_SETTINGS: Final = CatalogSettings()
@@ -92,7 +117,9 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     """Settings as a client sends them::
 
         {"schemas": {"<pattern>": <JSON Schema>}, "require_precondition": false,
-         "retention": {"age_seconds": 86400, "commits": 1000}}
+         "retention": {"age_seconds": 86400, "commits": 1000},
+         "arrays": [{"keys": "<pattern>", "pointer": "/fields", "item_key": ["path"]},
+                    {"keys": "<pattern>", "pointer": "/tags", "set": true}]}
 
     In a pattern ``*`` stands for any text, everything else for itself. Raises SettingsInvalid with
     a pointer to the faulty place. ``accepted``: the settings are a catalog's already. A schema that
@@ -105,7 +132,17 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
         require_precondition=asked["require_precondition"],
         retention_age_s=asked["retention"].get("age_seconds"),
         retention_commits=asked["retention"].get("commits"),
+        lists=_declared(asked["arrays"]),
     )
+
+
+def _declared(arrays: list[Json]) -> ListDeclarations:
+    if not arrays:
+        return NO_DECLARATIONS
+    try:
+        return parse_declarations(arrays)
+    except InvalidPatch as error:
+        raise SettingsInvalid(f"/arrays{error.pointer or ''}", error.detail) from error
 
 
 _RETAINED: Final = whole(1, _NUMBER_MAX, allow_none=True)
@@ -117,5 +154,6 @@ SETTINGS: Final = strict(
         load_default=dict,
     ),
     require_precondition=SWITCH,
+    arrays=Exact(list, "it must be an array of declarations", load_default=list),
     retention=fields.Nested(strict(age_seconds=_RETAINED, commits=_RETAINED), load_default=dict),
 )

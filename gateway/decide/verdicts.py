@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.decide.list_errors import ListsUnchecked
 from gateway.decide.record import RECORD_BYTES
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
 from gateway.errors import IdempotencyMismatch, RefusedBefore
@@ -68,8 +69,10 @@ def outcome_of(verdict: Verdict) -> Outcome:
     )
 
 
-def is_remembered(request: Request) -> bool:
+def is_remembered(request: Request, outcome: Outcome) -> bool:
     """Whether the request's key is to stand for its outcome, also where that is no commit."""
+    if isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked):
+        return False  # it will be sent again
     return request.once and request.idempotency is not None and not request.dry_run
 
 

@@ -16,6 +16,7 @@ from werkzeug.test import TestResponse
 from gateway import errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Required
+from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
@@ -28,9 +29,11 @@ from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
 from patching import (
     DocumentAbsent,
+    IndexNeedsTest,
     InvalidPatch,
     Json,
     LimitExceeded,
+    ListViolation,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -58,6 +61,11 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
         "schema_violation",
         422,
     ),
+    (ItemsCollide("k", ListViolation("x", pointer="/a/1", other="/a/0")), "list_violation", 422),
+    (ListsUnchecked(), "invalid_settings", 422),
+    (DocumentsBreakSettings([{"key": "k"}], complete=True), "documents_break_settings", 422),
+    (ListViolation("x", pointer="/a/1", other="/a/0"), "list_violation", 422),
+    (IndexNeedsTest("x", operation=0, pointer="/a/1", tests=["/a/1"]), "index_needs_test", 422),
     (errors.SettingsInvalid("/a", "x"), "invalid_settings", 422),
     (errors.AttributesInvalid("k"), "invalid_attributes", 422),
     (errors.AttributesInvalid("k", "/acl/read", "x"), "invalid_attributes", 422),
@@ -207,12 +215,27 @@ def _transaction(*actions: Any) -> Callable[..., TestResponse]:
     return _by(lambda c: c.client.post(f"{c.path}/transactions", json=body))
 
 
-def _under(settings: Json) -> Callable[..., TestResponse]:
+_A_SET: Json = {"arrays": [{"keys": "k", "pointer": "", "set": True}]}
+
+
+def _by_index(catalog: Catalog) -> TestResponse:
+    catalog.client.put(catalog.path, json=_A_SET)
+    catalog.put([1, 2])
+    answer: TestResponse = catalog.patch({"op": "remove", "path": "/1"})
+    return answer
+
+
+def _breaking(catalog: Catalog) -> TestResponse:
+    catalog.put([1, 1])
+    return catalog.client.put(catalog.path, json=_A_SET)
+
+
+def _under(settings: Json, value: Json = 2) -> Callable[..., TestResponse]:
     """A write to a catalog that has ``settings``."""
 
     def provoke(catalog: Catalog) -> TestResponse:
         assert catalog.client.put(catalog.path, json=settings).status_code in (200, 201)
-        return catalog.put(2)
+        return catalog.put(value)
 
     return _by(provoke)
 
@@ -297,6 +320,9 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "target_exists": _transaction({"action": "move", "from": "k", "to": "k"}),
     "precondition_required": _under({"require_precondition": True}),
     "schema_violation": _under({"schemas": {"k": False}}),
+    "list_violation": _under(_A_SET, [1, 1]),
+    "index_needs_test": _by(_by_index),
+    "documents_break_settings": _by(_breaking),
     "invalid_settings": _by(lambda c: c.client.put(c.path, json={"a": 1})),
     "invalid_attributes": _by(lambda c: c.client.put(f"{c.path}/attributes/k", json=[])),
     "unsupported_media_type": _by(lambda c: c.send("PUT", b"1", "text/plain")),

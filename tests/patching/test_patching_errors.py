@@ -8,6 +8,7 @@ import patching
 from patching import (
     ABSENT,
     DocumentAbsent,
+    IndexNeedsTest,
     InvalidPatch,
     LimitExceeded,
     ListViolation,
@@ -22,6 +23,7 @@ from patching import (
 
 TREE = {
     InvalidPatch: PatchError,
+    IndexNeedsTest: PatchError,
     PatchConflict: PatchError,
     TestFailed: PatchConflict,
     PathMissing: PatchConflict,

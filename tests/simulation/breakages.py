@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.commit import inputs, queue, resolve, round
 from gateway.decide import decide
-from gateway.decide.request import Request, Unknown
+from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import Commit, Document, Head, Move, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
@@ -50,7 +50,7 @@ def move_unless_committed(self: MemoryStore, move: Move) -> Moved:
     return _move_head(self, move)
 
 
-def nothing_remembered(request: Request) -> bool:  # noqa: ARG001
+def nothing_remembered(request: Request, outcome: Outcome) -> bool:  # noqa: ARG001
     return False
 
 

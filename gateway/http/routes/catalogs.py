@@ -23,7 +23,12 @@ from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode,
 from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
-from gateway.http.wire.query import CATALOGS_PARAMETERS, READ_PARAMETERS, parameters
+from gateway.http.wire.query import (
+    CATALOGS_PARAMETERS,
+    READ_PARAMETERS,
+    SETTINGS_PARAMETERS,
+    parameters,
+)
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
@@ -91,14 +96,19 @@ class CatalogRoutes:
     def put(self, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
         context = this_request()
-        ask = self._ask(context, catalog)
+        checks_lists = parameters(context.environ, SETTINGS_PARAMETERS)["check_documents"]
+        name = catalog_name(catalog, self._limits)
+        ask = read_ask(context, name, known=SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
         parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
         sent = Sent(value, media_types.JSON, len(raw))
-        result = commit(self._gateway, context, ask, request_of(self._gateway, ask, edits, sent))
+        request = request_of(self._gateway, ask, edits, sent, checks_lists=checks_lists)
+        result = carried_out(
+            self._gateway, context, ask, lambda: self._gateway.catalogs.set_up(request)
+        )
         return catalog_answer(ask, result, with_settings=True)
 
     def delete(self, catalog: str) -> Answer:

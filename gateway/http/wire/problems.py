@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,13 +18,14 @@ from werkzeug.exceptions import (
 
 from gateway import errors
 from gateway.conflict import Conflict, FailedCompare, Stale
+from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
+from patching import ABSENT, IndexNeedsTest, Json, LimitExceeded, PatchError, TestFailed
 
 _log = logging.getLogger(__name__)
 
@@ -166,6 +167,17 @@ def _of_gateway_error(error: GatewayError) -> Problem:
             problem.members |= _of_conflict(error.conflict)
         case errors.SchemaViolation():
             problem.members |= {"key": error.key, "errors": list(error.errors)}
+        case ItemsCollide():
+            problem.members |= {
+                "key": error.key,
+                "pointer": shortened(error.pointer, _POINTER_CHARACTERS_MAX),
+                "other": shortened(error.other, _POINTER_CHARACTERS_MAX),
+            }
+        case DocumentsBreakSettings():
+            problem.members |= {
+                "documents": [_shortened_members(each) for each in error.documents],
+                "complete": error.complete,
+            }
         case errors.SettingsInvalid():
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
             if error.errors:
@@ -200,6 +212,10 @@ def _of_gateway_error(error: GatewayError) -> Problem:
         if error.otherwise:
             problem.members["branch"] = "else"
     return problem
+
+
+def _shortened_members(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: shortened(text, _POINTER_CHARACTERS_MAX) for name, text in texts.items()}
 
 
 def _of_conflict(failed: Conflict) -> dict[str, Any]:
@@ -253,6 +269,8 @@ def _of_patch_error(error: PatchError) -> Problem:
     if isinstance(error, LimitExceeded):
         _tell_limit(problem, error)
     problem.members |= _place(error.operation, error.pointer)
+    if isinstance(error, IndexNeedsTest):
+        problem.members["tests"] = [shortened(t, _POINTER_CHARACTERS_MAX) for t in error.tests]
     if isinstance(error, TestFailed):
         for name, value in (("expected", error.expected), ("actual", error.actual)):
             if value is not ABSENT and _is_small(value):

@@ -126,6 +126,12 @@ CATALOGS_PARAMETERS: Final = _schema(prefix=_TEXT, after=_TEXT, limit=_LIMIT)
 DRY_RUN_PARAMETERS: Final = _schema(dry_run=_DRY_RUN)
 # ``resource_version``: the revision that the catalog must be at.
 WRITE_PARAMETERS: Final = _schema(resource_version=_Parsed(whole_number), dry_run=_DRY_RUN)
+# New settings; ``check_documents``: whether documents may break lists that they declare.
+SETTINGS_PARAMETERS: Final = _schema(
+    resource_version=_Parsed(whole_number),
+    dry_run=_DRY_RUN,
+    check_documents=_Parsed(_switch, load_default=True),
+)
 # A page of commits above revision ``after``, of one document if ``key`` is given.
 COMMITS_PARAMETERS: Final = _schema(
     after=_AFTER, limit=_LIMIT, key=fields.String(load_default=None)

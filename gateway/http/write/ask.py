@@ -124,6 +124,7 @@ def request_of(
     *,
     compare: tuple[Compare, ...] = (),
     otherwise: tuple[KeyEdit, ...] | None = None,
+    checks_lists: bool = True,
 ) -> Request:
     """Raises RequestRefused where it is to be rebased from more tokens than may be tried."""
     rebase = ask.prefer.rebase and ask.key != SETTINGS_KEY
@@ -142,6 +143,7 @@ def request_of(
         compare=compare,
         otherwise=otherwise,
         rebase=rebase,
+        checks_lists=checks_lists,
         by=ask.by,
         author=ask.author,
         message=ask.message,

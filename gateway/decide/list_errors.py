@@ -1,0 +1,45 @@
+"""Why lists whose items have keys refuse a write: errors of the tree in ``gateway.errors``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.errors import CommitError, SettingsInvalid
+from patching import ListViolation
+
+
+class ItemsCollide(CommitError):
+    """``pointer`` is that of the later item, or of the one without a key; ``other`` that of the
+    earlier item, or of the key member that is missing."""
+
+    code = "list_violation"
+
+    def __init__(self, key: str, error: ListViolation) -> None:
+        super().__init__(f"document {key!r}: at '{error.pointer}': {error.detail}")
+        self.key = key
+        self.pointer = error.pointer or ""
+        self.other = error.other
+
+
+class DocumentsBreakSettings(CommitError):
+    """``documents``: for each its ``key``, ``pointer``, ``other`` and ``message``, the first place
+    that is wrong. ``complete``: there are no more than these."""
+
+    code = "documents_break_settings"
+
+    def __init__(self, documents: Sequence[dict[str, str]], *, complete: bool) -> None:
+        count = len(documents)
+        some = f"{count} documents" if count > 1 else "a document"
+        super().__init__(
+            f"{some if complete else f'{count} documents or more'} would break the lists that these"
+            " settings declare"
+        )
+        self.documents = documents
+        self.complete = complete
+
+
+class ListsUnchecked(SettingsInvalid):
+    """The documents have to be looked at before: ``Catalogs.set_up`` does, and sends it again."""
+
+    def __init__(self) -> None:
+        super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")

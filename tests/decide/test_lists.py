@@ -1,0 +1,244 @@
+"""Lists that a catalog declares, as the commit loop holds writes to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from gateway.decide.compares import Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions
+from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.request import (
+    Applied,
+    Edit,
+    EditAttributes,
+    KeyEdit,
+    Merge,
+    Move,
+    Outcome,
+    Refused,
+    Request,
+    Unchanged,
+)
+from gateway.errors import PatchDoesNotFit, SettingsInvalid, code_of
+from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
+from tests.asking import ask, extended, patch, put, refused, replace, view
+from tests.asking import document as a_document
+from tests.asking import run as decided
+
+FIELDS = {"keys": "t*", "pointer": "/fields", "item_key": ["path"]}
+TAGS = {"keys": "*", "pointer": "/tags", "set": True}
+SETTINGS = {"arrays": [FIELDS, TAGS]}
+ORDERS = {"fields": [{"path": "id", "n": 1}, {"path": "user", "n": 1}], "tags": ["x"]}
+
+
+def state(settings: Any, **documents: Any) -> Any:
+    known = [a_document(value, key) for key, value in documents.items()]
+    return view(
+        a_document(settings, SETTINGS_KEY, revision=4), *known, keys=("t", "t2", "other", "k")
+    )
+
+
+def run(*requests: Request, settings: Any = SETTINGS, **documents: Any) -> list[Outcome]:
+    return list(decided(state(settings, **documents), *requests).outcomes)
+
+
+def only(*requests: Request, **documents: Any) -> Outcome:
+    return run(*requests, **documents)[-1]
+
+
+def content(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Applied)
+    assert outcome.document is not None
+    return outcome.document.content
+
+
+DOUBLE = {"fields": [{"path": "id"}, {"path": "id"}]}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put(DOUBLE),
+        Merge(DOUBLE, 9),
+        patch({"op": "add", "path": "/fields/-", "value": {"path": "user"}}),
+        extended({"op": "replace", "path": "/fields/user/path", "value": "id"}),
+        extended({"op": "add", "path": "/tags/-", "value": "x"}),
+        patch({"op": "add", "path": "/fields/0", "value": {"n": 1}}),
+    ],
+)
+def test_every_kind_of_write_that_leaves_a_double_or_no_key_is_refused(edit: Edit) -> None:
+    error = refused(only(ask(edit, key="t"), t=ORDERS), ItemsCollide)
+    assert code_of(error) == "list_violation"
+    assert error.key == "t"
+    assert error.pointer.startswith(("/fields/", "/tags/"))
+    assert error.other.startswith(("/fields/", "/tags/"))
+
+
+def test_a_moved_document_is_held_to_the_lists_of_its_new_key() -> None:
+    refused(only(ask(Move("t"), key="other"), other=DOUBLE), ItemsCollide)
+    assert isinstance(only(ask(Move("other"), key="t"), t=ORDERS), Applied)
+
+
+def test_the_state_in_the_end_counts_not_those_on_the_way() -> None:
+    edits = (KeyEdit("t", put(DOUBLE)), KeyEdit("t", put({"fields": []})))
+    assert isinstance(only(ask(put(1), edits=edits)), Applied)
+
+
+def test_other_keys_attributes_and_what_a_write_leaves_alone_are_free() -> None:
+    assert isinstance(only(ask(put(DOUBLE), key="other")), Applied)
+    assert isinstance(only(ask(EditAttributes(put(DOUBLE)), key="t"), t=ORDERS), Applied)
+    aside = only(ask(patch({"op": "add", "path": "/n", "value": 1}), key="t"), t=DOUBLE)
+    assert isinstance(aside, Applied)
+
+
+def test_extended_patches_name_items_by_key() -> None:
+    by_key = extended({"op": "replace", "path": "/fields/user/n", "value": 2})
+    assert content(only(ask(by_key, key="t"), t=ORDERS))["fields"][1] == {"path": "user", "n": 2}
+
+
+SECOND = replace("/fields/1/n", 2)
+
+
+def test_an_index_needs_a_test() -> None:
+    error = refused(only(ask(SECOND, key="t"), t=ORDERS), PatchDoesNotFit)
+    assert code_of(error) == "index_needs_test"
+    tested = patch(
+        {"op": "test", "path": "/fields/1/path", "value": "user"},
+        {"op": "replace", "path": "/fields/1/n", "value": 2},
+    )
+    assert content(only(ask(tested, key="t"), t=ORDERS))["fields"][1]["n"] == 2
+    assert isinstance(only(ask(SECOND, key="other"), other=ORDERS), Applied)
+
+
+TOKEN = a_document(ORDERS, "t").token
+OTHERS = a_document(1, "k").token
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"conditions": Conditions(if_match=frozenset({TOKEN}))},
+        {"conditions": Conditions(if_match=frozenset({CatalogTag(7)}))},
+        {"conditions": Conditions(if_match=frozenset({Composite((("t", TOKEN), ("k", None)))}))},
+        {"resource_version": 7},
+        {"compare": (RevisionIs(7),)},
+        {"compare": (TokenIs("t", TOKEN),)},
+        {"compare": (IsUnchanged("t", 7),)},
+        {"compare": (Equals("t", ORDERS),)},
+    ],
+)
+def test_or_a_token(terms: Any) -> None:
+    assert isinstance(only(ask(SECOND, key="t", **terms), t=ORDERS), Applied)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"conditions": Conditions(if_match=ANY_TAG)},
+        {"conditions": Conditions(if_unmodified_since=2**40)},
+        {"conditions": Conditions(if_match=frozenset({Composite((("k", OTHERS),))}))},
+        {"compare": (TokenIs("k", OTHERS),)},
+        {"compare": (IsAbsent("other"),)},
+        {"compare": (TokenIs("t", "9-x"),), "otherwise": (KeyEdit("t", SECOND),)},
+    ],
+)
+def test_that_is_one_of_this_very_document(terms: Any) -> None:
+    error = refused(only(ask(SECOND, key="t", **terms), t=ORDERS, k=1), PatchDoesNotFit)
+    assert code_of(error) == "index_needs_test"
+
+
+class TestDeclaring:
+    """A decision sees what was written since somebody has looked at all documents."""
+
+    REQUEST = ask(put(SETTINGS), key=SETTINGS_KEY)
+
+    def outcome(
+        self, request: Request, changed_keys: Any = None, before: Any = None, **documents: Any
+    ) -> Outcome:
+        seen = state(before or {}, **documents)
+        if changed_keys is not None:
+            seen = changed(seen, changed_since=5, changed=frozenset(changed_keys))
+        (outcome,) = decided(seen, request).outcomes
+        return outcome
+
+    def test_needs_a_look_at_all_documents(self) -> None:
+        refused(self.outcome(self.REQUEST), ListsUnchecked)
+
+    def test_and_is_not_remembered_as_refused_before_that(self) -> None:
+        named = changed(self.REQUEST, once=True, idempotency=Idempotency("ann", "key", "f"))
+        decision = decided(state({}), named)
+        assert not decision.verdicts
+
+    def test_looks_itself_at_what_was_written_since(self) -> None:
+        looked = changed(self.REQUEST, lists_checked=5)
+        assert isinstance(self.outcome(looked, ["t"], t=ORDERS), Applied)
+        error = refused(self.outcome(looked, ["t", "other"], t=DOUBLE), DocumentsBreakSettings)
+        assert [each["key"] for each in error.documents] == ["t"]
+        assert error.complete
+
+    def test_and_at_what_was_written_before_it_in_its_batch(self) -> None:
+        looked = changed(self.REQUEST, lists_checked=5)
+        seen = changed(state({}), changed_since=5)
+        first, second = decided(seen, ask(put(DOUBLE), key="t"), looked).outcomes
+        assert isinstance(first, Applied)
+        refused(second, DocumentsBreakSettings)
+
+    @pytest.mark.parametrize("since", [None, 4])
+    def test_goes_back_where_that_is_not_known(self, since: int | None) -> None:
+        looked = changed(self.REQUEST, lists_checked=since)
+        refused(self.outcome(looked, []), ListsUnchecked)
+
+    def test_goes_back_where_a_document_is_too_large_to_be_looked_at(self) -> None:
+        looked = changed(self.REQUEST, lists_checked=5)
+        seen = state({}, t=1)
+        large = changed(seen.documents["t"], content=WITHHELD)
+        seen = changed(
+            seen,
+            documents={**seen.documents, "t": large},
+            changed_since=5,
+            changed=frozenset({"t"}),
+        )
+        (outcome,) = decided(seen, looked).outcomes
+        refused(outcome, ListsUnchecked)
+
+    def test_is_free_where_nothing_is_declared_anew(self) -> None:
+        fewer = ask(put({"arrays": [TAGS], "require_precondition": True}), key=SETTINGS_KEY)
+        assert isinstance(self.outcome(fewer, before=SETTINGS), Applied)
+        assert isinstance(self.outcome(self.REQUEST, before=SETTINGS), Unchanged)
+        refused(self.outcome(self.REQUEST, before={"arrays": [TAGS]}), ListsUnchecked)
+
+    def test_or_nobody_wants_a_look(self) -> None:
+        without = changed(self.REQUEST, checks_lists=False)
+        assert isinstance(self.outcome(without, t=DOUBLE), Applied)
+
+    def test_holds_for_the_next_request_of_the_batch(self) -> None:
+        without = changed(self.REQUEST, checks_lists=False)
+        outcomes = run(without, ask(put(DOUBLE), key="t"), settings={})
+        assert [type(each) for each in outcomes] == [Applied, Refused]
+
+
+WRONG = [
+    ({"arrays": {}}, "/arrays"),
+    ({"arrays": [1]}, "/arrays/0"),
+    ({"arrays": [{"pointer": "/a", "set": True}]}, "/arrays/0/keys"),
+    ({"arrays": [{**TAGS, "keys": ""}]}, "/arrays/0/keys"),
+    ({"arrays": [{**TAGS, "more": 1}]}, "/arrays/0"),
+    ({"arrays": [{**FIELDS, "item_key": "path"}]}, "/arrays/0/item_key"),
+    ({"arrays": [TAGS, {**TAGS, "pointer": "tags"}]}, "/arrays/1/pointer"),
+    ({"arrays": [TAGS, {**FIELDS, "pointer": "/tags"}]}, "/arrays/1"),
+]
+
+
+@pytest.mark.parametrize(("content", "pointer"), WRONG)
+def test_settings_that_are_none_are_refused_with_their_place(content: Any, pointer: str) -> None:
+    error = refused(only(ask(put(content), key=SETTINGS_KEY)), SettingsInvalid)
+    assert error.pointer == pointer
+
+
+def test_contradictions_count_where_a_document_can_have_both() -> None:
+    apart = {"arrays": [{**TAGS, "keys": "a/*"}, {**FIELDS, "keys": "b/*", "pointer": "/tags"}]}
+    without = changed(ask(put(apart), key=SETTINGS_KEY), checks_lists=False)
+    assert isinstance(only(without), Applied)

@@ -1,0 +1,109 @@
+"""Settings that declare lists are decided on every document, however many are written meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from gateway.access import NOBODY
+from gateway.commit import inputs
+from gateway.decide.list_errors import DocumentsBreakSettings
+from gateway.decide.request import Applied, KeyEdit, Request
+from gateway.limits import ServiceLimits
+from gateway.model import SETTINGS_KEY
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.store.contract import Store
+from gateway.store.memory import MemoryStore
+from tests.asking import WatchedStore, once, put
+
+SETTINGS = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
+RIGHT = {"tags": ["a", "b"]}
+DOUBLE = {"tags": ["a", "a"]}
+
+
+@pytest.fixture
+def store() -> WatchedStore:
+    return WatchedStore(MemoryStore())
+
+
+@pytest.fixture
+def gateway(store: WatchedStore) -> Gateway:
+    gateway = Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits())
+    for n in range(5):
+        gateway.write("c", f"k{n}", put(RIGHT))
+    return gateway
+
+
+def settings(gateway: Gateway, **terms: Any) -> Request:
+    return gateway.request("c", (KeyEdit(SETTINGS_KEY, put(SETTINGS)),), by=NOBODY, **terms)
+
+
+def looks(store: WatchedStore) -> int:
+    return store.calls.count("scan_documents")
+
+
+def test_one_look_at_all_documents_is_enough(gateway: Gateway, store: WatchedStore) -> None:
+    assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
+    assert looks(store) <= 2  # the second: whether there is more
+
+
+def test_what_is_written_meanwhile_is_looked_at_by_the_decision(
+    gateway: Gateway, store: WatchedStore
+) -> None:
+    store.after["scan_documents"] = once(lambda: gateway.write("c", "k1", put({"tags": [1, 2]})))
+    assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
+    assert looks(store) <= 2
+
+
+@pytest.mark.parametrize("key", ["k1", "new"])
+def test_and_refuses_the_settings_where_it_breaks_them(
+    gateway: Gateway, store: WatchedStore, key: str
+) -> None:
+    store.after["scan_documents"] = once(lambda: gateway.write("c", key, put(DOUBLE)))
+    refused = gateway.catalogs.set_up(settings(gateway)).outcome
+    error = getattr(refused, "error", None)
+    assert isinstance(error, DocumentsBreakSettings)
+    assert [each["key"] for each in error.documents] == [key]
+
+
+@pytest.mark.parametrize("last", [RIGHT, DOUBLE])
+def test_what_is_too_much_for_a_decision_is_looked_at_before_the_next(
+    gateway: Gateway, store: WatchedStore, monkeypatch: pytest.MonkeyPatch, last: Any
+) -> None:
+    monkeypatch.setattr(inputs, "_CHANGED_MAX", 2)
+
+    def write_many() -> None:
+        for n in range(4):
+            gateway.write("c", f"a{n}", put(last if n == 3 else RIGHT))
+
+    store.after["scan_documents"] = once(write_many)
+    if last is RIGHT:
+        assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
+    else:
+        with pytest.raises(DocumentsBreakSettings):
+            gateway.catalogs.set_up(settings(gateway))
+    assert looks(store) <= 2
+
+
+def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: Gateway) -> None:
+    stop = threading.Event()
+
+    def write(name: str) -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            gateway.write("c", f"{name}{n % 10}", put({"tags": [n]}))
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    try:
+        outcome = gateway.catalogs.set_up(settings(gateway)).outcome
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert isinstance(outcome, Applied)
