@@ -17,6 +17,7 @@ class Required(Enum):
     IF_MATCH = "If-Match"
     IF_NONE_MATCH = "If-None-Match"
     IF_UNMODIFIED_SINCE = "If-Unmodified-Since"
+    IF_UNCHANGED_UNDER = "If-Unchanged-Under"
     REVISION = "resource_version"
     COMPARE = "compare"
 
@@ -75,7 +76,8 @@ class Conflict:
 
     ``stale`` are the documents that a composite names and that aren't as it says; the first one is
     told of as ``key`` and ``document``. ``prefix`` is the range that the condition is about, if it
-    is about one. ``compares`` are a transaction's false ones; ``overlap`` the
+    is about one; ``changed_at`` a revision that changed it, None where the catalog hasn't reached
+    the one that was asked for. ``compares`` are a transaction's false ones; ``overlap`` the
     pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
     """
 
@@ -88,6 +90,7 @@ class Conflict:
     catalog_revision: int | None = None
     stale: tuple[Stale, ...] = ()
     prefix: str | None = None
+    changed_at: int | None = None
     compares: tuple[FailedCompare, ...] = ()
     overlap: tuple[str, ...] = ()
     not_rebased: NotRebased | None = None
@@ -119,6 +122,11 @@ class Conflict:
         if self.compares:
             first = self.compares[0]
             return f"compare {first.index} is false for {first.about}: {first.reason}"
+        if self.prefix is not None:
+            why = f"they changed at revision {self.changed_at}, after {self.since_revision}"
+            if self.changed_at is None:
+                why = f"the catalog has yet to reach revision {self.since_revision}"
+            return f"{name} is false for the documents under {self.prefix!r}: {why}"
         if not self.key:  # the settings' key is none that a client could be told
             return f"{name} is false for {self.about}" if self.about else f"{name} is false"
         found = f"its token is {self.current[0]}" if self.current else "there is no such document"

@@ -31,6 +31,7 @@ from gateway.decide.conditions import (
     Tags,
 )
 from gateway.decide.drafts import checked_attributes
+from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.request import (
     Applied,
     Delete,
@@ -338,6 +339,7 @@ def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str
     return {
         "if_match": _tags_to_json(conditions.if_match),
         "if_none_match": _tags_to_json(conditions.if_none_match),
+        "unchanged_under": [[each.prefix, each.since] for each in conditions.unchanged_under],
         "attributes": attributes,
     }
 
@@ -348,7 +350,10 @@ def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None
     if match is none_match is None:
         return NO_CONDITIONS, terms["attributes"]
     conditions = Conditions(
-        if_match=_tags_from_json(match), if_none_match=_tags_from_json(none_match)
+        _tags_from_json(match),
+        _tags_from_json(none_match),
+        # An earlier version's upload has none.
+        unchanged_under=tuple(RangeUnchanged(*each) for each in terms.get("unchanged_under", ())),
     )
     return conditions, terms["attributes"]
 

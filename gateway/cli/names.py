@@ -91,8 +91,23 @@ class TestType(Kind):
         return {"op": "test", "path": pointer, "value": JSON.convert(text, param, ctx)}
 
 
+class RangeType(Kind):
+    """``PREFIX=REVISION``: the beginning of keys, which may have ``=`` in it, and a revision."""
+
+    name = "prefix=revision"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        prefix, equals, revision = value.rpartition("=")
+        if not equals or not (revision.isascii() and revision.isdigit()):
+            self.fail("PREFIX=REVISION is needed, such as tables/=12", param, ctx)
+        return prefix, int(revision)
+
+
 JSON: Final = JsonType()
 TEST: Final = TestType()
+RANGE: Final = RangeType()
 
 
 def complete_catalogs(ctx: click.Context, incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.command import ClientCommand, Session
-from gateway.cli.names import CATALOG, JSON, KEY, REVISION, TEST
+from gateway.cli.names import CATALOG, JSON, KEY, RANGE, REVISION, TEST
 from patching import ABSENT
 from patching.client import ActionResult, RequestError, WriteTerms, Written, new_idempotency_key
 from patching.command_group import together
@@ -20,6 +20,13 @@ write_options = together(
     click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
     click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
     click.option(
+        "--if-unchanged-under",
+        type=RANGE,
+        multiple=True,
+        help="Write only if since REVISION no document was created, changed or deleted whose key"
+        " begins with PREFIX. Repeatable.",
+    ),
+    click.option(
         "--idempotency-key",
         metavar="KEY",
         help="Name of this write: the gateway applies it once. Default: a new one.",
@@ -27,7 +34,12 @@ write_options = together(
 )
 
 
-def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> WriteTerms:
+def terms(
+    message: str | None,
+    dry_run: bool,
+    idempotency_key: str | None,
+    if_unchanged_under: Sequence[tuple[str, int]],
+) -> WriteTerms:
     """The terms of a write, with a new key unless one is given; a dry run needs none."""
     if idempotency_key is None and not dry_run:
         idempotency_key = new_idempotency_key()
@@ -35,6 +47,7 @@ def terms(message: str | None, dry_run: bool, idempotency_key: str | None) -> Wr
         "message": message,
         "dry_run": dry_run,
         "idempotency_key": idempotency_key,
+        "if_unchanged_under": dict(if_unchanged_under) or None,
     }
 
 

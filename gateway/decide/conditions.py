@@ -11,11 +11,12 @@ catalog's revision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote
 
 from gateway.conflict import Conflict, Required, Stale
+from gateway.decide.ranges import RangeUnchanged
 from gateway.errors import PreconditionFailed
 from gateway.model import Document, living, token_revision
 
@@ -49,20 +50,26 @@ class Conditions:
     """The preconditions of one request on one document.
 
     ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
-    Dates are whole seconds since the epoch. None means: no such condition. ``keys`` are those
-    named by composites.
+    Dates are whole seconds since the epoch. None means: no such condition. ``unchanged_under``
+    are ranges, which ``check`` doesn't look at. ``keys`` are those named by composites.
     """
 
     if_match: Tags | None = None
     if_none_match: Tags | None = None
     if_modified_since: int | None = None
     if_unmodified_since: int | None = None
+    unchanged_under: tuple[RangeUnchanged, ...] = ()
     keys: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         tags = (self.if_match or frozenset()) | (self.if_none_match or frozenset())
         named = {key for tag in tags if isinstance(tag, Composite) for key, _ in tag.tokens}
         object.__setattr__(self, "keys", frozenset(named))
+
+    @property
+    def are_about_ranges(self) -> bool:
+        """Whether they say nothing of the document itself."""
+        return replace(self, unchanged_under=()) == NO_CONDITIONS
 
     def check(self, key: str, look: Look, revision: int) -> None:
         """Raise PreconditionFailed where a *write* under these conditions must be refused.
@@ -104,14 +111,15 @@ class Conditions:
         if self is NO_CONDITIONS:
             return self
         token = None if document is None else document.token
-        match, none_match = self.if_match, self.if_none_match
+        match, none_match, ranges = self.if_match, self.if_none_match, self.unchanged_under
         if match is None and token is None:
-            return Conditions(if_none_match=ANY_TAG | (none_match or frozenset()))
+            none_match = ANY_TAG | (none_match or frozenset())
+            return Conditions(if_none_match=none_match, unchanged_under=ranges)
         if match is None or ANY in match:
             match = frozenset({token}) if token is not None else None
         else:
             match = frozenset(_pinned_tags(match, key, token))
-        return Conditions(if_match=match, if_none_match=none_match)
+        return Conditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""

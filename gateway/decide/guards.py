@@ -24,9 +24,10 @@ from gateway.decide.compares import (
     State,
     TokenIs,
     compared_keys,
+    why_changed,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Look
-from gateway.decide.ranges import RangeUnchanged
+from gateway.decide.ranges import RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import (
     ApplyPatch,
@@ -154,11 +155,13 @@ def require_revision(request: Request, revision: int, document: Document | None 
 def checked_conditions(request: Request, state: State) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
-    Raises PreconditionFailed.
+    Raises PreconditionFailed, and RevisionCompacted where it can't be told what changed.
     """
     key, conditions = request.key, request.conditions
     if conditions is NO_CONDITIONS:
         return None
+    for unchanged in conditions.unchanged_under:
+        _require_unchanged(unchanged, state)
     rebased_from = None
     try:
         conditions.check_unchanged(key, state.document, state.revision)
@@ -175,6 +178,20 @@ def checked_conditions(request: Request, state: State) -> str | None:
         )
     conditions.check_none_match(key, state.document, state.revision)
     return rebased_from
+
+
+def _require_unchanged(wanted: RangeUnchanged, state: State) -> None:
+    reason, changed_at = why_changed(wanted, state)
+    if reason:
+        raise PreconditionFailed(
+            Conflict(
+                Required.IF_UNCHANGED_UNDER,
+                (range_text(wanted),),
+                since_revision=wanted.since,
+                prefix=wanted.prefix,
+                changed_at=changed_at,
+            )
+        )
 
 
 def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conflict:

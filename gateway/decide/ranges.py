@@ -43,6 +43,19 @@ class RangeUnchanged:
     since: int
 
 
+def range_text(unchanged: RangeUnchanged) -> str:
+    """As the header If-Unchanged-Under has it."""
+    prefix = unchanged.prefix
+    if prefix.isascii() and prefix.isprintable():
+        escaped = prefix.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}";revision={unchanged.since}'
+    encoded = "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"%' else f"%{byte:02x}"
+        for byte in prefix.encode()
+    )
+    return f'%"{encoded}";revision={unchanged.since}'
+
+
 @dataclass(frozen=True, slots=True)
 class RangeAbsent:
     """There is no document under ``prefix``."""

@@ -166,8 +166,9 @@ class Request(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         keys = self._keys()
         force_setattr(self, "keys", keys)
-        if self.compare:
-            force_setattr(self, "ranges", compared_ranges(self.compare))
+        if self.compare or self.conditions is not NO_CONDITIONS:
+            ranges = (*self.conditions.unchanged_under, *compared_ranges(self.compare))
+            force_setattr(self, "ranges", ranges)
         alone = len(keys) <= 2  # the settings among them
         if self.fence is not None or self.step is not None:
             force_setattr(self, "keys", keys | OWN_KEYS)

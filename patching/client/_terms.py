@@ -49,6 +49,8 @@ class WriteTerms(TypedDict, total=False):
     ``idempotency_key``: the request's name; sent again under it, in this process or another, the
     write is decided once. One is made where none is given (see `Retry`).
     ``resource_version``: the catalog must be at this revision.
+    ``if_unchanged_under``: by the beginning of documents' keys, the revision since which none of
+    these documents may have been created, changed or deleted: ``{"tables/": 12}``.
     ``dry_run``: decide and answer, but write nothing.
     ``show_refused``: a refusal has the document that the write met, as ``current_value``.
     ``wait_s``: for how long the gateway tries at most, in whole seconds.
@@ -59,6 +61,7 @@ class WriteTerms(TypedDict, total=False):
     author: str | None
     idempotency_key: str | None
     resource_version: int | None
+    if_unchanged_under: Mapping[str, int] | None
     dry_run: bool
     show_refused: bool
     wait_s: int | None
@@ -73,6 +76,7 @@ class Terms:
     author: str | None = None
     idempotency_key: str | None = None
     resource_version: int | None = None
+    if_unchanged_under: Mapping[str, int] | None = None
     dry_run: bool = False
     show_refused: bool = False
     wait_s: int | None = None
@@ -105,6 +109,8 @@ class Terms:
             headers["Commit-Message"] = quote(self.message, safe=_LITERAL)
         if self.author is not None:
             headers["Commit-Author"] = quote(self.author, safe=_LITERAL)
+        if self.if_unchanged_under is not None:
+            headers["If-Unchanged-Under"] = range_list(self.if_unchanged_under)
         return headers
 
 
@@ -147,6 +153,21 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
 def tag_list(tokens: Tokens) -> str:
     """``tokens`` as a condition header has them."""
     return ", ".join(text if text == "*" else f'"{text}"' for text in token_texts(tokens))
+
+
+def range_list(unchanged: Mapping[str, int]) -> str:
+    """Prefixes and revisions as the header has them (RFC 9651). ValueError for none."""
+    if not unchanged:
+        raise ValueError("no ranges are no condition that can hold")
+    # Percent-encoded in any case: a display string.
+    return ", ".join(
+        f'%"{_shown(prefix)}";revision={int(revision)}' for prefix, revision in unchanged.items()
+    )
+
+
+def _shown(prefix: str) -> str:
+    literal = set(range(0x20, 0x7F)) - set(b'"%')
+    return "".join(chr(byte) if byte in literal else f"%{byte:02x}" for byte in prefix.encode())
 
 
 def encoded(value: Any) -> bytes:

@@ -112,11 +112,13 @@ class Uploads:
         *,
         if_match: Tokens | None = None,
         if_absent: bool = False,
+        if_unchanged_under: Mapping[str, int] | None = None,
         attributes: Attributes = "keep",
     ) -> Upload:
         """Check the conditions (PreconditionFailed) and remember them. Nothing is locked.
 
-        ``attributes``: what becomes of them at the commit: kept, cleared, or replaced by these.
+        ``if_unchanged_under``: as that of every write. ``attributes``: what becomes of them at the
+        commit: kept, cleared, or replaced by these.
         """
         if if_match is not None and if_absent:
             raise ValueError("if_match and if_absent contradict each other")
@@ -126,6 +128,9 @@ class Uploads:
             asked["if_match"] = texts[0] if len(texts) == 1 else texts
         if if_absent:
             asked["if_none_match"] = "*"
+        if if_unchanged_under is not None:
+            ranges = if_unchanged_under.items()
+            asked["if_unchanged_under"] = [{"prefix": p, "revision": r} for p, r in ranges]
         # Sent again after a lost answer it opens a second one; the first expires.
         call = Call(
             method="POST", path=self._path, body=encoded(asked), headers=_JSON, repeatable=True
@@ -144,6 +149,7 @@ class Uploads:
         *,
         if_match: Tokens | None = None,
         if_absent: bool = False,
+        if_unchanged_under: Mapping[str, int] | None = None,
         attributes: Attributes = "keep",
         part_bytes: int = _PART_BYTES,
         message: str | None = None,
@@ -155,7 +161,11 @@ class Uploads:
         if part_bytes < 1:
             raise ValueError("a part has a byte at least")
         with self.open(
-            key, if_match=if_match, if_absent=if_absent, attributes=attributes
+            key,
+            if_match=if_match,
+            if_absent=if_absent,
+            if_unchanged_under=if_unchanged_under,
+            attributes=attributes,
         ) as upload:
             for number, part in enumerate(_parts(source, part_bytes), 1):
                 upload.put_part(number, part)

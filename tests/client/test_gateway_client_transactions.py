@@ -80,3 +80,22 @@ def test_a_transaction_compares_ranges(catalog: Catalog) -> None:
         catalog.transaction().compare_range("names/")
     with pytest.raises(ValueError, match="one of etag"):
         catalog.transaction().compare("a", unchanged_since=1, absent=True)
+
+
+def test_every_write_may_be_about_ranges(catalog: Catalog) -> None:
+    seen = catalog.put('a"b\\ü%/1', 1).catalog_revision
+    ranges = {'a"b\\ü%/': seen, "none": 0}
+    assert catalog.put("k", 1, if_unchanged_under=ranges).changed
+    catalog.uploads.replace("k", b"2", if_unchanged_under=ranges)
+    catalog.put('a"b\\ü%/2', 1)
+    for write in (
+        lambda: catalog.merge("k", {"n": 1}, if_unchanged_under=ranges),
+        lambda: catalog.touch(if_unchanged_under=ranges),
+        lambda: catalog.uploads.replace("k", b"3", if_unchanged_under=ranges),
+        lambda: catalog.transaction().run(if_unchanged_under=ranges),
+    ):
+        with pytest.raises(PreconditionFailed) as raised:
+            write()
+        assert raised.value.problem["prefix"] == 'a"b\\ü%/'
+    with pytest.raises(ValueError, match="no ranges"):
+        catalog.put("k", 1, if_unchanged_under={})

@@ -227,3 +227,12 @@ def test_a_transaction_is_done_as_a_whole(run: Commands, catalog: str, tmp_path:
     assert dry["dry_run"] is True
     messages = [each["message"] for each in run("log", catalog).lines()]
     assert messages == [None, "its own", None, "touched"]
+
+
+def test_a_write_is_about_ranges_that_must_be_unchanged(run: Commands, catalog: str) -> None:
+    put(run, catalog, "tables/a=b/1", 1)
+    put(run, catalog, "other", 1, "--if-unchanged-under", "tables/a=b/=1")
+    put(run, catalog, "tables/c", 1)
+    told = run("delete", catalog, "other", "--if-unchanged-under=tables/=1", code=4)
+    assert "they changed at revision 3, after 1" in told.stderr
+    assert run("put", catalog, "k", "1", "--if-unchanged-under", "tables/", code=2).stderr

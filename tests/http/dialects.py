@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -149,6 +150,12 @@ class Transactions(Route):
         return self._commit({"action": "delete"}, query, headers)
 
 
+def ranges_of(header: str) -> list[dict[str, Any]]:
+    """If-Unchanged-Under as JSON has it."""
+    found = re.findall(r'"([^"]*)";revision=(\d+)', header)
+    return [{"prefix": prefix, "revision": int(revision)} for prefix, revision in found]
+
+
 class BulkLines(Route):
     """A line has what headers say as members, and no more of it than these."""
 
@@ -167,6 +174,8 @@ class BulkLines(Route):
         for name, value in headers.items():
             if name in ("If_Match", "If_None_Match"):
                 line[name.lower()] = value.strip('"')
+            elif name == "If_Unchanged_Under":
+                line[name.lower()] = ranges_of(value)
             elif name in ("Idempotency_Key", "Commit_Message", "Commit_Author"):
                 line[name.lower().removeprefix("commit_")] = value
         for pair in filter(None, query.strip("?").split("&")):
@@ -207,6 +216,8 @@ class Uploads(Route):
         for header, name in names.items():
             if header in headers:
                 asked[name] = headers.pop(header).strip('"')
+        if "If_Unchanged_Under" in headers:
+            asked["if_unchanged_under"] = ranges_of(headers.pop("If_Unchanged_Under"))
         opened = self.client.post(f"{self.path}/uploads", json=asked)
         if opened.status_code != 201:
             return told(opened)

@@ -354,6 +354,29 @@ def test_a_stale_tag_is_refused(
     assert STALE in found.content["expected"] or isinstance(route, Settings)
 
 
+@every_route
+def test_a_range_that_changed_is_refused(
+    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(value: int) -> int:
+        answer = route.client.put(f"{route.path}/documents/range%2F1", json=value)
+        return int(answer.headers["Catalog-Revision"])
+
+    first = change(1)
+    found = route.put({"v": 1}, If_Unchanged_Under=f'"none/";revision=0, "range/";revision={first}')
+    assert found.status in (200, 201), found
+    second = change(2)
+    caplog.set_level(logging.INFO, "gateway.audit")
+    found = route.put({"v": 2}, If_Unchanged_Under=f'"range/";revision={first}')
+    is_refused(found, 412, "precondition_failed")
+    all_say("precondition_failed", heard, caplog)
+    assert (found.content["prefix"], found.content["changed_at"]) == ("range/", second)
+    if not isinstance(route, BulkLines):
+        (since,) = found.content["changes_since"]
+        assert since["changes"] == [{"key": "range/1", "action": "put"}]
+    assert route.put({"v": 2}, If_Unchanged_Under=f'"range/";revision={second}').status == 200
+
+
 @those_that("set", "touch", but=frozenset((Uploads,)))  # they have no such parameter
 def test_a_catalog_that_has_moved_on_is_refused(route: Route) -> None:
     route.put({"v": 1})

@@ -142,5 +142,136 @@ class TestCompares:
         assert long["pointer"] == "/compare/0/prefix"
         many = compared(catalog, *(unchanged(f"{n}", 0) for n in range(65)))
         told = problem(many, 413, "over_limit")
-        assert (told["limit"], told["maximum"]) == ("transaction_ranges_max", 64)
+        assert (told["limit"], told["maximum"]) == ("ranges_max", 64)
         assert compared(catalog, *(unchanged(f"{n}", 0) for n in range(64))).status_code == 200
+
+
+class TestHeader:
+    @pytest.mark.parametrize(
+        ("header", "prefix"),
+        [
+            ('"tables/";revision=1', "tables/"),
+            ('"none/";revision=0,"tables/"; revision=1', "tables/"),
+            (' %"tables/";revision=1 ', "tables/"),
+            ('%"t%61bles/";revision=1', "tables/"),
+            ('"";revision=2', ""),
+        ],
+    )
+    def test_a_list_of_strings_with_revisions(
+        self, tables: Catalog, header: str, prefix: str
+    ) -> None:
+        refused = tables.put(1, "other", If_Unchanged_Under=header)
+        told = problem(refused, 412, "precondition_failed")
+        assert told["prefix"] == prefix
+        assert told["expected"].startswith(f'"{prefix}";revision=')
+
+    def test_any_text_can_be_a_prefix(self, catalog: Catalog) -> None:
+        for text, written in (("märkte/", "m%c3%a4rkte/"), ('a"b\\c%', "a%22b\\c%25")):
+            first = catalog.put(1, f"{text}1").headers["Catalog-Revision"]
+            header = f'%"{written}";revision={first}'
+            assert catalog.put(1, "other", If_Unchanged_Under=header).status_code in (200, 201)
+            catalog.put(2, f"{text}1")
+            told = problem(
+                catalog.put(2, "other", If_Unchanged_Under=header), 412, "precondition_failed"
+            )
+            assert told["prefix"] == text
+        again = catalog.put(3, "other", If_Unchanged_Under='"a\\"b\\\\c%";revision=0')
+        assert problem(again, 412, "precondition_failed")["prefix"] == 'a"b\\c%'
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "",
+            "tables/;revision=1",
+            "tables/",
+            '"tables/"',
+            '"tables/";revision',
+            '"tables/";revision=x',
+            '"tables/";revision=-1',
+            '"tables/";revision=1.5',
+            '"tables/";revision=1;more=2',
+            '"tables/";other=1',
+            '"tables/";revision=1,',
+            '"tables/;revision=1',
+            '"t\\ables/";revision=1',
+            '%"t%C3%A4";revision=1',
+            '%"%ff";revision=1',
+            '"a";revision=1 "b";revision=1',
+        ],
+    )
+    def test_malformed_ones_are_refused(self, catalog: Catalog, header: str) -> None:
+        told = problem(catalog.put(1, If_Unchanged_Under=header), 400, "invalid_condition")
+        assert told["header"] == "If-Unchanged-Under"
+
+    def test_no_range_is_dropped_for_being_one_too_many(self, catalog: Catalog) -> None:
+        header = ", ".join(f'"{n}";revision=0' for n in range(65))
+        told = problem(catalog.put(1, If_Unchanged_Under=header), 413, "over_limit")
+        assert (told["limit"], told["header"]) == ("ranges_max", "If-Unchanged-Under")
+
+    def test_reads_cant_honour_it(self, tables: Catalog) -> None:
+        for path in ("/documents/tables%2Fa", "/documents", "/export", "/commits", ""):
+            answer = tables.client.get(
+                tables.path + path, headers={"If-Unchanged-Under": '"a";revision=1'}
+            )
+            assert problem(answer, 400, "invalid_condition")["header"] == "If-Unchanged-Under"
+
+    def test_it_counts_as_a_precondition(self, tables: Catalog) -> None:
+        assert (
+            tables.client.put(tables.path, json={"require_precondition": True}).status_code == 201
+        )
+        problem(tables.put(1, "tables/a"), 428, "precondition_required")
+        header = '"tables/";revision=2'
+        assert tables.put(1, "tables/a", If_Unchanged_Under=header).status_code == 200
+
+    def test_a_key_names_its_ranges(self, tables: Catalog) -> None:
+        for _ in range(2):
+            first = tables.put(
+                1, "new", If_Unchanged_Under='"tables/";revision=2', Idempotency_Key="one"
+            )
+            assert first.status_code == 201
+        other = tables.put(
+            1, "new", If_Unchanged_Under='"tables/";revision=3', Idempotency_Key="one"
+        )
+        problem(other, 422, "idempotency_key_reused")
+
+    def test_below_the_floor_nothing_is_written(self, tables: Catalog) -> None:
+        assert (
+            tables.client.post(f"{tables.path}/compactions", json={"revision": 3}).status_code < 300
+        )
+        header = '"none/";revision=1'
+        told = problem(tables.put(1, "new", If_Unchanged_Under=header), 410, "revision_compacted")
+        assert told["oldest_revision"] == 3
+        assert tables.get("new").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("wrong", "at"),
+        [
+            ([], ""),
+            ("tables/", ""),
+            ([{"prefix": "a"}], "/0"),
+            ([{"prefix": "a", "revision": 1}, {"prefix": 1, "revision": 1}], "/1/prefix"),
+            ({"prefix": "a", "revision": "1"}, "/revision"),
+            ({"prefix": "a", "revision": 1, "more": 1}, "/more"),
+        ],
+    )
+    def test_malformed_members_are_refused(self, catalog: Catalog, wrong: Any, at: str) -> None:
+        line = {"catalog": catalog.name, "key": "k", "op": "put", "value": 1}
+        line["if_unchanged_under"] = wrong
+        answer = catalog.client.post(
+            "/v1/bulk", data=json.dumps(line), content_type="application/x-ndjson"
+        )
+        told = json.loads(answer.data)["problem"]
+        assert (told["code"], told["pointer"]) == ("invalid_body", f"/if_unchanged_under{at}")
+
+    def test_a_touch_may_be_about_ranges_alone(self, tables: Catalog) -> None:
+        lines = [
+            {
+                "catalog": tables.name,
+                "op": "touch",
+                "if_unchanged_under": {"prefix": "", "revision": n},
+            }
+            for n in (3, 1)
+        ]
+        body = "\n".join(map(json.dumps, lines))
+        answer = tables.client.post("/v1/bulk", data=body, content_type="application/x-ndjson")
+        assert [json.loads(each)["status"] for each in answer.data.splitlines()] == [200, 412]

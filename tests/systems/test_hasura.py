@@ -302,10 +302,12 @@ def test_h9_what_depends_on_a_range_is_refused_when_that_changed(catalog: Catalo
     untrack("author", seen).done()
     assert catalog.get("tables/author").status == 404
 
-    catalog.delete(mine + "articles").done()  # a deletion is a change, too
+    catalog.delete(mine + "articles").done(204)  # a deletion is a change, too
     catalog.transaction(track("author")).done()
     untrack("author", seen).refused(412, "precondition_failed")
     seen = catalog.revision
+    stale = f'"{mine}";revision={seen - 2}'  # in a header it means the same
+    catalog.delete("tables/author", if_unchanged_under=stale).refused(412, "precondition_failed")
     racing = [partial(catalog.put, f"{mine}{n}", {}) for n in range(8)]
     untracked, *_ = side_by_side([partial(untrack, "author", seen), *racing])
     (first,) = catalog.commit(seen + 1)["changes"]

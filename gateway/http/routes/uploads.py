@@ -40,6 +40,7 @@ UPLOAD_REQUEST: Final = strict(
     key=Exact(str, "it must be a text", required=True),
     if_match=_AS_SENT,
     if_none_match=_AS_SENT,
+    if_unchanged_under=_AS_SENT,
     attributes=_AS_SENT,
 )
 
@@ -195,6 +196,10 @@ def _upload_shape(opened: OpenUpload) -> dict[str, Any]:
         "parts": list(opened.parts),
         "if_match": _tag_texts(opened.conditions.if_match),
         "if_none_match": _tag_texts(opened.conditions.if_none_match),
+        "if_unchanged_under": [
+            {"prefix": each.prefix, "revision": each.since}
+            for each in opened.conditions.unchanged_under
+        ],
         "attributes": {"mode": "keep"} if attributes is None else {"mode": "clear"},
         "committed": opened.committed,
     }

@@ -8,7 +8,10 @@ Three kinds of tags are ours: a document's version token; a composite, ``key1=to
 with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
 catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
 
-In JSON they are the members ``if_match`` and ``if_none_match``. Each is ``"*"``, a version token
+``ranges`` has the header If-Unchanged-Under.
+
+In JSON they are the members ``if_match``, ``if_none_match`` and ``if_unchanged_under``. Of the
+former each is ``"*"``, a version token
 (composites and a catalog's tag included, all without the header's quotes), or a list of tokens, and
 is held to what the header of the same name is held to.
 """
@@ -19,6 +22,7 @@ import calendar
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -36,6 +40,7 @@ from gateway.decide.conditions import (
 )
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
+from gateway.http.wire import ranges
 from gateway.http.wire.headers import catalog_name, percent_decoded
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
@@ -60,7 +65,13 @@ _STAR_ALONE: Final = "'*' stands alone or not at all"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
-_HEADERS: Final = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
+_HEADERS: Final = (
+    "If-Match",
+    "If-None-Match",
+    "If-Modified-Since",
+    "If-Unmodified-Since",
+    ranges.HEADER,
+)
 
 
 def refuse_conditions(environ: Environ) -> None:
@@ -102,11 +113,21 @@ def write_conditions(environ: Environ) -> Conditions:
     """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
     if "HTTP_IF_MODIFIED_SINCE" in environ:
         raise _refusal("If-Modified-Since", "a write can't honour it; use If-Unmodified-Since")
-    return read_conditions(environ)
+    conditions = _common_conditions(environ)
+    unchanged = environ.get("HTTP_IF_UNCHANGED_UNDER")
+    if unchanged is None:
+        return conditions
+    return replace(conditions, unchanged_under=ranges.ranges_in_header(unchanged))
 
 
 def read_conditions(environ: Environ) -> Conditions:
     """The conditions of a GET or HEAD."""
+    if "HTTP_IF_UNCHANGED_UNDER" in environ:
+        raise _refusal(ranges.HEADER, "a read can't honour it")
+    return _common_conditions(environ)
+
+
+def _common_conditions(environ: Environ) -> Conditions:
     match = environ.get("HTTP_IF_MATCH")
     none_match = environ.get("HTTP_IF_NONE_MATCH")
     modified = environ.get("HTTP_IF_MODIFIED_SINCE")
@@ -218,20 +239,23 @@ def _refusal(header: str, reason: str) -> RequestRefused:
 
 # As many as a transaction has compares, by default: each is looked up.
 _TOKENS_MAX: Final = 4096
-CONDITION_MEMBERS: Final = ("if_match", "if_none_match")
+_TAG_MEMBERS: Final = ("if_match", "if_none_match")
+CONDITION_MEMBERS: Final = (*_TAG_MEMBERS, ranges.MEMBER)
 
 
 def body_conditions(members: Mapping[str, Any]) -> Conditions:
     """The conditions among decoded ``members``, as the headers of the same names would say them.
 
-    Raises RequestRefused ``invalid_condition`` or ``over_limit`` with the member's ``pointer``.
+    Raises RequestRefused ``invalid_condition``, ``invalid_body`` or ``over_limit``, with the
+    member's ``pointer``.
     """
     match, none_match = (
-        _member_tags(name, members[name]) if name in members else None for name in CONDITION_MEMBERS
+        _member_tags(name, members[name]) if name in members else None for name in _TAG_MEMBERS
     )
-    if match is none_match is None:
+    if match is none_match is None and ranges.MEMBER not in members:
         return NO_CONDITIONS
-    conditions = Conditions(if_match=match, if_none_match=none_match)
+    unchanged = ranges.ranges_in_body(members)
+    conditions = Conditions(match, none_match, unchanged_under=unchanged)
     if reason := _contradiction(conditions):
         raise _member_refusal("if_none_match", reason, "/if_none_match")
     return conditions

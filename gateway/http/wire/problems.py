@@ -231,6 +231,10 @@ def _of_conflict(failed: Conflict) -> dict[str, Any]:
         members["not_rebased"] = failed.not_rebased.value
     if failed.key:
         members["key"] = failed.key
+    if failed.prefix is not None and not failed.compares:
+        members["prefix"] = failed.prefix
+        if failed.changed_at is not None:
+            members["changed_at"] = failed.changed_at
     if failed.stale:
         members["stale"] = [_stale(each) for each in failed.stale[:_STALE_MAX]]
     if failed.compares:

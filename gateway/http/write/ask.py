@@ -22,6 +22,7 @@ from gateway.access import Principal
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
+from gateway.decide.ranges import range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import KeyEdit, Request
 from gateway.http.context import Context
@@ -194,4 +195,6 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         asked.append(ask.part)
     if sent.attributes is not None:
         asked.append({"attributes": sent.attributes})
+    if conditions.unchanged_under:
+        asked.append({"unchanged_under": sorted(map(range_text, conditions.unchanged_under))})
     return digest(asked)

@@ -5,8 +5,8 @@
     {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
      "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
      "attributes"? (put; see ``attributes_mode``),
-     "if_match"?, "if_none_match"?, "resource_version"?, "idempotency_key"?, "fence"?, "message"?,
-     "author"?, "dry_run"?}
+     "if_match"?, "if_none_match"?, "if_unchanged_under"?, "resource_version"?,
+     "idempotency_key"?, "fence"?, "message"?, "author"?, "dry_run"?}
 
 A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
 one. A ``fence`` is that of an application's version, whose idempotency key it is then (see
@@ -30,7 +30,7 @@ from msgspec.structs import replace
 import patching
 from gateway.access import Principal, Role
 from gateway.decide.application_steps import Fence, parse_fence
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import Conditions
 from gateway.decide.request import (
     ApplyPatch,
     Delete,
@@ -239,7 +239,7 @@ def _key(
     members: dict[str, Any], operation: str, conditions: Conditions, limits: RequestLimits
 ) -> str:
     if operation == "touch" and "key" not in members:
-        if conditions is not NO_CONDITIONS:
+        if not conditions.are_about_ranges:
             refuse_member("/key", "it is missing; the conditions are about it")
         return SETTINGS_KEY
     key = required_text(members, "key")

@@ -84,9 +84,7 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
     )
     reader = Reader(limits, patch_limits)
     compare = _each(lists, "compare", reader, read_compare)
-    _refuse_many(
-        len(compared_ranges(compare)), "compares of ranges", "transaction_ranges_max", RANGES_MAX
-    )
+    _refuse_many(len(compared_ranges(compare)), "compares of ranges", "ranges_max", RANGES_MAX)
     return Transaction(
         compare=compare,
         then=_each(lists, "then", reader, read_action),
