@@ -30,7 +30,7 @@ from gateway.model import Commit, Reply
 from gateway.read.differences import Differences
 from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
-from gateway.read.history import CommitPage, History, RevisionAt
+from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
 from gateway.read.listing import Listing
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
@@ -181,10 +181,12 @@ class Gateway:
         """Which revision it was at that time; errors: ``History.revision_at``."""
         return _as_unavailable(lambda: self._history.revision_at(catalog, time_us))
 
-    def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
-        """History, ascending; errors: ``History.commits``."""
+    def commits(
+        self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
+    ) -> CommitPage:
+        """History, page by page; errors: ``History.commits``."""
         return _as_unavailable(
-            lambda: self._history.commits(catalog, after=after, limit=limit, key=key)
+            lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
         )
 
     def read_commit(self, catalog: str, revision: int) -> Commit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -14,10 +14,34 @@ from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store
 
+# How many revisions a page by an author looks at: there is no index on authors.
+_AUTHORED_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which commits are asked for, besides those above a revision.
+
+    Those below revision ``before``, by ``author``, made at or after ``since_us`` and at or before
+    ``until_us``, each if given; ``newest_first``: descending.
+    """
+
+    before: int | None = None
+    author: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    newest_first: bool = False
+
+
+EVERY = Which()
+
 
 @dataclass(frozen=True, slots=True)
 class CommitPage:
-    """Commits ascending by revision; ``next_after`` continues, None where nothing is left."""
+    """Commits by revision; the next page begins behind ``next_after``, None: that was the last.
+
+    It is the next page's ``after``, and its ``before`` where the newest come first.
+    """
 
     commits: Sequence[Commit]
     head_revision: int
@@ -34,6 +58,10 @@ class RevisionAt:
 
     revision: int
     is_final: bool
+
+
+# Commits above a revision and up to another, at most so many, and so many bytes of changes.
+_Listed = Callable[[int, int, int, int], Sequence[Commit]]
 
 
 class History:
@@ -103,20 +131,78 @@ class History:
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
         return RevisionAt(commit.revision, final_at(time_us, standing))
 
-    def commits(self, catalog: str, *, after: int, limit: int, key: str | None) -> CommitPage:
+    def commits(
+        self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
+    ) -> CommitPage:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
 
-        A page may hold fewer where its commits are large, but at least one if there is one.
+        A page may hold fewer where its commits are large, but at least one if there is one; by an
+        author it looks at _AUTHORED_MAX revisions, and may be empty though there are more.
+
+        Raises RevisionCompacted where it would begin below the floor; newest first it ends there.
         """
         standing = self._settler.settle(catalog)
-        if after < standing.floor:
-            raise RevisionCompacted(after, standing.floor)
-        head = standing.revision
-        page = self._store.list_commits(catalog, after, head, limit, key, self._page_bytes_max)
-        last = page[-1].revision if page else head
-        more = last < head and self._store.list_commits(catalog, last, head, 1, key, 1)
-        self._require_retained(catalog, after)
-        return CommitPage(page, head, last if more else None)
+        after, through = self._span(catalog, after, standing.revision, which)
+        beginning = through if which.newest_first else after
+        if beginning < standing.floor:
+            raise RevisionCompacted(beginning, standing.floor)
+
+        def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[Commit]:
+            return self._store.list_commits(
+                catalog,
+                after,
+                through,
+                limit,
+                key,
+                bytes_max,
+                author=which.author,
+                newest_first=which.newest_first,
+            )
+
+        looked_at = standing.revision if which.author is None else _AUTHORED_MAX
+        if which.newest_first:
+            after = max(after, standing.floor)
+            page, more = self._descending(listed, after, through, limit, looked_at)
+            floor = self._floor(catalog)
+            retained = [commit for commit in page if commit.revision > floor]
+            if len(retained) < len(page):  # compaction overtook the look: there it ends now
+                page, more = retained, None
+        else:
+            page, more = self._ascending(listed, after, through, limit, looked_at)
+            self._require_retained(catalog, after)
+        return CommitPage(page, standing.revision, more)
+
+    def _span(self, catalog: str, after: int, head: int, which: Which) -> tuple[int, int]:
+        """The revisions asked for: above the first and up to the second."""
+        through = head if which.before is None else min(head, which.before - 1)
+        if which.since_us is not None:
+            last = self._store.commit_at(catalog, which.since_us - 1)
+            after = max(after, 0 if last is None else last.revision)
+        if which.until_us is not None:
+            last = self._store.commit_at(catalog, which.until_us)
+            through = min(through, 0 if last is None else last.revision)
+        return after, through
+
+    def _ascending(
+        self, listed: _Listed, after: int, through: int, limit: int, looked_at: int
+    ) -> tuple[Sequence[Commit], int | None]:
+        """A page, and what the next one begins behind."""
+        end = min(through, after + looked_at)
+        page = listed(after, end, limit, self._page_bytes_max)
+        last = page[-1].revision if page else end
+        if last < end and listed(last, end, 1, 1):
+            return page, last
+        return page, end if end < through else None
+
+    def _descending(
+        self, listed: _Listed, after: int, through: int, limit: int, looked_at: int
+    ) -> tuple[Sequence[Commit], int | None]:
+        end = max(after, through - looked_at)
+        page = listed(end, through, limit, self._page_bytes_max)
+        last = page[-1].revision if page else end + 1
+        if last - 1 > end and listed(end, last - 1, 1, 1):
+            return page, last
+        return page, end + 1 if end > after else None
 
     def commit(self, catalog: str, revision: int) -> Commit:
         """The commit that made ``revision``."""

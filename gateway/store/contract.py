@@ -181,11 +181,22 @@ class Store(Protocol):
         """The last written-out commit made at or before ``time_us``."""
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
+        self,
+        catalog: str,
+        after: int,
+        through: int,
+        limit: int,
+        key: str | None,
+        bytes_max: int,
+        *,
+        author: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Commit]:
-        """Written-out commits above ``after`` up to ``through``, ascending, of ``key`` if given.
+        """Written-out commits above ``after`` and up to ``through``.
 
-        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes.
+        Only those of ``key`` and by ``author``, where given; by revision, ascending or
+        ``newest_first``. At most ``limit``, and none behind the one that fills ``bytes_max`` bytes
+        of changes.
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:

@@ -246,11 +246,23 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         return commits[index - 1] if index else None
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
+        self,
+        catalog: str,
+        after: int,
+        through: int,
+        limit: int,
+        key: str | None,
+        bytes_max: int,
+        *,
+        author: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Commit]:
         listed: list[Commit] = []
-        for commit in self._ascending(catalog):
-            if after < commit.revision <= through and (key is None or key in self._keys_of(commit)):
+        ascending = self._ascending(catalog)
+        for commit in reversed(ascending) if newest_first else ascending:
+            by_them = author in (None, commit.author)
+            of_key = key is None or key in self._keys_of(commit)
+            if after < commit.revision <= through and by_them and of_key:
                 listed.append(commit)
                 bytes_max -= sum(len(repr((c.patch, c.value))) for c in commit.changes)
                 if len(listed) == limit or bytes_max <= 0:

@@ -36,7 +36,14 @@ READS: Final[dict[str, list[str]]] = {
         *("/documents?select=digest", "/documents?select=digest&revision=4"),
     ],
     "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
-    "list_commits": ["/commits", "/commits?key=k", "/commits?key=gone", "/commits?key=reused"],
+    "list_commits": [
+        "/commits",
+        "/commits?newest_first=true",
+        "/commits?author=ann",
+        "/commits?key=k",
+        "/commits?key=gone",
+        "/commits?key=reused",
+    ],
     "read_commit": [f"/commits/{revision}" for revision in range(1, 14)],
     "list_applications": ["/applications"],
     "list_differences": [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from selenium.webdriver import Keys
 
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.writer import Writer
@@ -75,3 +78,42 @@ def test_its_own_changes_come_first_and_beside_it(browser: Browser, table: Write
     assert browser.run(places) == [True, False]
     browser.screen(PHONE)
     assert browser.run(places) == [False, True]
+
+
+def test_history_is_narrowed_to_an_author_and_a_time(
+    browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
+) -> None:
+    """Page by page, the newest first; the address keeps what was asked for."""
+    for number in range(70):
+        writer.put(T, number, author="ann" if number % 10 else "bob", message=f"m{number}")
+        writer.put("tables/x", number, author="bob")
+    browser.open(writer.catalog, T, "history")
+    shown = ".history li"
+    browser.wait(lambda: len(browser.shown(shown)) == 30)
+    browser.press("Show older")
+    browser.press("Show older")
+    browser.wait(lambda: len(browser.shown(shown)) == 70)
+    browser.wait_text(".body", "That is all of it.")
+    texts = [each.text for each in browser.shown(shown)]
+    assert ["m69" in texts[0], "m0" in texts[-1]] == [True, True]
+
+    browser.run("document.querySelector('details.filters summary').click()")
+    browser.labelled("Author").send_keys("bob", Keys.ENTER)
+    browser.wait_text(".body", "That is all that was found.")
+    browser.wait(lambda: len(browser.shown(shown)) == 7)
+    assert "m60" in browser.text(".history")
+    fourth = next(c["time"] for c in writer.commits() if c["message"] == "m30")
+    local = """const [control, time] = arguments;
+        const moment = new Date(time);
+        moment.setMinutes(moment.getMinutes() - moment.getTimezoneOffset());
+        control.value = moment.toISOString().slice(0, 19);
+        control.dispatchEvent(new Event("change", {bubbles: true}))"""
+    browser.run(local, browser.labelled("Until"), "2001-01-01T00:00:00Z")
+    browser.wait(lambda: not browser.shown(shown))
+    browser.run(local, browser.labelled("Until"), fourth)
+    browser.wait_text(".history", "m30", "m0")
+    browser.driver.refresh()
+    browser.wait_text(".history", "m30", "m0")
+    screenshot(browser, "history-narrowed")
+    assert "ann" not in browser.text(".history")
+    assert browser.labelled("Author").get_attribute("value") == "bob"

@@ -21,9 +21,9 @@ class Writer:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._pool = urllib3.PoolManager(retries=False, timeout=WAIT_S)
 
-    def put(self, key: str, value: Any, message: str = "") -> str:
+    def put(self, key: str, value: Any, message: str = "", author: str = "") -> str:
         """The document's new token."""
-        return self._write("PUT", key, value, "application/json", message)
+        return self._write("PUT", key, value, "application/json", message, author)
 
     def patch(self, key: str, *operations: dict[str, Any], message: str = "") -> str:
         return self._write("PATCH", key, operations, PATCH, message)
@@ -73,8 +73,12 @@ class Writer:
         found: list[dict[str, Any]] = json.loads(answer.data)["commits"]
         return found
 
-    def _write(self, method: str, key: str, value: Any, media_type: str, message: str) -> str:
+    def _write(
+        self, method: str, key: str, value: Any, media_type: str, message: str, author: str = ""
+    ) -> str:
         headers = {"Content-Type": media_type, "Commit-Message": quote(message)}
+        if author:
+            headers["Commit-Author"] = quote(author)
         body = None if method == "DELETE" else json.dumps(value)
         return self._request(method, f"documents/{quote(key, safe='')}", body, headers)
 

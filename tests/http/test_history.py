@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from gateway.read import history
 from tests.http.conftest import Catalog, problem
 
 
@@ -67,6 +70,72 @@ def test_a_page_can_be_of_one_key(busy: Catalog) -> None:
     assert content["next"] == 4
     assert page(busy, "?key=k&after=4")["next"] is None
     assert page(busy, "?key=never")["commits"] == []
+
+
+def revisions(content: Any) -> list[int]:
+    return [commit["revision"] for commit in content["commits"]]
+
+
+def test_the_newest_come_first_where_that_is_asked_for(busy: Catalog) -> None:
+    """Page by page down to the first; `next` is the `before` of the next page."""
+    seen: list[int] = []
+    asked = ""
+    while True:
+        content = page(busy, f"?newest_first=true&limit=2{asked}")
+        seen += revisions(content)
+        if content["next"] is None:
+            break
+        asked = f"&before={content['next']}"
+    assert seen == [5, 4, 3, 2, 1]
+    assert revisions(page(busy, "?newest_first=true&key=k&before=4&after=1")) == [2]
+    assert revisions(page(busy, "?before=3")) == [1, 2]
+    assert page(busy, "?newest_first=true&before=1") == {"commits": [], "next": None}
+    for wrong in ("before=0", "newest_first=yes", "since=monday", "until=2026-11-21"):
+        refused = busy.client.get(f"{busy.path}/commits?{wrong}")
+        name = wrong.partition("=")[0]
+        assert problem(refused, 400, "invalid_parameter")["parameter"] == name
+
+
+def test_commits_of_a_time(busy: Catalog) -> None:
+    """Since and until a commit's own time are with it, a microsecond beyond without it."""
+    times = [commit["time"] for commit in page(busy)["commits"]]
+    assert revisions(page(busy, f"?since={times[1]}&until={times[3]}")) == [2, 3, 4]
+    between = [(datetime.fromisoformat(times[1]) + timedelta(microseconds=1)).isoformat()]
+    between.append((datetime.fromisoformat(times[3]) - timedelta(microseconds=1)).isoformat())
+    first, last = map(quote, between)
+    assert revisions(page(busy, f"?since={first}&until={last}")) == [3]
+    assert revisions(page(busy, f"?since={first}&until={last}&newest_first=true&key=k")) == []
+    assert revisions(page(busy, f"?until={times[2]}&after=1&newest_first=true")) == [3, 2]
+    for never in ("since=2999-01-01T00:00:00Z", "until=2001-01-01T00:00:00Z"):
+        for order in ("", "&newest_first=true"):
+            assert page(busy, f"?{never}{order}") == {"commits": [], "next": None}
+
+
+@pytest.mark.parametrize("looked_at", [1, 3, 100])
+@pytest.mark.parametrize("order", ["", "&newest_first=true"])
+def test_commits_of_an_author_are_found_however_few_a_page_looks_at(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, looked_at: int, order: str
+) -> None:
+    """A page may be empty with a `next`; none is left out, none comes twice."""
+    monkeypatch.setattr(history, "_AUTHORED_MAX", looked_at)
+    authors = "aabbbbbaabbbbba"
+    for number, author in enumerate(authors):
+        catalog.put(number, "k" if number % 2 else "other", Commit_Author=author)
+    expected = {
+        "author=a": [n for n, author in enumerate(authors, 1) if author == "a"],
+        "author=a&key=k": [2, 8],
+        "author=nobody": [],
+    }
+    for asked, found in expected.items():
+        seen: list[int] = []
+        where: str | None = ""
+        while where is not None:
+            content = page(catalog, f"?{asked}&limit=2{order}{where}")
+            assert len(content["commits"]) <= 2
+            seen += revisions(content)
+            on = content["next"]
+            where = None if on is None else f"&{'before' if order else 'after'}={on}"
+        assert seen == (found[::-1] if order else found)
 
 
 def test_a_catalog_that_was_never_written_has_no_commits(catalog: Catalog) -> None:

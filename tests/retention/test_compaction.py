@@ -24,7 +24,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
-from gateway.read.history import History
+from gateway.read.history import History, Which
 from gateway.retention.compactor import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -252,11 +252,11 @@ class OvertakenStore:
         if name != self._name:
             return method
 
-        def overtaken(*arguments: Any) -> Any:
+        def overtaken(*arguments: Any, **named: Any) -> Any:
             self._name = ""
-            before = method(*arguments)
+            before = method(*arguments, **named)
             compaction_of(self._store).compact("c", self._revision, nothing)
-            after = method(*arguments)
+            after = method(*arguments, **named)
             return after if self._revision % 2 else before
 
         return overtaken
@@ -281,6 +281,23 @@ def test_a_reader_that_was_overtaken_is_told_so(
     slow: Any = OvertakenStore(store, call, revision)
     with pytest.raises(RevisionCompacted):
         read(history_of(slow), time_us)
+
+
+@pytest.mark.parametrize("revision", [9, 12])
+def test_a_page_of_the_newest_ends_at_the_floor(store: Store, revision: int) -> None:
+    """Also where compaction overtook it: nothing below the floor, no gap above it."""
+    write_history(gateway_on(store), store)
+    slow: Any = OvertakenStore(store, "list_commits", revision)
+    newest = Which(newest_first=True)
+    for history in (history_of(slow), history_of(store)):
+        page = history.commits("c", after=0, limit=99, key=None, which=newest)
+        head = page.head_revision
+        assert [each.revision for each in page.commits] == list(range(head, revision, -1))
+        assert page.next_after is None
+    with pytest.raises(RevisionCompacted):
+        history_of(store).commits(
+            "c", after=0, limit=9, key=None, which=Which(before=8, newest_first=True)
+        )
 
 
 def test_replies_outlive_history_for_a_while(store: Store) -> None:

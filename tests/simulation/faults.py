@@ -182,12 +182,19 @@ class FaultyStore:
         return self._read([lambda: self._inner.commit_at(catalog, time_us)])[0]
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
+        self,
+        catalog: str,
+        after: int,
+        through: int,
+        limit: int,
+        key: str | None,
+        bytes_max: int,
+        *,
+        author: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Commit]:
-        def listed() -> Sequence[Commit]:
-            return self._inner.list_commits(catalog, after, through, limit, key, bytes_max)
-
-        return self._read([listed])[0]
+        which = partial(self._inner.list_commits, catalog, after, through, limit, key, bytes_max)
+        return self._read([lambda: which(author=author, newest_first=newest_first)])[0]
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         return self._read([lambda: self._inner.list_heads(after, prefix, limit)])[0]

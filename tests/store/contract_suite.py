@@ -408,6 +408,15 @@ class StoreContract:
         full = 1_000_000
         assert [c.revision for c in store.list_commits("c", 2, 9, 4, None, full)] == [3, 4, 5, 6]
         assert [c.revision for c in store.list_commits("c", 2, 9, 9, "a", full)] == [4, 6, 8]
+        newest = store.list_commits("c", 2, 9, 2, "a", full, newest_first=True)
+        assert [c.revision for c in newest] == [8, 6]
+        store.write_commits([commit(n, author="bob", key="a") for n in (11, 12)])
+        for author, found in (("bob", [12, 11]), ("ann", [10]), ("an", [])):
+            by_them = store.list_commits(
+                "c", 9, 12, 9, None, full, author=author, newest_first=True
+            )
+            assert [c.revision for c in by_them] == found
+        assert store.list_commits("c", 0, 12, 9, "b", full, author="bob") == []
 
     def test_a_list_of_commits_ends_where_it_gets_heavy(self, store: Store) -> None:
         heavy = (Change("k", "put", 1, None, "x" * 1000),)

@@ -6,7 +6,6 @@ import { JsonError, parse, stringify } from "./json.js";
 
 const JSON_TYPE = "application/json";
 const PATCH_TYPE = "application/json-patch+json";
-const REVISION_WINDOW = 64;
 
 /** An answer that is an error: `status`, `code`, `detail`, and the problem's other `members`. */
 export class Problem extends Error {
@@ -99,28 +98,13 @@ export class Api {
   }
 
   /**
-   * At least `count` of the document's commits at or below `upTo`, latest first, and whether there
-   * are older ones. The service lists them from old to new, so it is asked for ever longer stretches.
+   * A page of the document's commits below revision `before` (null: all), latest first, and the
+   * `before` of the next page, null on the last. By an `author`, pages may be short or empty.
    */
-  async history(catalog, key, { upTo, floor, count }) {
-    let commits = [];
-    let lowest = upTo;
-    for (let span = REVISION_WINDOW; lowest > floor && commits.length < count; span *= 8) {
-      const after = Math.max(floor, lowest - span);
-      commits = [...(await this.#commits(catalog, key, after, lowest)), ...commits];
-      lowest = after;
-    }
-    return { commits: commits.reverse(), lowest, older: lowest > floor };
-  }
-
-  async #commits(catalog, key, after, upTo) {
-    const found = [];
-    for (let next = after; next !== null && next < upTo; ) {
-      const page = await this.#json(`${path(catalog)}/commits`, { query: { key, after: next, limit: 1000 } });
-      found.push(...page.get("commits").map(commitOf).filter((commit) => commit.revision <= upTo));
-      next = page.get("next");
-    }
-    return found;
+  async history(catalog, key, { before = null, limit, author = null, since = null, until = null }) {
+    const query = { key, before, limit, author, since, until, newest_first: true };
+    const page = await this.#json(`${path(catalog)}/commits`, { query });
+    return { commits: page.get("commits").map(commitOf), next: page.get("next") };
   }
 
   /**

@@ -13,6 +13,7 @@ from gateway.http.wire.refusals import RequestRefused
 from gateway.http.wire.shapes import commit_shape, verdict_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit
+from gateway.read.history import Which
 from gateway.read.visibility import Sight
 from gateway.service import Gateway
 
@@ -33,14 +34,16 @@ class HistoryRoutes:
         )
 
     def page(self, catalog: str) -> Answer:
-        """Commits, ascending; ``next`` is the ``after`` of the next page, null on the last."""
+        """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(this_request().environ)
         asked = parameters(this_request().environ, COMMITS_PARAMETERS)
         sight = self._sight(catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
-        page = self._gateway.commits(catalog, **asked)
+        span = {name: asked.pop(name) for name in ("after", "limit", "key")}
+        asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
+        page = self._gateway.commits(catalog, **span, which=Which(**asked))
         commits = page.commits if sight is None else sight.commits(page.commits)
         content = {
             "commits": [commit_shape(commit) for commit in commits],

@@ -133,8 +133,16 @@ SETTINGS_PARAMETERS: Final = _schema(
     check_documents=_Parsed(_switch, load_default=True),
 )
 # A page of commits above revision ``after``, of one document if ``key`` is given.
+# Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
 COMMITS_PARAMETERS: Final = _schema(
-    after=_AFTER, limit=_LIMIT, key=fields.String(load_default=None)
+    after=_AFTER,
+    limit=_LIMIT,
+    key=fields.String(load_default=None),
+    before=_Parsed(partial(whole_number, minimum=1), load_default=None),
+    author=fields.String(load_default=None),
+    since=_Parsed(timestamp_us, load_default=None),
+    until=_Parsed(timestamp_us, load_default=None),
+    newest_first=_Parsed(_switch, load_default=False),
 )
 # A page of what two revisions have otherwise, of keys above ``after``.
 DIFFERENCES_PARAMETERS: Final = _schema(**_SPAN, prefix=_TEXT, after=_TEXT, limit=_LIMIT)

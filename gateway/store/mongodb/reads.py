@@ -63,15 +63,27 @@ class HistoryPart(StorePart):
         return None if record is None else records.commit_from(record)
 
     def list_commits(
-        self, catalog: str, after: int, through: int, limit: int, key: str | None, bytes_max: int
+        self,
+        catalog: str,
+        after: int,
+        through: int,
+        limit: int,
+        key: str | None,
+        bytes_max: int,
+        *,
+        author: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Commit]:
         if key is None:
             query, order, index = span(catalog, after, through), "_id", "_id_"
         else:
             query, order, index = _of_keys(catalog, key, after, through), "revision", BY_KEY
+        if author is not None:
+            query = {**query, "author": author}
+        direction = DESCENDING if newest_first else ASCENDING
         commits: list[Commit] = []
         with self._on.reading() as session:
-            cursor = self._on.commits.find(query, session=session).sort(order, ASCENDING)
+            cursor = self._on.commits.find(query, session=session).sort(order, direction)
             for record in cursor.hint(index).limit(limit):
                 commits.append(records.commit_from(record))
                 bytes_max -= len(record["changes"])

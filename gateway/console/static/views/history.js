@@ -2,44 +2,86 @@
 
 import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
-import { button, fill, h, problemNote, say, time } from "../page.js";
+import { button, field, fill, h, problemNote, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 
 const COUNT = 30;
+const TRIES = 10; // pages without a find that are looked through at a time
+const FILTERS = ["author", "since", "until"];
 
 export class HistoryView {
+  #asked = 0;
+
   constructor(api, model, floor, route) {
-    Object.assign(this, { api, model, floor, commits: [], lowest: null });
+    Object.assign(this, { api, model, floor, commits: [] });
     this.pair = { from: numberOf(route.from), to: numberOf(route.to) };
+    this.filter = Object.fromEntries(FILTERS.map((name) => [name, route[name] ?? ""]));
     this.list = h("ol", { class: "history" });
     this.more = h("div", { class: "actions" });
     this.result = h("section", { class: "comparison", "aria-live": "polite", "aria-label": "Differences" });
     this.element = h("div", { class: "sides" },
       h("form", { "aria-label": "Revisions", onsubmit: (event) => event.preventDefault() },
+        this.#filters(),
         h("p", { class: "muted small" }, "Choose two revisions to compare: from the left column to the right one."),
         this.list, this.more),
       this.result);
-    this.#load(model.current.catalogRevision);
+    this.#load();
   }
 
-  async #load(upTo) {
+  #filters() {
+    const input = (name, type) => {
+      const control = h("input", { type, value: this.filter[name], autocomplete: "off", spellcheck: "false", step: type === "text" ? null : "1" });
+      control.addEventListener("change", () => this.#narrow(name, control.value));
+      return control;
+    };
+    return h("details", { class: "filters", open: FILTERS.some((name) => this.filter[name]) }, h("summary", {}, "By author and time"),
+      h("div", { class: "column" }, field("Author", input("author", "text")),
+        field("From", input("since", "datetime-local")), field("Until", input("until", "datetime-local"))));
+  }
+
+  /** Only those of an author, or of a time, from now on. */
+  #narrow(name, value) {
+    if (this.filter[name] === value) return;
+    this.filter[name] = value;
+    this.commits = [];
+    this.#note();
+    this.#load();
+  }
+
+  #note() {
+    const { catalog, key } = this.model;
+    history.replaceState(null, "", hrefOf({ catalog, key, tab: "history", ...this.pair, ...this.filter }));
+  }
+
+  async #load(before = null) {
+    const mine = (this.#asked += 1);
+    const { author, since, until } = this.filter;
+    const isFiltered = Boolean(author || since || until);
     fill(this.more, h("span", { class: "muted", role: "status" }, "Reading …"));
     try {
       const { catalog, key } = this.model;
-      const found = await this.api.history(catalog, key, { upTo, floor: this.floor, count: COUNT });
+      const asked = { limit: COUNT, author, since: timeOf(since), until: timeOf(until, 999) };
+      let found = await this.api.history(catalog, key, { ...asked, before });
+      for (let tries = 1; tries < TRIES && !found.commits.length && found.next !== null; tries += 1) {
+        found = await this.api.history(catalog, key, { ...asked, before: found.next });
+      }
+      if (mine !== this.#asked) return; // another filter by now
       this.commits.push(...found.commits);
       fill(this.list, this.commits.map((commit) => this.#row(commit)));
-      fill(this.more, found.older
-        ? button("Show older", () => this.#load(found.lowest))
-        : h("span", { class: "muted small" }, this.floor ? `History begins at revision ${this.floor}.` : "That is all of it."));
+      this.list.hidden = !this.commits.length;
+      const all = isFiltered ? "That is all that was found." : this.floor ? `History begins at revision ${this.floor}.` : "That is all of it.";
+      fill(this.more, found.next !== null
+        ? [button("Show older", () => this.#load(found.next)), author && h("span", { class: "muted small" }, `Looked through down to revision ${found.next}.`)]
+        : h("span", { class: "muted small" }, all));
+      if (isFiltered) say(this.commits.length ? `${this.commits.length} shown.` : "None so far.");
       if (this.pair.to === null && this.commits.length) {
         this.pair = { from: this.commits[1]?.revision ?? 0, to: this.commits[0].revision };
       }
       this.#check();
       if (this.pair.to !== null) await this.#compare();
     } catch (error) {
-      fill(this.more, problemNote(error));
+      if (mine === this.#asked) fill(this.more, problemNote(error));
     }
   }
 
@@ -60,8 +102,7 @@ export class HistoryView {
 
   #choose(side, revision) {
     this.pair[side] = revision;
-    const { catalog, key } = this.model;
-    history.replaceState(null, "", hrefOf({ catalog, key, tab: "history", ...this.pair }));
+    this.#note();
     this.#compare();
   }
 
@@ -92,6 +133,13 @@ export class HistoryView {
     fill(this.result, h("h2", {}, title), h("p", { class: "muted" }, summaryOf(found)), changeList(found),
       attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })]);
   }
+}
+
+/** A local time to the second as the service reads it, with so many milliseconds; null where there is none. */
+function timeOf(text, milliseconds = 0) {
+  const moment = new Date(text);
+  if (Number.isNaN(moment.valueOf())) return null;
+  return new Date(moment.valueOf() + milliseconds).toISOString();
 }
 
 /** Where the document is shown as it was at `revision`. */
