@@ -35,6 +35,8 @@ def _patch_limits(settings: Settings) -> patching.Limits:
         copy_growth_bytes_max=settings.copy_growth_bytes_max,
         depth_max=settings.depth_max,
         result_bytes_max=settings.document_bytes_max,
+        owned_leaves_max=settings.owned_leaves_max,
+        owners_bytes_max=settings.owners_bytes_max,
     )
 
 

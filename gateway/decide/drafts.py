@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -12,7 +12,7 @@ import patching
 from gateway.access import Principal
 from gateway.access.acl import AclMalformed, acl_of
 from gateway.decide.compares import ITEM_BYTES
-from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
+from gateway.decide.draft import DELETED, Draft, bound
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
@@ -240,14 +240,24 @@ class Drafts:
         return patched(draft, content, size_bytes, patch)
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
+        draft = self._settled(key, draft)
+        limits = self._limits.patch
         try:
-            after, skipped = owning(
-                edit, key, self._settled(key, draft), self._revision, self._limits.patch
-            )
+            after = owning(edit, draft, self._revision, limits)
         except PatchError as error:
             raise self._told(key, error) from error
-        self.skipped += skipped
-        return after
+        self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in after.skipped)
+        before, content = draft.content, after.content
+        if content is ABSENT:
+            return draft if before is ABSENT else DELETED
+        draft = replace(draft, owners=after.owners, owned=content)
+        if content is before:
+            return replace(draft, action=draft.action or "patch")
+        sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
+        size_bytes = bound(draft.size_bytes + sent_bytes, content, limits)
+        if before is ABSENT:
+            return replace(draft, content=content, size_bytes=size_bytes, action="put")
+        return patched(draft, content, size_bytes, patching.diff(before, content))
 
     def _settled(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
@@ -369,6 +379,27 @@ def _merged(
     return content, size_bytes, patching.diff(before, content)
 
 
+def patched(
+    draft: Draft, content: Json | Absent, size_bytes: int, patch: Iterable[dict[str, Json]]
+) -> Draft:
+    """The draft after ``patch``, which made ``content``, of at most ``size_bytes``, of it."""
+    if content is ABSENT:
+        return DELETED
+    if draft.action in ("put", "delete"):
+        # The whole value is recorded, so that the change can be told without a patch to a state
+        # that no revision had.
+        return Draft(content, draft.attributes, size_bytes, "put", (), draft.owners, draft.owned)
+    return Draft(
+        content,
+        draft.attributes,
+        size_bytes,
+        "patch",
+        (*draft.patch, *patch),
+        draft.owners,
+        draft.owned,
+    )
+
+
 def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
     """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
     if not isinstance(value, dict):
@@ -386,6 +417,11 @@ def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attrib
             actual=size_bytes,
         )
     return value
+
+
+def same_attributes(document: Document, draft: Draft) -> bool:
+    before, after = document.attributes, draft.attributes
+    return before is after or patching.equal(before or {}, after or {})
 
 
 def _equal(before: Json | Absent, after: Json | Absent) -> bool:

@@ -8,8 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
-from gateway.decide.draft import DELETED, Draft, bound, patched
-from gateway.model import Skipped
+from gateway.decide.draft import Draft
 from patching import ABSENT, Json, Limits, Owners
 
 
@@ -39,30 +38,12 @@ class LetGo(msgspec.Struct, frozen=True):
 
 
 def owning(
-    edit: ApplyWanted | LetGo, key: str, draft: Draft, revision: int, limits: Limits
-) -> tuple[Draft, tuple[Skipped, ...]]:
-    """What ``edit``, to be committed at ``revision``, leaves of the draft of ``key``.
-
-    The draft is settled. Raises patching.PatchError.
-    """
-    before = draft.content
-    done = _done(edit, draft, revision, limits)
-    if done.content is ABSENT:
-        return (draft if before is ABSENT else DELETED), ()
-    skipped = tuple([Skipped(key, each.pointer, each.owners) for each in done.skipped])
-    draft = replace(draft, owners=done.owners, owned=done.content)
-    if done.content is before:
-        return replace(draft, action=draft.action or "patch"), skipped
-    sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
-    size_bytes = bound(draft.size_bytes + sent_bytes, done.content, limits)
-    if before is ABSENT:
-        return replace(draft, content=done.content, size_bytes=size_bytes, action="put"), skipped
-    return patched(draft, done.content, size_bytes, patching.diff(before, done.content)), skipped
-
-
-def _done(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits
 ) -> patching.Applied:
+    """What ``edit``, to be committed at ``revision``, makes of a settled draft.
+
+    Raises patching.PatchError.
+    """
     if isinstance(edit, ApplyWanted):
         return patching.apply_wanted(
             draft.content,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.decide.draft import Draft, same_attributes
-from gateway.decide.drafts import Drafts
+from gateway.decide.draft import Draft
+from gateway.decide.drafts import Drafts, same_attributes
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.limits import ServiceLimits
@@ -56,6 +56,9 @@ def recorded_change(
     attributes = draft.attributes
     if not begins and found is not None:
         attributes = None if same_attributes(found, draft) else draft.attributes or {}
+    owners_change = None
+    if draft.owners is not found_owners:
+        owners_change = change_between(found_owners, draft.owners)
     change = Change(
         key=key,
         action=draft.action or "put",
@@ -65,7 +68,7 @@ def recorded_change(
         size_bytes=draft.size_bytes,
         attributes=attributes,
         owners=draft.owners if begins else None,
-        owners_change=change_between(found_owners, draft.owners),
+        owners_change=owners_change,
     )
     document = Document(
         key=key,

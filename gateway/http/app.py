@@ -24,6 +24,7 @@ from gateway.http.routes.differences import DifferenceRoutes
 from gateway.http.routes.documents import DocumentRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.listing import ListingRoutes
+from gateway.http.routes.owners import OwnersRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.static import (
     ConsoleRoutes,
@@ -117,6 +118,7 @@ def create_app(
 
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
+    OwnersRoutes(gateway, limits).register(app)
     TransactionRoutes(gateway, limits).register(app)
     CatalogRoutes(gateway, limits).register(app)
     ApplicationRoutes(gateway, limits).register(app)

@@ -397,6 +397,12 @@ class Settings:
     attributes_bytes_max: int = _setting(
         kinds.size(0, MIB), 64 * 1024, "size of a document's attributes, as JSON"
     )
+    owned_leaves_max: int = _setting(
+        kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
+    )
+    owners_bytes_max: int = _setting(
+        kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
+    )
     catalog_deletion_keys_max: int = _setting(
         kinds.integer(1, 100_000),
         20_000,

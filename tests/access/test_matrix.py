@@ -58,6 +58,8 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("delete_attributes", "DELETE"): Call("{c}/attributes/k"),
     ("attributes_options", "OPTIONS"): Call("{c}/attributes/k"),
+    ("read_owners", "GET"): Call("{c}/owners/k"),
+    ("let_go", "DELETE"): Call("{c}/owners/k"),
     ("read_principal", "GET"): Call("/v1/principal"),
     ("list_catalogs", "GET"): Call("/v1/catalogs"),
     ("read_catalog", "GET"): Call("{c}"),

@@ -133,5 +133,5 @@ def test_options_tell_the_methods_and_patch_types(catalog: Catalog) -> None:
     assert answer.headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
     assert answer.headers["Accept-Patch"] == (
         "application/json-patch+json, application/merge-patch+json,"
-        " application/vnd.metadata.patch+json"
+        " application/vnd.metadata.patch+json, application/vnd.metadata.apply+json"
     )

@@ -28,12 +28,15 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
 from patching import (
+    Contested,
     DocumentAbsent,
     IndexNeedsTest,
     InvalidPatch,
     Json,
     LimitExceeded,
     ListViolation,
+    OwnedByOthers,
+    Owner,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -49,6 +52,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
     (errors.PatchDoesNotFit(PathMissing("x"), "k", DOCUMENT), "path_missing", 409),
+    (OwnedByOthers((Contested("/a", (Owner("b", 1),), 1, 2, "/a"),)), "owned_by_others", 409),
     (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
     (errors.UploadConflict(CONFLICT), "upload_conflict", 409),
     (errors.UploadNotFound("x"), "upload_not_found", 404),
@@ -250,6 +254,18 @@ def _begun_before_another(catalog: Catalog) -> TestResponse:
     return catalog.client.put(path, json={"version": 1})
 
 
+def _applied_by_two(catalog: Catalog, _: Callable[..., Catalog]) -> TestResponse:
+    def apply(manager: str, wanted: object) -> TestResponse:
+        return catalog.client.patch(
+            f"{catalog.document('k')}?manager={manager}",
+            data=json.dumps(wanted),
+            content_type="application/vnd.metadata.apply+json",
+        )
+
+    apply("a", {"a": 1})
+    return apply("b", {"a": 2})
+
+
 def _compacted_under_a_pin(catalog: Catalog) -> TestResponse:
     pinned = catalog.client.post(f"{catalog.path}/pins", json={"seconds": 60})
     assert pinned.status_code == 201
@@ -306,6 +322,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "test_failed": _operation(op="test", value=2),
     "path_missing": _operation(op="remove", path="/b"),
     "patch_does_not_fit": _by_error(errors.PatchDoesNotFit(PatchConflict("x"), "k", None)),
+    "owned_by_others": _applied_by_two,
     "precondition_failed": _by(lambda c: c.put(1, If_Match='"x"')),
     "name_too_long": _by(lambda c: c.get("k" * 21)),
     "body_too_large": _by(lambda c: c.put("x" * 300)),

@@ -240,6 +240,8 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "patch_attributes": {"PATCH": WRITE},
     "delete_attributes": {"DELETE": WRITE},
     "attributes_options": {"OPTIONS": READ},
+    "read_owners": {"GET": READ},
+    "let_go": {"DELETE": WRITE},
     "read_principal": {"GET": Need.TOKEN},  # who asks
     # Catalogs
     "list_catalogs": {"GET": Need.TOKEN},  # of those that the principal may read

@@ -30,9 +30,10 @@ from gateway.http.wire.answers import (
 from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.conditions import read_conditions, refuse_composites
 from gateway.http.wire.headers import catalog_name, document_key
-from gateway.http.wire.query import DOCUMENT_PARAMETERS, parameters
+from gateway.http.wire.owning import apply_parameters, require_wanted
+from gateway.http.wire.query import APPLY_PARAMETERS, DOCUMENT_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
-from gateway.http.write.answer import commit, document_answer
+from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
@@ -79,14 +80,28 @@ class DocumentRoutes:
         )
 
     def patch(self, catalog: str, key: str) -> Answer:
-        """Apply a JSON Patch, an extended one, or a merge patch to what exists."""
+        """Apply a JSON Patch, an extended one, or a merge patch to what exists; or what a manager
+        wants, which is made where it doesn't."""
         context = this_request()
+        applies = self._part == "content"
+        media_type = media_types.patch_type(context.environ, applies=applies)
+        if media_type == media_types.APPLY:
+            return self._apply(context, *self._names(catalog, key))
         ask = self._ask(context, catalog, key)
-        media_type = media_types.patch_type(context.environ)
         raw = take_body(context, self._limits)
         edit, body = read_patch(media_type, raw, self._limits, self._gateway.limits.patch)
         spend_operations(context, operations_in(edit))
         return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
+
+    def _apply(self, context: Context, catalog: str, key: str) -> Answer:
+        asked = parameters(context.environ, APPLY_PARAMETERS)
+        ask = read_ask(context, catalog, key, asked=asked)
+        terms = apply_parameters(asked, context.by.name)
+        raw = take_body(context, self._limits)
+        wanted, size_bytes = decode_document(raw, self._limits)
+        require_wanted(wanted)
+        sent = Sent(wanted, media_types.APPLY, len(raw), terms=[*terms])
+        return self._write(context, ask, terms.edit(wanted, size_bytes), sent)
 
     def delete(self, catalog: str, key: str) -> Answer:
         """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
@@ -96,7 +111,9 @@ class DocumentRoutes:
 
     def options(self, catalog: str, key: str) -> Answer:
         self._names(catalog, key)
-        return empty_answer([("Allow", METHODS), media_types.ACCEPT_PATCH])
+        of_content = self._part == "content"
+        accepted = media_types.ACCEPT_PATCH if of_content else media_types.ACCEPT_ATTRIBUTES_PATCH
+        return empty_answer([("Allow", METHODS), accepted])
 
     def _write(self, context: Context, ask: Ask, edit: ContentEdit, sent: Sent) -> Answer:
         edits = (KeyEdit(ask.key, EditAttributes(edit) if ask.part == "attributes" else edit),)
@@ -134,8 +151,7 @@ def read_document(gateway: Gateway, context: Context, catalog: str, key: str, pa
         _require(conditions, key, document)
         if conditions.not_modified(document):
             return empty_answer(headers, 304)
-    shown = document.content if part == "content" else document.attributes or {}
-    return body_answer(encode(shown), headers)
+    return body_answer(encode(shown_part(document, part)), headers)
 
 
 def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:

@@ -42,7 +42,7 @@ class TransactionRoutes:
         refuse_all_but_several(ask.conditions)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
-        transaction = read_transaction(raw, self._limits, self._gateway.limits.patch)
+        transaction = read_transaction(raw, self._limits, self._gateway.limits.patch, ask.by.name)
         edits = (*transaction.then, *(transaction.otherwise or ()))
         spend_operations(context, sum(operations_in(each.edit) for each in edits))
         ask = _with_body(ask, commit_author(context.environ), transaction)

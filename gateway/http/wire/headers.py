@@ -125,11 +125,15 @@ JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 EXTENDED_PATCH: Final = "application/vnd.metadata.patch+json"
+APPLY: Final = "application/vnd.metadata.apply+json"
 OCTETS: Final = "application/octet-stream"
 LINES: Final = ("application/x-ndjson", "application/jsonl")
 PROBLEM: Final = "application/problem+json"
 
-ACCEPT_PATCH: Final = ("Accept-Patch", f"{JSON_PATCH}, {MERGE_PATCH}, {EXTENDED_PATCH}")
+_PATCH_TYPES: Final = (JSON_PATCH, MERGE_PATCH, EXTENDED_PATCH)
+ACCEPT_PATCH: Final = ("Accept-Patch", ", ".join((*_PATCH_TYPES, APPLY)))
+# Attributes have no owners.
+ACCEPT_ATTRIBUTES_PATCH: Final = ("Accept-Patch", ", ".join(_PATCH_TYPES))
 ACCEPT_JSON: Final = ("Accept", JSON)
 
 
@@ -151,19 +155,19 @@ def require_lines(environ: Environ) -> None:
         raise _unsupported(environ, " or ".join(LINES), ("Accept", ", ".join(LINES)))
 
 
-def patch_type(environ: Environ) -> str:
-    """Which of the patch types the body has."""
+def patch_type(environ: Environ, *, applies: bool = True) -> str:
+    """Which of the patch types the body has. ``applies``: whether APPLY is one."""
     media_type = _media_type(environ)
-    if media_type not in (JSON_PATCH, MERGE_PATCH, EXTENDED_PATCH):
-        wanted = f"{JSON_PATCH}, {MERGE_PATCH} or {EXTENDED_PATCH}"
-        raise _unsupported(environ, wanted, ACCEPT_PATCH)
+    if media_type not in _PATCH_TYPES and not (applies and media_type == APPLY):
+        accepted = ACCEPT_PATCH if applies else ACCEPT_ATTRIBUTES_PATCH
+        raise _unsupported(environ, accepted[1].replace(", ", " or "), accepted)
     return media_type
 
 
 def _media_type(environ: Environ) -> str:
     """In lower case, without parameters; "" where the charset is another one than UTF-8."""
     header: str = environ.get("CONTENT_TYPE", "")
-    if header in (JSON_PATCH, JSON, MERGE_PATCH, EXTENDED_PATCH):
+    if header in (JSON_PATCH, JSON, MERGE_PATCH, EXTENDED_PATCH, APPLY):
         return header
     media_type, options = parse_options_header(header)
     if options.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):

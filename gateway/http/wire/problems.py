@@ -23,9 +23,19 @@ from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated
 from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.headers import PROBLEM
+from gateway.http.wire.owner_shapes import owner_shapes
 from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, IndexNeedsTest, Json, LimitExceeded, PatchError, TestFailed
+from patching import (
+    ABSENT,
+    Contested,
+    IndexNeedsTest,
+    Json,
+    LimitExceeded,
+    OwnedByOthers,
+    PatchError,
+    TestFailed,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +45,7 @@ _VALUE_BYTES_MAX = 1000
 _COMPARED_BYTES_MAX = 1024 * 1024
 _OVERLAP_MAX = 100
 _STALE_MAX = 100
+_CONTESTED_MAX = 100
 # What is remembered of a refusal, beside its detail.
 _REMEMBERED_BYTES_MAX = 2000
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -275,11 +286,30 @@ def _of_patch_error(error: PatchError) -> Problem:
     problem.members |= _place(error.operation, error.pointer)
     if isinstance(error, IndexNeedsTest):
         problem.members["tests"] = [shortened(t, _POINTER_CHARACTERS_MAX) for t in error.tests]
+    if isinstance(error, OwnedByOthers):
+        problem.members |= _contested(error.contested)
     if isinstance(error, TestFailed):
         for name, value in (("expected", error.expected), ("actual", error.actual)):
             if value is not ABSENT and _is_small(value):
                 problem.members[name] = value
     return problem
+
+
+def _contested(contested: Sequence[Contested]) -> dict[str, Any]:
+    """With both values, where they are small."""
+    shown = []
+    for each in contested[:_CONTESTED_MAX]:
+        entry: dict[str, Any] = {
+            "pointer": shortened(each.pointer, _POINTER_CHARACTERS_MAX),
+            "owners": owner_shapes(each.owners),
+        }
+        for name, value in (("value", each.value), ("wanted", each.wanted)):
+            if value is not ABSENT and _is_small(value):
+                entry[name] = value
+        if each.wanted_at != each.pointer:
+            entry["wanted_at"] = shortened(each.wanted_at, _POINTER_CHARACTERS_MAX)
+        shown.append(entry)
+    return {"contested": shown, "contested_count": len(contested)}
 
 
 def _of_access_error(error: AccessError) -> Problem:

@@ -15,8 +15,9 @@ from typing import Any, Final, NoReturn
 from marshmallow import Schema, ValidationError, fields, missing
 
 from gateway.http.context import Environ
-from gateway.http.wire.headers import percent_decoded
+from gateway.http.wire.headers import AUTHOR_RULE, is_author, percent_decoded
 from gateway.http.wire.refusals import RequestRefused
+from patching import CONFLICTS
 
 REVISION_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,6 +57,18 @@ def _switch(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("it must be 'true' or 'false'")
     return text == "true"
+
+
+def _manager(text: str) -> str:
+    if not is_author(text):
+        raise ValueError(f"it must be {AUTHOR_RULE}")
+    return text
+
+
+def _conflict(text: str) -> str:
+    if text not in CONFLICTS:
+        raise ValueError(f"it must be one of {', '.join(CONFLICTS)}")
+    return text
 
 
 def _digest(text: str) -> str:
@@ -131,6 +144,17 @@ SETTINGS_PARAMETERS: Final = _schema(
     resource_version=_Parsed(whole_number),
     dry_run=_DRY_RUN,
     check_documents=_Parsed(_switch, load_default=True),
+)
+# An apply of what a manager wants, and what makes it let go: see ``wire.owning``.
+_MANAGER = _Parsed(_manager)
+APPLY_PARAMETERS: Final = _schema(
+    **WRITE_PARAMETERS.fields,
+    manager=_MANAGER,
+    conflict=_Parsed(_conflict),
+    force=fields.List(fields.String()),
+)
+LET_GO_PARAMETERS: Final = _schema(
+    **WRITE_PARAMETERS.fields, manager=_MANAGER, prune=_Parsed(_switch, load_default=False)
 )
 # A page of commits above revision ``after``, of one document if ``key`` is given.
 # Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.

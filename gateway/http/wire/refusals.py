@@ -92,6 +92,7 @@ KINDS: Final[dict[str, Kind]] = {
     "test_failed": Kind(409, "A test operation failed"),
     "path_missing": Kind(409, "A path doesn't exist"),
     "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
+    "owned_by_others": Kind(409, "Others own what this manager wants otherwise"),
     "target_exists": Kind(409, "The key to move to has a document"),
     "upload_conflict": Kind(409, "The document changed since the upload was opened"),
     "upload_committed": Kind(409, "The upload was committed already"),

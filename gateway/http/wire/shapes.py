@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
+from gateway.http.wire.owner_shapes import owners_change_shape
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Verdict
 from gateway.read.differences import Difference
 from gateway.read.visibility import Life, Sight
@@ -87,7 +88,8 @@ def change_shape(change: Change, revision: int) -> dict[str, Any]:
     """A commit's change of one document at ``revision``.
 
     ``patch`` is null where compaction kept only the name of the change; ``attributes`` are those
-    afterwards, null where they are unchanged or there is no document.
+    afterwards, null where they are unchanged or there is no document; ``owners``, where anything
+    became of the owners of its leaves, is what.
     """
     patch: list[dict[str, Any]] | None = change.patch
     if change.action == "delete":
@@ -99,13 +101,16 @@ def change_shape(change: Change, revision: int) -> dict[str, Any]:
     attributes = change.attributes
     if attributes is None and patch is not None and change.action != "delete":
         attributes = {} if change.begins_at(revision) else None
-    return {
+    shape = {
         "key": change.key or None,
         "action": _action(change),
         "create_revision": change.create_revision,
         "patch": patch,
         "attributes": attributes,
     }
+    if change.owners_change is not None:
+        shape["owners"] = owners_change_shape(change.owners_change)
+    return shape
 
 
 def _shown(commit: Commit) -> Iterable[Change]:

@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -24,11 +24,14 @@ from gateway.http.wire.answers import (
     last_modified,
 )
 from gateway.http.wire.headers import document_path
-from gateway.http.write.ask import Ask
+from gateway.http.wire.owner_shapes import owners_shape, skipped_shape
+from gateway.http.wire.shapes import change_shape
+from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.model import Commit, Document, version_token
 from gateway.service import Gateway
+from patching import Json
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -167,7 +170,8 @@ def preferences_applied(ask: Ask, result: Result, *, represented: bool) -> Heade
 class WriteAnswer(msgspec.Struct, frozen=True):
     """The body of a write's answer; ``etag`` is the version token, without the header's quotes.
 
-    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.standing``.
+    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.standing``. ``skipped`` is
+    what an apply left to others; ``changes`` is what a dry run would do.
     """
 
     catalog: str
@@ -179,6 +183,8 @@ class WriteAnswer(msgspec.Struct, frozen=True):
     attempts: int
     rebased_from: str | None = None
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
+    skipped: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    changes: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 def document_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
@@ -190,12 +196,11 @@ def document_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
             headers.append(("Commit-Id", standing.commit_id))
     if result.created:
         headers.append(("Location", document_path(ask.catalog, ask.key)))
-    document = None
-    if ask.prefer.returns == "representation":
+    document, skipped = None, result.outcome.skipped
+    if ask.prefer.returns == "representation" and not skipped:
         document = _document_left(gateway, ask, result)
     if document is not None:
-        shown = document.content if ask.part == "content" else document.attributes or {}
-        return _answer(ask, result, headers, shown, represented=True)
+        return _answer(ask, result, headers, shown_part(document, ask.part), represented=True)
     content = WriteAnswer(
         catalog=ask.catalog,
         key=ask.key,
@@ -206,8 +211,17 @@ def document_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
         attempts=result.attempts,
         rebased_from=result.rebased_from,
         dry_run=ask.dry_run or msgspec.UNSET,
+        skipped=skipped_shape(skipped) if skipped else msgspec.UNSET,
+        changes=_would_change(gateway, ask, result),
     )
-    return _answer(ask, result, headers, content)
+    return _answer(ask, result, headers, content, needed=bool(skipped))
+
+
+def shown_part(document: Document, part: Part) -> Json:
+    """The part of a live document, as it is read."""
+    if part == "owners":
+        return {"owners": owners_shape(document.owners)}
+    return cast(Json, document.content if part == "content" else document.attributes or {})
 
 
 def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> Answer:
@@ -228,12 +242,19 @@ def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> 
 
 
 def _answer(
-    ask: Ask, result: Result, headers: HeaderList, content: Any, *, represented: bool = False
+    ask: Ask,
+    result: Result,
+    headers: HeaderList,
+    content: Any,
+    *,
+    represented: bool = False,
+    needed: bool = False,
 ) -> Answer:
-    """The answer in the preferred form; a dry run has a body in any case."""
+    """The answer in the preferred form; with a body in any case where that is ``needed``, or of a
+    dry run."""
     headers += preferences_applied(ask, result, represented=represented)
     status = 201 if result.created else 200
-    if represented:
+    if represented or needed:
         return body_answer(encode(content), headers, status)
     if ask.is_minimal and status == 201:
         # A creation is answered with 201, body or not (RFC 9110, section 9.3.4).
@@ -242,6 +263,18 @@ def _answer(
     if ask.is_minimal or (ask.method == "DELETE" and not ask.dry_run):
         return empty_answer(headers)
     return body_answer(encode(content), headers, status)
+
+
+def _would_change(
+    gateway: Gateway, ask: Ask, result: Result
+) -> list[dict[str, Any]] | msgspec.UnsetType:
+    """The changes of a dry run, as far as its principal may read what it would leave."""
+    outcome = result.outcome
+    if not isinstance(outcome, Unchanged) or not outcome.changes:
+        return msgspec.UNSET
+    if _document_left(gateway, ask, result) is None:
+        return msgspec.UNSET
+    return [change_shape(each, result.catalog_revision + 1) for each in outcome.changes]
 
 
 def _document_left(gateway: Gateway, ask: Ask, result: Result) -> Document | None:

@@ -12,7 +12,7 @@ state, is answered so when it is sent again. What was never decided isn't rememb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -41,7 +41,7 @@ from gateway.model import SETTINGS_KEY, Attributes, Idempotency
 from gateway.service import Gateway
 from patching import ABSENT, Absent, Json, digest
 
-Part = Literal["content", "attributes"]
+Part = Literal["content", "attributes", "owners"]
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -77,12 +77,14 @@ class Ask(msgspec.Struct, frozen=True):
 
 class Sent(msgspec.Struct, frozen=True):
     """A write's body: decoded, its media type, and its length as it was sent. ``attributes``: those
-    that were sent with it, for the document that it is; None where they are kept."""
+    that were sent with it, for the document that it is; None where they are kept. ``terms``: a
+    manager's, which belong to what is asked for."""
 
     body: Json | Absent
     media_type: str
     size_bytes: int
     attributes: Attributes | None = None
+    terms: Json = None
 
 
 NOTHING_SENT = Sent(ABSENT, "", 0)
@@ -94,13 +96,15 @@ def read_ask(
     key: str = SETTINGS_KEY,
     part: Part = "content",
     known: Schema = WRITE_PARAMETERS,
+    asked: Mapping[str, Any] | None = None,
 ) -> Ask:
-    """Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
+    """``asked`` are the parameters, where they are loaded already.
+
+    Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
     author that the principal can't name."""
     by, environ = context.by, context.environ
-    asked: dict[str, Any] = {}
-    if environ.get("QUERY_STRING"):
-        asked = parameters(environ, known)
+    if asked is None:
+        asked = parameters(environ, known) if environ.get("QUERY_STRING") else {}
     return Ask(
         by=by,
         method=environ["REQUEST_METHOD"],
@@ -197,4 +201,6 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         asked.append({"attributes": sent.attributes})
     if conditions.unchanged_under:
         asked.append({"unchanged_under": sorted(map(range_text, conditions.unchanged_under))})
+    if sent.terms is not None:
+        asked.append({"terms": sent.terms})
     return digest(asked)

@@ -2,8 +2,11 @@
 
 ::
 
-    {"catalog", "key", "op": "put" | "patch" | "merge" | "delete" | "touch",
-     "value" (put, merge), "patch" and "array_primary_keys"? (patch), "rebase"? (patch, merge),
+    {"catalog", "key", "op": "put" | "patch" | "merge" | "apply" | "let_go" | "delete" |
+     "touch",
+     "value" (put, merge, apply), "patch" and "array_primary_keys"? (patch),
+     "rebase"? (patch, merge, apply), "manager"?, "conflict"? and "force"? (apply),
+     "manager"? and "prune"? (let_go),
      "attributes"? (put; see ``attributes_mode``),
      "if_match"?, "if_none_match"?, "if_unchanged_under"?, "resource_version"?,
      "idempotency_key"?, "fence"?, "message"?, "author"?, "dry_run"?}
@@ -68,6 +71,14 @@ from gateway.http.wire.members import (
     required,
     required_text,
 )
+from gateway.http.wire.owner_shapes import skipped_shape
+from gateway.http.wire.owning import (
+    APPLY_MEMBERS,
+    LET_GO_MEMBERS,
+    apply_members,
+    let_go_members,
+    require_wanted,
+)
 from gateway.http.wire.problems import Problem, problem_content, problem_of
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import result_of
@@ -84,10 +95,19 @@ _OPERATIONS: Final = {
     "put": ("value", "attributes"),
     "patch": ("patch", "array_primary_keys", "rebase"),
     "merge": ("value", "rebase"),
+    "apply": ("value", "rebase", *APPLY_MEMBERS),
+    "let_go": LET_GO_MEMBERS,
     "delete": (),
     "touch": (),
 }
-_METHODS: Final = {"put": "PUT", "patch": "PATCH", "merge": "PATCH", "delete": "DELETE"}
+_METHODS: Final = {
+    "put": "PUT",
+    "patch": "PATCH",
+    "merge": "PATCH",
+    "apply": "PATCH",
+    "let_go": "DELETE",
+    "delete": "DELETE",
+}
 _COMMON: Final = (
     "catalog",
     "key",
@@ -157,9 +177,12 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
         idempotency_key=member(members, "idempotency_key", _IDEMPOTENCY_KEY),
         message=member(members, "message", MESSAGE) or None,
         author=author_of(member(members, "author", AUTHOR), terms.by, catalog),
+        part="owners" if operation == "let_go" else "content",
         fence=_fence(members),
     )
-    edit, sent = _edit(operation, large, terms.limits, gateway.limits.patch)
+    edit, sent = _owning(operation, members, large, terms) or _edit(
+        operation, large, terms.limits, gateway.limits.patch
+    )
     sent = replace(sent, size_bytes=line.size_bytes)
     return request_of(gateway, ask, (KeyEdit(key, edit),), sent)
 
@@ -203,6 +226,22 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
         if not isinstance(value, dict):
             refuse_member("", "a line is an object")
         return {name: msgspec.Raw(encode(each)) for name, each in value.items()}
+
+
+def _owning(
+    operation: str, members: dict[str, Any], large: _Large, terms: BulkTerms
+) -> tuple[Edit, Sent] | None:
+    """``_edit`` of the operations by managers; None for others."""
+    if operation == "apply":
+        wanted, size_bytes = decode_document(required(large, "value"), terms.limits, "/value")
+        require_wanted(wanted, "/value")
+        asked = apply_members(members, terms.by.name)
+        sent = Sent(wanted, media_types.APPLY, 0, terms=[*asked])
+        return asked.edit(wanted, size_bytes), sent
+    if operation == "let_go":
+        edit = let_go_members(members, terms.by.name)
+        return edit, replace(NOTHING_SENT, terms=[edit.manager, edit.prune])
+    return None
 
 
 def _edit(
@@ -268,6 +307,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
     rebased_from: str | msgspec.UnsetType = msgspec.UNSET
     replayed: bool | msgspec.UnsetType = msgspec.UNSET
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
+    skipped: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 def written_line(
@@ -288,7 +328,7 @@ def written_line(
         if represented is not None:
             more |= represented.members(request.catalog, request.key, error)
         return problem_line(index, error, request_name, **more)
-    standing, commit_id = result.standing, None
+    standing, commit_id, skipped = result.standing, None, result.outcome.skipped
     if result.commit is not None:
         commit_id = result.commit.id
     elif standing is not None:
@@ -307,6 +347,7 @@ def written_line(
             rebased_from=result.rebased_from or msgspec.UNSET,
             replayed=result.replayed or msgspec.UNSET,
             dry_run=request.dry_run or msgspec.UNSET,
+            skipped=skipped_shape(skipped) if skipped else msgspec.UNSET,
         )
     )
 

@@ -41,10 +41,11 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The rules for the items of a body."""
+    """The rules for the items of a body, which ``principal`` has sent."""
 
     limits: RequestLimits
     patch_limits: Limits
+    principal: str
 
 
 def read_compare(item: Any, at: str, reader: Reader) -> Compare:

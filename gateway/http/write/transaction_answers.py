@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.drafts import named_keys
+from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.request import (
     Applied,
     ApplyPatch,
@@ -27,6 +28,7 @@ from gateway.decide.request import (
 )
 from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.answers import Answer, body_answer, encode, etag
+from gateway.http.wire.owner_shapes import skipped_shape
 from gateway.http.wire.shapes import change_shape
 from gateway.http.write.answer import Result, headers_of, preferences_applied
 from gateway.http.write.ask import Ask
@@ -43,6 +45,8 @@ _ACTIONS: Final = {
     Put: "put",
     ApplyPatch: "patch",
     Merge: "merge",
+    ApplyWanted: "apply",
+    LetGo: "let_go",
     Delete: "delete",
     Move: "move",
     EditAttributes: "attributes",
@@ -83,6 +87,11 @@ def transaction_answer(
     }
     if not ask.is_minimal:
         content["results"] = _results(edits, states, represented)
+    if outcome.skipped:
+        content["skipped"] = [
+            {"key": each.key, **shape}
+            for each, shape in zip(outcome.skipped, skipped_shape(outcome.skipped), strict=True)
+        ]
     if ask.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):

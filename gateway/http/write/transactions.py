@@ -11,8 +11,10 @@
 
 An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
 "replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
-``merge`` (``key``, ``value``), ``delete`` (``key``), ``move`` (``from``, ``to``), ``attributes``
-(``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``). Patches are extended ones.
+``merge`` (``key``, ``value``), ``apply`` (``key``, ``value``, ``manager``?, ``conflict``?,
+``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``delete`` (``key``), ``move``
+(``from``, ``to``), ``attributes`` (``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``).
+Patches are extended ones.
 """
 
 from __future__ import annotations
@@ -46,6 +48,13 @@ from gateway.http.wire.members import (
     refuse_member,
     require_known,
 )
+from gateway.http.wire.owning import (
+    APPLY_MEMBERS,
+    LET_GO_MEMBERS,
+    apply_members,
+    let_go_members,
+    require_wanted,
+)
 from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.compares import Reader, key_of, patch_of, read_compare
 from gateway.limits import RequestLimits
@@ -73,7 +82,9 @@ class Transaction:
     body: dict[str, Json]
 
 
-def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) -> Transaction:
+def read_transaction(
+    raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
+) -> Transaction:
     """Raises RequestRefused, Unstorable, and OverLimit."""
     body: Any = decode_members(raw)
     asked = load(TRANSACTION, body, invalid_body)
@@ -82,7 +93,7 @@ def read_transaction(raw: bytes, limits: RequestLimits, patch_limits: Limits) ->
     _refuse_many(
         count, "compares and actions", "transaction_actions_max", limits.transaction_actions_max
     )
-    reader = Reader(limits, patch_limits)
+    reader = Reader(limits, patch_limits, principal)
     compare = _each(lists, "compare", reader, read_compare)
     _refuse_many(len(compared_ranges(compare)), "compares of ranges", "ranges_max", RANGES_MAX)
     return Transaction(
@@ -142,6 +153,16 @@ def _merge(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     return Merge(*_value(item, at, reader))
 
 
+def _apply(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    wanted, size_bytes = _value(item, at, reader)
+    require_wanted(wanted, f"{at}/value")
+    return apply_members(item, reader.principal, at).edit(wanted, size_bytes)
+
+
+def _let_go(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+    return let_go_members(item, reader.principal, at)
+
+
 def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     if ("value" in item) == ("patch" in item):
         refuse_member(at, "it must have exactly one of: value, patch")
@@ -186,6 +207,8 @@ _ACTIONS: Final[
     "put": (("key", "value", "attributes"), _put),
     "patch": (_PATCH_MEMBERS, _patched),
     "merge": (("key", "value"), _merge),
+    "apply": (("key", "value", *APPLY_MEMBERS), _apply),
+    "let_go": (("key", *LET_GO_MEMBERS), _let_go),
     "delete": (("key",), lambda *_: Delete()),
     "move": (("from", "to"), _nothing),
     "attributes": ((*_PATCH_MEMBERS, "value"), _attributes),
