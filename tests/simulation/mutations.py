@@ -31,12 +31,15 @@ from . import breakages
 from . import breakages_of_history as history
 from .plan import Plan, ranging
 from .plans import (
+    belated,
     breaking_off,
     crowded,
     deafened,
+    deleting,
     doubtful,
     followed,
     forgetful,
+    hurried,
     keeping,
     kept_and_followed,
     kept_ranges,
@@ -163,6 +166,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "refusals and no-ops are decided on a head read after the call",
         "untrue-refusal untrue-no-op",
         (round.Round, "decisions", breakages.decide_and_answer),
+        adjust=hurried,
     ),
     "commit-id-lookup": _mutation(
         "a move that broke off and was then lost is looked up by its commit id",
@@ -214,6 +218,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "what goes back after its deadline is told so at once",
         "late",
         (queue, "still_in_time", lambda left, now: list(left)),  # noqa: ARG005
+        adjust=belated,
     ),
     "pausing-lanes": _mutation(
         "somebody looks after the lanes that pause while a leader is busy",
@@ -306,7 +311,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a catalog is deleted at the revision that was listed",
         "untrue-commit",
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
-        adjust=keeping,
+        adjust=deleting,
     ),
     "one-revision": _mutation(
         "documents that are told together are rebuilt as of one revision",

@@ -38,6 +38,22 @@ def doubtful(chosen: Plan) -> Plan:
     )
 
 
+def belated(chosen: Plan) -> Plan:
+    """Short deadlines, and answers that take long."""
+    return replace(
+        crowded(chosen),
+        limits=ServiceLimits(deadline_ms=200),
+        faults=Faults(slow=0.2, latency_s=0.005),
+        turns=False,
+    )
+
+
+def hurried(chosen: Plan) -> Plan:
+    """Many clients on one catalog, whose answers take long while the others go on."""
+    faults = Faults(slow=0.2, latency_s=0.005)
+    return replace(crowded(chosen), catalogs=1, faults=faults, turns=False)
+
+
 def forgetful(chosen: Plan) -> Plan:
     """A cache for about three documents, so that they are read again all the time."""
     return replace(
@@ -105,6 +121,18 @@ def keeping(chosen: Plan) -> Plan:
     )
 
 
+def deleting(chosen: Plan) -> Plan:
+    """Deletions of one catalog, in which others go on, and answers that take long."""
+    kept = keeping(chosen)
+    return replace(
+        kept,
+        catalogs=1,
+        think_s=0.02,
+        faults=Faults(slow=0.3, latency_s=0.01),
+        tastes=replace(kept.tastes, deletions=0.3, retention=0.05),
+    )
+
+
 def sleeping(chosen: Plan) -> Plan:
     """The same, by workers that sleep for a minute now and then, whatever they are at."""
     kept = keeping(chosen)
@@ -164,8 +192,16 @@ def followed(chosen: Plan) -> Plan:
 
 
 def kept_and_followed(chosen: Plan) -> Plan:
-    """Watchers that history is compacted away from."""
-    return replace(followed(keeping(chosen)), clients=8, think_s=0.5)
+    """Watchers that history is compacted away from, at once and while they read it."""
+    kept = keeping(chosen)
+    retention = replace(kept.limits.retention, sweep_grace_s=0.01)
+    return replace(
+        followed(replace(kept, limits=replace(kept.limits, retention=retention))),
+        catalogs=1,
+        clients=8,
+        think_s=0.5,
+        faults=Faults(slow=0.3, latency_s=0.01),
+    )
 
 
 def deafened(chosen: Plan) -> Plan:
