@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import time
+from pathlib import Path
 
 from flask import Flask
 
@@ -15,10 +16,11 @@ from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.http.wire.problems import remembered
-from gateway.limits import limits_of
+from gateway.limits import ServiceLimits, limits_of
 from gateway.metrics.meters import measured
-from gateway.operation import operation
+from gateway.operation import operation, package_version
 from gateway.runtime import ThreadRuntime
+from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import Gateway
 from gateway.settings import Settings
@@ -41,8 +43,12 @@ def create_application(settings: Settings) -> Flask:
     store = measured(connected, watched.store_meters)
     runtime = ThreadRuntime()
     limits = limits_of(settings)
-    turns = _turns(settings.mongodb_uri, settings.database)
-    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered)
+    path = turns_path(settings.mongodb_uri, settings.database)
+    turns = _turns(path)
+    neighbours = None if turns is None else Neighbours(_group(path, limits.service))
+    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered, neighbours)
+    if neighbours is not None:
+        _listen(neighbours, gateway)
     gateway.retention.compactor.start()
     gateway.janitor.start()
     watched.watch(gateway, connected.uploads(), runtime)
@@ -99,9 +105,8 @@ def _collect_less_often() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _turns(mongodb_uri: str, database: str) -> Turns | None:
+def _turns(path: Path) -> Turns | None:
     try:
-        path = turns_path(mongodb_uri, database)
         turns = MachineTurns(path)
         remove_left_over(path)
         atexit.register(turns.close)
@@ -110,6 +115,19 @@ def _turns(mongodb_uri: str, database: str) -> Turns | None:
         # They save lost races; without them the workers pace themselves.
         _log.warning("workers of this machine can't take turns: %s", error)
         return None
+
+
+def _group(path: Path, limits: ServiceLimits) -> str:
+    """What workers have in common that decide alike, and read each other's messages."""
+    return f"{path} {Path(__file__).parent} {package_version()} {limits}"
+
+
+def _listen(neighbours: Neighbours, gateway: Gateway) -> None:
+    try:
+        neighbours.listen(gateway.commit_for)
+        atexit.register(neighbours.close)
+    except OSError as error:
+        _log.warning("workers of this machine can't hand writes over to this one: %s", error)
 
 
 def principal_limits(settings: Settings) -> PrincipalLimits | None:

@@ -49,7 +49,7 @@ Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from gateway.conflict import Conflict
 from gateway.model import Document, Right
@@ -66,6 +66,18 @@ class GatewayError(Exception):
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its fields: subclasses are made of other arguments."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[GatewayError], args: tuple[object, ...], fields: Mapping[str, object]
+) -> GatewayError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class AccessError(GatewayError):

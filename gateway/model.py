@@ -28,6 +28,9 @@ class _Withheld:
     def __repr__(self) -> str:
         return "WITHHELD"
 
+    def __reduce__(self) -> str:
+        return "WITHHELD"
+
 
 # In the place of a content that wasn't read, of a document where only its token matters.
 WITHHELD: Final = cast(Json, _Withheld())

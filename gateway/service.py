@@ -8,6 +8,7 @@ from typing import TypeVar, Unpack
 
 from gateway.catalogs import Catalogs
 from gateway.commit.claims import Claims
+from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue, Turns
 from gateway.commit.round import RoundParts
@@ -66,8 +67,10 @@ class Gateway:
         turns: Turns | None = None,
         meters: Meters = NO_METERS,
         told: Tell = told_refusal,
+        neighbours: Neighbours | None = None,
     ) -> None:
-        """``turns``: how the workers of this machine make room for each other, if they can.
+        """``turns``: how the workers of this machine make room for each other, if they can, and
+        ``neighbours`` how they hand writes over to each other.
 
         ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
         """
@@ -93,7 +96,8 @@ class Gateway:
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
-        self._queue = queue = Queue(runtime, limits, turns, self._may_move)
+        self._hand_over = hand_over = HandOver(runtime, neighbours)
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move, hand_over.behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)
         rules = Rules(limits, store.stored_bytes, settings.of, told)
@@ -108,7 +112,9 @@ class Gateway:
             rules,
             meters,
         )
-        self._loop = CommitLoop(parts, limits.leaders)
+        self._loop = CommitLoop(parts, hand_over, limits.leaders)
+        # Commits what another worker of this machine hands over.
+        self.commit_for = self._loop.commit_for
         self.uploads = Uploads(
             store.uploads(),
             self,

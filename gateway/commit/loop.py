@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from gateway.commit.callers import Callers
+from gateway.commit.handover import Handed, HandOver
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
@@ -27,8 +28,9 @@ _PAUSE_QUEUE_FULL_S = 0.005
 class CommitLoop:
     """``commit`` is called by many threads; ``leaders`` threads of this class's own run rounds."""
 
-    def __init__(self, parts: RoundParts, leaders: int) -> None:
+    def __init__(self, parts: RoundParts, hand_over: HandOver, leaders: int) -> None:
         self._parts = parts
+        self._hand_over = hand_over
         self._queue = parts.queue
         self._runtime = parts.runtime
         self._guesses = Guesses(parts.runtime)
@@ -43,6 +45,23 @@ class CommitLoop:
         Returns at the request's deadline at the latest, unless its commit was sent by then: that
         one has an outcome to wait for.
         """
+        handed = self._hand_over.handed(request)
+        if handed is not None:
+            return handed
+        self._hand_over.asked(request.catalog)
+        return self._committed(request)
+
+    def commit_for(self, request: Request, worker: int) -> Handed:
+        """``commit`` of a request that another worker of this machine hands over."""
+        self._hand_over.asked(request.catalog, worker)
+        try:
+            outcome, attempts = self._committed(request)
+        except QueueFull as full:
+            return Handed(None, 1, goes_on=True, error=full)
+        goes_on = self._hand_over.goes_on(request.catalog, worker, outcome)
+        return Handed(outcome, attempts, goes_on)
+
+    def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
         pending = self._pending(request)
         try:

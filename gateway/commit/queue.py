@@ -5,7 +5,8 @@ Requests that arrive while their catalog's batch is under way form its next batc
 
 Workers that write one catalog make room for each other, to save lost races. Nothing relies on it:
 the conditional write decides in any case. Workers of one machine take turns, for they can tell each
-other cheaply who is writing (``Turns``); a worker that waits too long goes ahead without one.
+other cheaply who is writing (``Turns``); a worker that waits too long goes ahead without one. What
+comes to a worker that waits is handed over, as a rule (``gateway.commit.handover``).
 Workers of different machines stand in line at the head itself (``gateway.commit.claims``).
 """
 
@@ -54,6 +55,9 @@ class Turns(Protocol):
     def give_up(self, catalog: str) -> None:
         """No longer wait for the turn."""
 
+    def ahead(self, catalog: str) -> int | None:
+        """The worker that has the turn, where its number is lower than this one's; else None."""
+
     def end(self, catalog: str) -> bool:
         """End a turn that was taken; whether another worker is waiting for it."""
 
@@ -78,10 +82,15 @@ class Queue:
         limits: ServiceLimits,
         turns: Turns | None = None,
         may_move: Callable[[str], bool] = lambda _: True,
+        behind: Callable[[str, int | None], object] = lambda *_: None,
     ) -> None:
-        """``look_again`` is called when a catalog's head may move on that ``may_move`` refused."""
+        """``look_again`` is called when a catalog's head may move on that ``may_move`` refused.
+
+        ``behind`` is told of each catalog whose turn is another worker's, and of whose.
+        """
         self._runtime = runtime
         self._may_move = may_move
+        self._behind = behind
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_wait_s = 0.0  # a moving average over recent waits
@@ -295,6 +304,7 @@ class Queue:
         if lane.waits_since is None:
             lane.waits_since = now
             lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
+            self._behind(catalog, self._turns.ahead(catalog))
             return False
         patience_s = self._patience_s()
         if now - lane.waits_since < patience_s:

@@ -11,8 +11,8 @@ catalog's revision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 from urllib.parse import quote
 
 from gateway.conflict import Conflict, Required, Stale
@@ -70,6 +70,11 @@ class Conditions:
     def are_about_ranges(self) -> bool:
         """Whether they say nothing of the document itself."""
         return replace(self, unchanged_under=()) == NO_CONDITIONS
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self is NO_CONDITIONS:  # it is compared by ``is``
+            return "NO_CONDITIONS"
+        return Conditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def check(self, key: str, look: Look, revision: int) -> None:
         """Raise PreconditionFailed where a *write* under these conditions must be refused.

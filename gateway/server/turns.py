@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import struct
 import tempfile
 import zlib
 from contextlib import suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 _USED: Final = 1 << 40  # beyond every catalog's bytes
+_LOCK: Final = struct.Struct("hhqqi")  # struct flock of Linux: type, whence, start, length, process
 
 
 class MachineTurns:
@@ -59,6 +61,13 @@ class MachineTurns:
             return True
         self._unlock(waiting)
         return False
+
+    def ahead(self, catalog: str) -> int | None:
+        turn, _ = _offsets(catalog)
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, turn, 1, 0)
+        _, _, _, _, process = _LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
+        # 0: nobody has it any more, or a process that can't be seen from here.
+        return process if 0 < process < os.getpid() else None
 
     def _lock(self, offset: int) -> bool:
         return _locked(self._file, fcntl.LOCK_EX, offset)

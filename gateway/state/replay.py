@@ -27,20 +27,24 @@ _UNLIMITED = patching.Limits(
 )
 
 
-class HistoryIncomplete(Exception):
-    """The changes that the state was made by aren't all there: it was compacted away."""
+class HistoryIncomplete(patching.PatchConflict):
+    """The changes that the state was made by aren't all there."""
+
+    def __init__(self) -> None:
+        super().__init__("the state before it isn't there: it was compacted away")
 
 
 def advance(document: Document | None, commit: Commit, change: Change) -> Document:
     """The state that ``change`` of ``commit`` leaves, given the state right before it.
 
     A document that is at the commit's revision or later is returned as it is: replaying is
-    idempotent. Raises patching.PatchError where ``document`` isn't the state right before.
+    idempotent. Raises patching.PatchError where ``document`` isn't the state right before, and
+    HistoryIncomplete where it is None and the change goes on from a state.
     """
     if document is not None and document.revision >= commit.revision:
         return document
     if document is None and not change.begins_at(commit.revision):
-        raise patching.PatchConflict("the state before it isn't there: it was compacted away")
+        raise HistoryIncomplete
     return Document(
         key=change.key,
         content=_content_after(document, change),

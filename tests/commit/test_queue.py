@@ -36,6 +36,8 @@ class SecondTime:
 
     def give_up(self, _catalog: str) -> None: ...
 
+    def ahead(self, _catalog: str) -> None: ...
+
     def end(self, _catalog: str) -> bool:
         return False
 
@@ -69,6 +71,8 @@ class Held:
         return not self.held
 
     def give_up(self, _catalog: str) -> None: ...
+
+    def ahead(self, _catalog: str) -> None: ...
 
     def end(self, _catalog: str) -> bool:
         return False

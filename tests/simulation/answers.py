@@ -12,7 +12,7 @@ from gateway.errors import (
     PreconditionFailed,
     RevisionCompacted,
 )
-from gateway.model import Document, version_of
+from gateway.model import APPLICATIONS_KEY, Document, version_of
 
 from .asks import SETTINGS
 from .ledger import Ledger, Violation
@@ -94,7 +94,9 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        named = ledger.named[revision] | ({SETTINGS} if call.ask.deletes_catalog else set())
+        named = set(ledger.named[revision])
+        if call.ask.deletes_catalog:
+            named |= {SETTINGS, APPLICATIONS_KEY}
         if outcome.documents.keys() != named:
             yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
         for key, document in outcome.documents.items():

@@ -1,16 +1,27 @@
-"""``gateway.commit.queue.Turns`` between simulated workers of one machine."""
+"""The workers of one simulated machine: ``gateway.commit.queue.Turns`` between them, and the
+``Neighbours`` of ``gateway.commit.handover``."""
 
 from __future__ import annotations
 
-from .scheduler import Process
+from gateway.commit.handover import Handed
+from gateway.decide.request import Request
+from gateway.service import Gateway
+
+from .scheduler import Process, Scheduler
+from .sim_runtime import SimEvent
 
 
 class Machine:
-    """Whose turn it is, and who waits, by catalog. The dead hold nothing."""
+    """Whose turn it is, and who waits, by catalog. The dead hold nothing.
+
+    ``workers`` have their numbers from 1 on.
+    """
 
     def __init__(self) -> None:
         self.turns: dict[str, Process] = {}
         self.waiting: dict[str, Process] = {}
+        self.workers: dict[Process, int] = {}
+        self.gateways: dict[int, Gateway] = {}
 
 
 class SimTurns:
@@ -30,6 +41,11 @@ class SimTurns:
         if self._machine.waiting.get(catalog) is self._process:
             del self._machine.waiting[catalog]
 
+    def ahead(self, catalog: str) -> int | None:
+        holder = self._machine.turns.get(catalog)
+        number = self._machine.workers.get(holder, 0) if holder else 0
+        return number if 0 < number < self._machine.workers[self._process] else None
+
     def end(self, catalog: str) -> bool:
         if self._machine.turns.get(catalog) is self._process:
             del self._machine.turns[catalog]
@@ -46,3 +62,31 @@ class SimTurns:
         if waits is None or not waits.alive:
             self._machine.waiting[catalog] = self._process
         return False
+
+
+class SimNeighbours:
+    """What one worker hands over runs in the other, and dies or stands still with it."""
+
+    def __init__(self, machine: Machine, process: Process, scheduler: Scheduler) -> None:
+        self._machine = machine
+        self._process = process
+        self._scheduler = scheduler
+
+    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+        other = next(each for each, number in self._machine.workers.items() if number == worker)
+        if not other.alive:
+            return None
+        own, gateway = self._machine.workers[self._process], self._machine.gateways[worker]
+        done = SimEvent(self._scheduler)
+        handed: list[Handed] = []
+
+        def commit() -> None:
+            handed.append(gateway.commit_for(request, own))
+            done.set()
+
+        other.on_death.append(done.set)
+        self._scheduler.spawn(other, commit, f"{other.name}/handed")
+        done.wait(until - self._scheduler.now)
+        if not handed:
+            raise TimeoutError if other.alive else ConnectionResetError
+        return handed[0]

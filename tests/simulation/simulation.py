@@ -28,7 +28,7 @@ from .plan import Plan, plan
 from .recorder import Call, Recording, RecordingStore
 from .scheduler import Process, Scheduler, Stuck
 from .sim_runtime import EPOCH_US, SimEvent, SimRuntime
-from .sim_turns import Machine, SimTurns
+from .sim_turns import Machine, SimNeighbours, SimTurns
 from .worker import Worker
 from .workload import Wishes
 
@@ -121,8 +121,14 @@ class World:
             clock_steps=self._plan.clock_steps,
             preempt=self._plan.preempt,
         )
-        turns = SimTurns(self._machine, process) if self._plan.turns else None
-        return Gateway(store, runtime, _limits(self._plan), turns)
+        if not self._plan.turns:
+            return Gateway(store, runtime, _limits(self._plan))
+        number = self._machine.workers[process] = len(self._machine.workers) + 1
+        turns = SimTurns(self._machine, process)
+        neighbours = SimNeighbours(self._machine, process, self.scheduler)
+        gateway = Gateway(store, runtime, _limits(self._plan), turns, neighbours=neighbours)
+        self._machine.gateways[number] = gateway
+        return gateway
 
     def _pick(self) -> Worker:
         """One that lives, even if it stands still; now and then a new one."""

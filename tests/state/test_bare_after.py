@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.model import BareDocument, Change
-from gateway.state.replay import HistoryIncomplete, advance_all, bare_after
+from gateway.state.replay import HistoryIncomplete, advance_all, bare_after, rebuild
+from gateway.store.memory import MemoryStore
 from patching import PatchConflict
 from tests.store.contract_suite import commit
 
@@ -48,6 +49,12 @@ def test_what_is_stored_already_and_other_keys_change_nothing() -> None:
 def test_where_the_state_before_is_gone_nothing_is_told() -> None:
     with pytest.raises(HistoryIncomplete):
         bare_after(None, "k", [made(4, patch=[])])  # type: ignore[list-item]
+
+
+def test_nor_is_a_tail_laid_over_nothing() -> None:
+    """Simulation seed 7005486: a rebase from a state that was compacted away failed its round."""
+    with pytest.raises(HistoryIncomplete):
+        rebuild(MemoryStore(), "c", "k", 4, [made(4, patch=[])])  # type: ignore[list-item]
 
 
 def test_nor_is_a_document_made_of_the_rest() -> None:
