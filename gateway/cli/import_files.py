@@ -70,6 +70,14 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[Entry]:
         raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
 
 
+def read_value(path: Path) -> msgspec.Raw:
+    """A file that holds one document. Raises ImportFileError."""
+    with _readable(str(path)):
+        text = path.read_bytes()
+        _refuse_repeated(text, msgspec.json.decode(text))
+        return msgspec.Raw(text)
+
+
 def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterator[Entry]:
     found = _of_lines(file, name) if format_ == "ndjson" else _of_export(file, name)
     seen: set[str] = set()

@@ -33,6 +33,16 @@ COMMANDS: Final[dict[str, Entry]] = {
     "put": Entry(f"{_HERE}.writing", "put", "Create or replace a document."),
     "patch": Entry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
     "delete": Entry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "apply": Entry(
+        f"{_HERE}.owning",
+        "apply",
+        "Send what a manager wants of documents, and have it own that.",
+    ),
+    "owners": Entry(
+        f"{_HERE}.owning",
+        "owners",
+        "List who owns what of a document, and since which revision.",
+    ),
     "diff": Entry(f"{_HERE}.differences", "diff", "Show the differences between two revisions."),
     "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
     "watch": Entry(f"{_HERE}.history", "watch", "Print commits as they are made."),

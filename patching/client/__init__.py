@@ -48,6 +48,7 @@ from patching.client._errors import (
 from patching.client._feed import Feed
 from patching.client._follower import Follower
 from patching.client._gateway import Catalog, Gateway, Settings
+from patching.client._owning import contested
 from patching.client._reading import ExportStream
 from patching.client._results import (
     ActionResult,
@@ -57,9 +58,13 @@ from patching.client._results import (
     Change,
     Commit,
     Compaction,
+    ContestedLeaf,
     Difference,
     Document,
     DocumentDigest,
+    LeafOwners,
+    Owner,
+    OwnersChange,
     Several,
     TransactionResult,
     Updated,
@@ -101,6 +106,7 @@ __all__ = [
     "CommitsMissed",
     "Compaction",
     "Conflict",
+    "ContestedLeaf",
     "Difference",
     "Document",
     "DocumentDigest",
@@ -114,6 +120,7 @@ __all__ = [
     "Gone",
     "History",
     "Invalid",
+    "LeafOwners",
     "ListenerStopped",
     "ListenerTooSlow",
     "NotAuthorized",
@@ -121,6 +128,8 @@ __all__ = [
     "NotModified",
     "OutcomeUnknown",
     "OverLimit",
+    "Owner",
+    "OwnersChange",
     "Part",
     "Pin",
     "PinLost",
@@ -154,6 +163,7 @@ __all__ = [
     "WriteTerms",
     "Written",
     "append",
+    "contested",
     "new_idempotency_key",
     "segment",
 ]

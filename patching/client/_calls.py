@@ -126,9 +126,11 @@ class Calls:
         if_absent: bool = False,
         rebase: bool = False,
         once: bool = True,
+        query: Query = (),
     ) -> Answer:
         """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
-        ``once``: whether the key stands for a refusal, too. ValueError for what can't be asked;
+        ``once``: whether the key stands for a refusal, too. ``query``: parameters beside the
+        terms'. ValueError for what can't be asked;
         RequestError."""
         terms = Terms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
@@ -142,7 +144,7 @@ class Calls:
         call = Call(
             method=method,
             path=catalog_path + rest,
-            query=terms.query,
+            query=[*terms.query, *query],
             body=body,
             headers=headers,
             reads=terms.dry_run,

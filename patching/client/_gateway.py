@@ -10,6 +10,7 @@ from patching.client._calls import Call, Calls
 from patching.client._documents import Part
 from patching.client._errors import Problem
 from patching.client._follower import Follower
+from patching.client._owning import Owning
 from patching.client._reading import Readable
 from patching.client._results import (
     CatalogHead,
@@ -133,11 +134,12 @@ class Gateway(Closable):
         return f"<Gateway {self.url}>"
 
 
-class Catalog(Readable):
+class Catalog(Owning, Readable):
     """A catalog of the gateway; only its methods send requests. Thread-safe.
 
     ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
     ``attributes`` has the same methods for the attributes beside them, under the same tokens.
+    ``apply``, ``owners`` and ``let_go`` are about managers, who own what they send.
     ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
 
     Every write takes the keywords of `WriteTerms`. Every method raises RequestError; a refusal is

@@ -49,6 +49,45 @@ class DocumentDigest:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """``manager`` owns a leaf since revision ``since``; ``plain``: by a write that wasn't an
+    apply, as whose author it is named."""
+
+    manager: str
+    since: int
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeafOwners:
+    """A leaf of a document, and who owns it."""
+
+    pointer: str
+    owners: tuple[Owner, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersChange:
+    """The pointers of the leaves that a manager, or (``plain``) an author, gained and lost."""
+
+    manager: str
+    plain: bool
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContestedLeaf:
+    """A leaf that others own and that a manager wants otherwise. ``value`` is there, ``wanted`` is
+    sent; ABSENT where the gateway doesn't tell them, or (``wanted``) nothing is sent for it."""
+
+    pointer: str
+    owners: tuple[Owner, ...]
+    value: Any = ABSENT
+    wanted: Any = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """The result of a write.
 
@@ -57,7 +96,8 @@ class Written:
     catalog's afterwards. ``commit_id`` is that of the commit that last changed the document: this
     one or, where ``changed`` is False, another; None where there is none. ``attempts`` counts the
     gateway's tries. ``rebased_from`` is the token that a rebased patch was made for. ``replayed``:
-    the write was applied before, under the same idempotency key.
+    the write was applied before, under the same idempotency key. ``skipped`` is what an apply left
+    to others, ``changes`` what a dry run would do to the document, each as the history tells it.
     """
 
     key: str
@@ -72,6 +112,8 @@ class Written:
     rebased_from: str | None = None
     replayed: bool = False
     dry_run: bool = False
+    skipped: tuple[LeafOwners, ...] = ()
+    changes: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +193,8 @@ class Change:
     """A commit's change of one document; ``key`` None: of the catalog's settings.
 
     ``patch`` is the effective RFC 6902 patch of the content, removal at "" where it was deleted.
-    ``attributes`` are those afterwards, None where they are unchanged. All values are shared:
-    treat them as immutable.
+    ``attributes`` are those afterwards, None where they are unchanged; ``owners`` what became of
+    the owners of its leaves. All values are shared: treat them as immutable.
     """
 
     key: str | None
@@ -160,6 +202,7 @@ class Change:
     create_revision: int
     patch: list[dict[str, Any]]
     attributes: dict[str, Any] | None = None
+    owners: tuple[OwnersChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Absent, Conflict, Json
 from patching.client._calls import Calls
 from patching.client._results import TransactionResult, parse_transaction
 from patching.client._terms import (
@@ -53,6 +53,25 @@ class Branch:
 
     def merge(self, key: str, value: Json) -> Self:
         return self._add({"action": "merge", "key": key, "value": value})
+
+    def apply(
+        self,
+        key: str,
+        wanted: Mapping[str, Any],
+        *,
+        manager: str | None = None,
+        conflict: Conflict = "refuse",
+        force: Sequence[str] = (),
+    ) -> Self:
+        """As `Catalog.apply`."""
+        action: dict[str, Any] = {"action": "apply", "key": key, "value": wanted}
+        action |= {"conflict": conflict, "force": list(force)}
+        return self._add(action if manager is None else {**action, "manager": manager})
+
+    def let_go(self, key: str, *, manager: str | None = None, prune: bool = False) -> Self:
+        """As `Catalog.let_go`."""
+        action: dict[str, Any] = {"action": "let_go", "key": key, "prune": prune}
+        return self._add(action if manager is None else {**action, "manager": manager})
 
     def delete(self, key: str) -> Self:
         return self._add({"action": "delete", "key": key})

@@ -260,7 +260,8 @@ def _answer(
         # A creation is answered with 201, body or not (RFC 9110, section 9.3.4).
         headers.append(("Content-Length", "0"))
         return empty_answer(headers, status)
-    if ask.is_minimal or (ask.method == "DELETE" and not ask.dry_run):
+    deletes = ask.method == "DELETE" and ask.part != "owners"
+    if ask.is_minimal or (deletes and not ask.dry_run):
         return empty_answer(headers)
     return body_answer(encode(content), headers, status)
 

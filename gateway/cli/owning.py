@@ -1,0 +1,196 @@
+"""`gateway apply`: what a manager wants of documents; and `gateway owners`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gateway.cli import refusals
+from gateway.cli.command import ClientCommand, ReadCommand, Session
+from gateway.cli.import_files import Entry, format_of, read_entries, read_value
+from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
+from gateway.cli.output import error_line
+from gateway.cli.refusals import explained
+from patching import CONFLICTS
+from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
+
+_TOLD_MAX = 20
+
+
+@click.command("apply", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    required=True,
+    help="An export, lines with key and value (.ndjson, or - for standard input), or a folder:"
+    " each .json file in it is what is wanted of the document that its path names.",
+)
+@click.option("--manager", required=True, metavar="NAME", help="Who wants it, and is to own it.")
+@click.option(
+    "--conflict",
+    type=click.Choice(CONFLICTS),
+    default="refuse",
+    show_default=True,
+    help="What becomes of leaves that others own and that are wanted otherwise.",
+)
+@click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="In all other documents the manager lets go; those that nobody owns then are deleted.",
+)
+@click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
+@click.option("--dry-run", is_flag=True, help="Count the changes without making them.")
+@click.pass_obj
+def apply(
+    session: Session,
+    catalog: str,
+    path: str,
+    manager: str,
+    conflict: str,
+    prefix: str,
+    prune: bool,
+    message: str | None,
+    dry_run: bool,
+) -> int:
+    """Send what a manager wants of documents, and have it own that.
+
+    What it wanted before and wants no longer goes, unless others own it. A document in which others
+    own what is wanted otherwise is left alone and named, and the exit code is 4, unless --conflict
+    says skip or force. Repeating an apply changes nothing.
+    """
+    run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
+    run.apply(list(_entries(path, prefix)), conflict)
+    if prune and not run.failed:
+        run.prune(prefix)
+    elif prune:
+        session.output.message("nothing is pruned, since not all could be applied")
+    return run.report()
+
+
+@click.command("owners", cls=ReadCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY)
+@time_options
+@click.pass_obj
+def owners(session: Session, catalog: str, key: str, revision: int | None, at: str | None) -> None:
+    """List who owns what of a document, and since which revision.
+
+    One JSON object per leaf, or a line on a terminal.
+    """
+    require_one_time(revision, at)
+    for leaf in session.gateway.catalog(catalog).owners(key, revision=revision, at=at):
+        named = [
+            f"{each.manager}{' (plain)' * each.plain} since {each.since}" for each in leaf.owners
+        ]
+        shape = msgspec.to_builtins(leaf)
+        session.output.record(shape, f"{leaf.pointer or '(all)'}  {', '.join(named)}")
+
+
+def _entries(path: str, prefix: str) -> Iterator[Entry]:
+    """Raises ImportFileError, and UsageError where there is no such file."""
+    if path == "-" or not Path(path).is_dir():
+        yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
+        return
+    folder = Path(path)
+    for file in sorted(folder.rglob("*.json")):
+        key = file.relative_to(folder).as_posix().removesuffix(".json")
+        if key.startswith(prefix):
+            yield Entry(key, read_value(file))
+
+
+class _Run:
+    """One apply of many documents; ``failed``: how many weren't applied."""
+
+    def __init__(
+        self,
+        session: Session,
+        catalog: str,
+        terms: dict[str, Any],
+        *,
+        message: str | None,
+        dry_run: bool,
+    ) -> None:
+        self._session = session
+        self._catalog = catalog
+        self._common: dict[str, Any] = {"catalog": catalog, **terms}
+        if message is not None:
+            self._common["message"] = message
+        if dry_run:
+            self._common["dry_run"] = True
+        self._dry_run = dry_run
+        self._keys: set[str] = set()
+        self._error: RequestError | None = None
+        self.counts = dict.fromkeys(
+            ("read", "changed", "unchanged", "skipped", "refused", "pruned"), 0
+        )
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    def apply(self, entries: Iterable[Entry], conflict: str) -> None:
+        lines = []
+        for entry in entries:
+            self._keys.add(entry.key)
+            value = msgspec.json.decode(entry.value)
+            line = {"op": "apply", "key": entry.key, "value": value, "conflict": conflict}
+            lines.append(self._common | line)
+        self.counts["read"] = len(lines)
+        for answer in self._send(lines):
+            content = answer.content or {}
+            self.counts["changed" if answer.changed else "unchanged"] += 1
+            for leaf in content.get("skipped", ()):
+                self.counts["skipped"] += 1
+                owners = ", ".join(each["manager"] for each in leaf["owners"])
+                key = answer.line.subject["key"]
+                self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
+
+    def prune(self, prefix: str) -> None:
+        """Let go in documents that weren't named."""
+        try:
+            catalog = self._session.gateway.catalog(self._catalog)
+            others = [each.key for each in catalog.digests(prefix=prefix)]
+        except NotFound as error:
+            if error.code != "catalog_not_found":  # then there are no others
+                raise
+            return
+        lines = [
+            self._common | {"op": "let_go", "key": key, "prune": True}
+            for key in others
+            if key not in self._keys
+        ]
+        for answer in self._send(lines):
+            self.counts["pruned"] += answer.changed
+
+    def _send(self, lines: Iterable[dict[str, Any]]) -> Iterator[BulkAnswer]:
+        """The answers to lines that weren't refused."""
+        terms = BulkTerms(retry_timeout_s=self._session.timeout_s)
+        for answer in self._session.gateway.bulk(lines, terms):
+            if answer.error is None:
+                yield answer
+                continue
+            self.counts["refused"] += 1
+            self._error = self._error or answer.error
+            key = answer.line.subject["key"]
+            self._tell("refused", f"{key!r}: {explained(answer.error)}")
+
+    def _tell(self, count: str, text: str) -> None:
+        if self.counts[count] <= _TOLD_MAX:
+            error_line(text)
+
+    def report(self) -> int:
+        """Say what became of it; the exit code."""
+        for count in ("skipped", "refused"):
+            untold = self.counts[count] - _TOLD_MAX
+            if untold > 0:
+                error_line(f"and {untold} more {count}")
+        shape = {"catalog": self._catalog, **self.counts, "dry_run": self._dry_run}
+        self._session.output.answer(shape)
+        return refusals.DONE if self._error is None else refusals.exit_code(self._error)

@@ -1,0 +1,72 @@
+"""The client's applies, owners and letting go, on a real gateway."""
+
+from __future__ import annotations
+
+import pytest
+
+from patching.client import (
+    Catalog,
+    Conflict,
+    ContestedLeaf,
+    Gateway,
+    LeafOwners,
+    NotFound,
+    Owner,
+    contested,
+)
+
+
+def test_a_manager_owns_what_it_applies_and_lets_go_of_the_rest(catalog: Catalog) -> None:
+    first = catalog.apply("k", {"tier": 1, "by": {"team": "x"}}, manager="nightly")
+    assert (first.created, first.skipped) == (True, ())
+    assert catalog.owners("k") == (
+        LeafOwners("/by/team", (Owner("nightly", 1, False),)),
+        LeafOwners("/tier", (Owner("nightly", 1, False),)),
+    )
+    assert not catalog.apply("k", {"tier": 1, "by": {"team": "x"}}, manager="nightly").changed
+    catalog.apply("k", {"tier": 1}, manager="nightly")
+    assert catalog.get("k").value == {"tier": 1}
+    (change,) = catalog.commit(2).changes
+    assert [(each.manager, each.lost) for each in change.owners] == [("nightly", ("/by/team",))]
+    assert len(catalog.owners("k", revision=1)) == 2
+    with pytest.raises(NotFound):
+        catalog.owners("absent")
+
+
+def test_a_conflict_has_what_is_contested(catalog: Catalog) -> None:
+    catalog.apply("k", {"tier": 1, "n": 1}, manager="a")
+    with pytest.raises(Conflict) as raised:
+        catalog.apply("k", {"tier": 2, "n": 1}, manager="b")
+    assert raised.value.code == "owned_by_others"
+    assert contested(raised.value) == (ContestedLeaf("/tier", (Owner("a", 1, False),), 1, 2),)
+    skipped = catalog.apply("k", {"tier": 2, "n": 1}, manager="b", conflict="skip")
+    assert skipped.skipped == (LeafOwners("/tier", (Owner("a", 1, False),)),)
+    dry = catalog.apply("k", {"tier": 2}, manager="b", force=["/tier"], dry_run=True)
+    assert (dry.changed, dry.changes[0]["patch"][0]["value"]) == (True, 2)
+    catalog.apply("k", {"tier": 2}, manager="b", force=["/tier"])
+    assert catalog.get("k").value == {"tier": 2, "n": 1}
+
+
+def test_letting_go_prunes_what_nobody_owns(catalog: Catalog) -> None:
+    catalog.apply("k", {"x": 1}, manager="a")
+    catalog.put("plain", {"x": 1})
+    assert not catalog.let_go("plain", manager="a", prune=True).changed
+    assert catalog.let_go("k", manager="a", prune=True).changed
+    with pytest.raises(NotFound):
+        catalog.get("k")
+    with pytest.raises(ValueError, match="if_match"):
+        catalog.apply("k", {}, rebase=True)
+
+
+def test_a_transaction_and_bulk_lines_apply(connected: Gateway, catalog: Catalog) -> None:
+    transaction = catalog.transaction()
+    transaction.then.apply("k", {"x": 1}, manager="a").apply("l", {"x": 1}, conflict="skip")
+    transaction.run()
+    assert [each.pointer for each in catalog.owners("k")] == ["/x"]
+    transaction = catalog.transaction()
+    transaction.then.let_go("k", manager="a", prune=True)
+    transaction.run()
+    line = {"catalog": catalog.name, "key": "l", "op": "apply", "value": {"x": 2}, "manager": "b"}
+    (answer,) = connected.bulk([line])
+    assert isinstance(answer.error, Conflict)
+    assert [each.pointer for each in contested(answer.error)] == ["/x"]
