@@ -82,6 +82,8 @@ class HandOver:
         to = self._to.get(request.catalog)
         if to is None or self._neighbours is None or request.size_bytes > _HANDED_BYTES_MAX:
             return None
+        if request.dry_run:  # it changes nothing, so no doubt may be left of it
+            return None
         worker, until = to
         if self._runtime.monotonic() >= until:
             self._to.pop(request.catalog, None)

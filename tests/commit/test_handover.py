@@ -102,6 +102,15 @@ def test_a_large_request_is_not_handed_over() -> None:
     assert hand_over.handed(ask(put("x"))) is not None
 
 
+def test_a_dry_run_is_not_handed_over() -> None:
+    """Simulation seed 8000438: it was told as unknown, though it changes nothing."""
+    hand_over = HandOver(SetClock(), Neighbour(lambda _: None))
+    hand_over.behind("c", 100)
+    assert hand_over.handed(ask(put(1), dry_run=True)) is None
+    assert hand_over.handed(ask(put(1))) is None
+    assert hand_over._neighbours.asked == [100]  # type: ignore[union-attr]
+
+
 def test_it_goes_on_for_as_long_as_the_other_says_so() -> None:
     clock = SetClock()
     goes_on = [True, True, False]
