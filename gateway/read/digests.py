@@ -22,17 +22,46 @@ from patching import Json, digest
 # How many contents are read for a page, and their size; it ends before the next one.
 _CONTENTS_MAX = 500
 _CONTENTS_BYTES_MAX = 4 * 1024 * 1024
+# How many keys are looked at for a page of those that contain a text.
+_KEYS_MAX = 10_000
+# How often a page of folders looks for what comes behind one, and how far each time.
+_SEEKS_MAX = 200
+_STEP = 20
+# Behind nearly every key of a folder; one that isn't may have its folder told twice.
+_LAST = "\U0010ffff"
 
 
 class KeyDigest(NamedTuple):
     key: str
     token: str
     digest: str
+    revision: int
+
+
+class Names(NamedTuple):
+    """Which keys are asked for: those that ``contain`` a text, or those of one folder.
+
+    With a ``delimiter``, keys that have it behind the prefix are told as folders: up to it.
+    """
+
+    contain: str = ""
+    delimiter: str = ""
+
+
+ANY_NAME = Names()
+
+
+class _Scan(NamedTuple):
+    catalog: str
+    prefix: str
+    at: int
+    sight: Sight | None
 
 
 def key_digest(document: Document) -> KeyDigest:
     """Of a live document."""
-    return KeyDigest(document.key, document.token, digest(cast(Json, document.content)))
+    content = cast(Json, document.content)
+    return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +71,7 @@ class DigestPage:
     revision: int
     documents: Sequence[KeyDigest]
     next_after: str | None
+    folders: Sequence[str] = ()
 
 
 class DigestListing:
@@ -58,40 +88,95 @@ class DigestListing:
         limit: int,
         revision: int | None,
         sight: Sight | None = None,
+        names: Names = ANY_NAME,
     ) -> DigestPage:
-        """Like ``Listing.page``, whose errors it has; fewer where contents have to be read."""
+        """Like ``Listing.page``, whose errors it has; fewer where contents have to be read.
+
+        With ``names`` it may be empty though there are more.
+        """
 
         def page() -> DigestPage:
-            at = self._listing.readable(catalog, revision)
-            return self._page(catalog, prefix, after, limit, at, sight)
+            scan = _Scan(catalog, prefix, self._listing.readable(catalog, revision), sight)
+            if names.contain:
+                found = self._containing(scan, after, limit, names.contain.casefold())
+            elif names.delimiter:
+                found = self._in_folders(scan, after, limit, names.delimiter)
+            else:
+                found = self._page(scan, after, limit)
+            self._listing.require_above_floor(catalog, scan.at)
+            return found
 
         with as_unavailable():
             return not_overtaken(revision, page)
 
-    def _page(
-        self, catalog: str, prefix: str, after: str, limit: int, at: int, sight: Sight | None
-    ) -> DigestPage:
-        found: list[KeyDigest] = []
-        more: Sequence[Digested] = ()
+    def _page(self, scan: _Scan, after: str, limit: int) -> DigestPage:
+        found: Sequence[KeyDigest] = ()
         while not found:
-            records = self._store.scan_digests(catalog, after, prefix, limit)
+            records = self._store.scan_digests(scan.catalog, after, scan.prefix, limit)
             if not records:
                 break
-            records = _within_bounds(records, at)
-            contents = self._contents(catalog, records, at)
-            for record in records:
-                if record.revision <= at and record.digest is not None:
-                    if sight is None or sight.sees_past(record, record):
-                        found.append(KeyDigest(record.key, record.token, record.digest))
-                elif (document := contents.get(record.key)) and (
-                    sight is None or sight.sees_past(document, record)
-                ):
-                    found.append(key_digest(document))
-            after = records[-1].key
-        self._listing.require_above_floor(catalog, at)
-        if found:
-            more = self._store.scan_digests(catalog, after, prefix, 1)
-        return DigestPage(at, found, after if more else None)
+            found, after = self._visible(scan, records)
+        more = found and self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
+        return DigestPage(scan.at, found, after if more else None)
+
+    def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> DigestPage:
+        """Of the next _KEYS_MAX keys those with this text in them, without regard to case."""
+        keys = self._store.scan_keys(scan.catalog, after, scan.prefix, _KEYS_MAX)
+        matching = [key for key in keys if text in key.casefold()]
+        found: Sequence[KeyDigest] = ()
+        last = keys[-1] if keys else after
+        if records := self._store.digests_of(scan.catalog, matching[:limit]) if matching else ():
+            found, reached = self._visible(scan, records)
+            if reached < matching[-1]:  # there are more of them
+                last = reached
+        more = len(keys) == _KEYS_MAX or (keys and last < keys[-1])
+        return DigestPage(scan.at, found, last if more else None)
+
+    def _in_folders(self, scan: _Scan, after: str, limit: int, delimiter: str) -> DigestPage:
+        """The documents without the delimiter behind the prefix, and the folders of the others.
+
+        A folder is looked into only until something is found in it.
+        """
+        documents: list[KeyDigest] = []
+        folders: list[str] = []
+
+        def folder_of(key: str) -> str | None:
+            end = key.find(delimiter, len(scan.prefix))
+            return None if end < 0 else key[: end + len(delimiter)]
+
+        for _ in range(_SEEKS_MAX):
+            left = limit - len(documents) - len(folders)
+            if not left:
+                break
+            step = min(left, _STEP)
+            records = self._store.scan_digests(scan.catalog, after, scan.prefix, step)
+            if not records:
+                return DigestPage(scan.at, documents, None, folders)
+            found, after = self._visible(scan, records)
+            documents += [each for each in found if folder_of(each.key) is None]
+            for folder in filter(None, (folder_of(each.key) for each in found)):
+                if folder not in folders[-1:]:
+                    folders.append(folder)
+            if folders and folder_of(after) == folders[-1]:
+                after = max(after, folders[-1] + _LAST)
+        more = self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
+        return DigestPage(scan.at, documents, after if more else None, folders)
+
+    def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
+        """Of the first ``records`` those that were live and can be seen; the last one's key."""
+        at, sight = scan.at, scan.sight
+        found: list[KeyDigest] = []
+        records = _within_bounds(records, at)
+        contents = self._contents(scan.catalog, records, at)
+        for each in records:
+            if each.revision <= at and each.digest is not None:
+                if sight is None or sight.sees_past(each, each):
+                    found.append(KeyDigest(each.key, each.token, each.digest, each.revision))
+            elif (document := contents.get(each.key)) and (
+                sight is None or sight.sees_past(document, each)
+            ):
+                found.append(key_digest(document))
+        return found, records[-1].key
 
     def _contents(
         self, catalog: str, records: Sequence[Digested], at: int

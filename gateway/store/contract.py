@@ -192,11 +192,9 @@ class Store(Protocol):
         author: str | None = None,
         newest_first: bool = False,
     ) -> Sequence[Commit]:
-        """Written-out commits above ``after`` and up to ``through``.
+        """Written-out commits above ``after`` up to ``through``, of ``key``, ``author`` if given.
 
-        Only those of ``key`` and by ``author``, where given; by revision, ascending or
-        ``newest_first``. At most ``limit``, and none behind the one that fills ``bytes_max`` bytes
-        of changes.
+        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes.
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
@@ -217,6 +215,12 @@ class Store(Protocol):
     ) -> Sequence[Digested]:
         """``scan_documents`` without reading any content, of what was changed above revision
         ``above``."""
+
+    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+        """Of these keys what ``scan_digests`` has of them."""
+
+    def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
+        """The keys of ``scan_documents``, without a look at the documents."""
 
     def commit_signals(self) -> CommitSignals:
         """Open signals about the commits that are written out from now on."""

@@ -300,6 +300,15 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             }
         return [digested(newer[key]) for key in _names_after(newer, after, prefix)[:limit]]
 
+    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+        found = self.documents({catalog: keys})
+        return [digested(found[name]) for name in sorted(found)]
+
+    def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
+        with self._lock:
+            keys = [key for of, key in self._documents if of == catalog and key != APPLICATIONS_KEY]
+        return _names_after(keys, after, prefix)[:limit]
+
     def stored_bytes(self, content: Json) -> int:
         return len(msgspec.json.encode(content))
 

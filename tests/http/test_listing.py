@@ -170,7 +170,7 @@ def digests(catalog: Catalog, query: str = "") -> dict[str, str]:
     answer = page(catalog, f"?select=digest{query}")
     assert answer.status_code == 200, answer.get_json()
     for document in answer.get_json()["documents"]:
-        assert set(document) == {"key", "etag", "digest"}
+        assert set(document) == {"key", "etag", "revision", "digest"}
     return {each["key"]: each["digest"] for each in answer.get_json()["documents"]}
 
 
@@ -190,9 +190,32 @@ def test_digests_are_listed_with_key_and_token_and_without_content(catalog: Cata
     assert digests(catalog, "&limit=2&after=b&revision=5") == {"c": digest(0)}
     named = page(catalog, "?select=digest&key=c&key=none").get_json()["documents"]
     assert named == [
-        {"key": "c", "etag": listed[2]["etag"], "digest": digest(0)},
+        {"key": "c", "etag": listed[2]["etag"], "revision": 3, "digest": digest(0)},
         {"key": "none", "etag": None},
     ]
+
+
+def test_keys_are_found_by_a_part_of_them_and_as_folders(catalog: Catalog) -> None:
+    for key in ("Tables/a", "tables/b", "tables/x/c", "top"):
+        catalog.put(1, key)
+    assert keys(page(catalog, "?select=digest&contains=ABLES/")) == [
+        "Tables/a",
+        "tables/b",
+        "tables/x/c",
+    ]
+    assert keys(page(catalog, "?select=digest&contains=x&prefix=tables/")) == ["tables/x/c"]
+    assert "folders" not in page(catalog, "?select=digest").get_json()
+    folders = page(catalog, "?select=digest&delimiter=/").get_json()
+    assert folders["folders"] == ["Tables/", "tables/"]
+    assert [each["key"] for each in folders["documents"]] == ["top"]
+    inside = page(catalog, "?select=digest&delimiter=/&prefix=tables/&limit=1")
+    assert (keys(inside), inside.get_json()["folders"]) == (["tables/b"], [])
+    more = page(catalog, f"?select=digest&delimiter=/&prefix=tables/&after={quote('tables/b')}")
+    assert (keys(more), more.get_json()["folders"]) == ([], ["tables/x/"])
+    for wrong in ("contains=a", "delimiter=/", "select=digest&key=top&contains=a"):
+        problem(page(catalog, f"?{wrong}"), 400, "invalid_parameter")
+    both = problem(page(catalog, "?select=digest&contains=a&delimiter=/"), 400, "invalid_parameter")
+    assert both["parameter"] == "delimiter"
 
 
 def test_digests_are_those_of_the_revision_that_is_asked_for(catalog: Catalog) -> None:

@@ -250,6 +250,12 @@ class FaultyStore:
         )
         return [digested(each) for each in scanned if each.revision > above][:limit]
 
+    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+        return self._read([lambda: self._inner.digests_of(catalog, keys)])[0]
+
+    def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
+        return self._read([lambda: self._inner.scan_keys(catalog, after, prefix, limit)])[0]
+
     def commit_signals(self) -> CommitSignals:
         opened = self._read([self._inner.commit_signals])[0]
         return SimSignals(opened, self._scheduler, self._read, self._is_down)

@@ -53,6 +53,7 @@ class ListingsContract:
         store.move_heads([move(commit(1, catalog=name)) for name in reversed(NAMES)])
         found = store.scan_documents("c", after, prefix, 99, _MANY)
         assert [d.key for d in found] == expected
+        assert store.scan_keys("c", after, prefix, 99) == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 99)] == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 2)] == expected[:2]
 
@@ -87,6 +88,11 @@ class ListingsContract:
         assert [d.token for d in found] == [gone.token, kept.token, last.token]
         assert [d.key for d in store.scan_digests("c", "gone", "", 1)] == ["kept"]
         assert [d.key for d in store.scan_digests("c", "", "la", 9)] == ["last"]
+
+        assert store.digests_of("c", ["last", "none", "gone"]) == [found[0], found[2]]
+        assert store.scan_keys("c", "", "", 9) == ["gone", "kept", "last"]
+        assert store.scan_keys("c", "gone", "", 1) == ["kept"]
+        assert store.scan_keys("c", "", "la", 9) == ["last"]
 
     def test_a_scan_of_digests_can_leave_out_what_is_old(self, store: Store) -> None:
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)

@@ -143,3 +143,14 @@ def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: 
     answers = [e for e in noted if e["op"] == "getmore" and e.get("nreturned")]
     assert sum(entry["nreturned"] for entry in answers) == 3
     assert sum(entry["responseLength"] for entry in answers) < 10_000
+
+
+def test_keys_are_scanned_without_a_look_at_documents(
+    store: MongoStore, profiled: Profiled
+) -> None:
+    store.write_documents({"c": [document(1, key=f"k{n:03}") for n in range(_LIVE)]})
+    with profiled() as noted:
+        assert len(store.scan_keys("c", "k099", "k", 50)) == 50
+    (scan,) = [each for each in noted if each["op"] == "query" and each["ns"].endswith("documents")]
+    assert scan["docsExamined"] == 0
+    assert scan["keysExamined"] <= 55

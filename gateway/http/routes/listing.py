@@ -28,7 +28,7 @@ from gateway.http.wire.query import DOCUMENTS_PARAMETERS, EXPORT_PARAMETERS, par
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.digests import DigestPage, KeyDigest, key_digest
+from gateway.read.digests import DigestPage, KeyDigest, Names, key_digest
 from gateway.read.listing import DocumentPage
 from gateway.service import Gateway
 
@@ -55,13 +55,18 @@ class ListingRoutes:
         catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, DOCUMENTS_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
+        names = _names(asked, by_key=keys is not None)
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(context.by, catalog)
         page: DocumentPage | DigestPage
+        folders: dict[str, Any] = {}
         if asked.pop("select") is not None:
-            page = self._gateway.digests.page(catalog, revision=revision, sight=sight, **asked)
+            page = self._gateway.digests.page(
+                catalog, revision=revision, sight=sight, names=names, **asked
+            )
             documents = [_digest_shape(each) for each in page.documents]
+            folders = {"folders": page.folders} if names.delimiter else {}
         else:
             if asked["limit"] > _LIMIT_MAX:
                 _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
@@ -76,6 +81,7 @@ class ListingRoutes:
                 "catalog": catalog,
                 "revision": page.revision,
                 "documents": documents,
+                **folders,
                 "next": None if more is None else {"after": more, "revision": page.revision},
             },
         )
@@ -156,7 +162,23 @@ def _shape(document: Document) -> dict[str, Any]:
 
 
 def _digest_shape(each: KeyDigest) -> dict[str, Any]:
-    return {"key": each.key, "etag": each.token, "digest": each.digest}
+    return {
+        "key": each.key,
+        "etag": each.token,
+        "revision": each.revision,
+        "digest": each.digest,
+    }
+
+
+def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
+    """Which keys are asked for, taken out of ``asked``."""
+    names = Names(asked.pop("contains"), asked.pop("delimiter"))
+    for name, text in zip(("contains", "delimiter"), names, strict=True):
+        if text and (asked["select"] is None or by_key):
+            _refuse(name, "it is for pages with 'select=digest'")
+    if all(names):
+        _refuse("delimiter", "it can't be given together with 'contains'")
+    return names
 
 
 def _export_lines(revision: int, documents: Iterator[Document]) -> Iterator[bytes]:

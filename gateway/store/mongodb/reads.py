@@ -182,6 +182,20 @@ class ListingsPart(StorePart):
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
                 return [each for batch in cursor for each in _digested(batch)]
 
+    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+        query = {"_id": {"$in": [records.document_id(catalog, key) for key in keys]}}
+        with self._on.reading() as session:
+            batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
+            with batches.sort("_id") as cursor:
+                return [each for batch in cursor for each in _digested(batch)]
+
+    def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
+        with self._on.reading() as session:
+            query = _scan(catalog, after, prefix)
+            cursor = self._on.documents.find(query, {"_id": 1}, session=session).sort("_id")
+            ids = [record["_id"] for record in cursor.limit(limit).batch_size(limit)]
+        return [each[len(catalog) + 1 :] for each in ids]
+
 
 def _bare(batch: Any) -> list[BareDocument]:
     """From a raw batch of records with the fields of BARE_DOCUMENT."""
