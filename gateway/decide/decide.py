@@ -174,7 +174,8 @@ class Deciding(BatchState):
             refuse_forbidden(request, self.document)
         except CommitError as error:
             outcome = Refused(error)
-        if is_remembered(request, outcome):  # the first of its batch: it fits
+        # The first of its batch: it fits. Whether it has a fence that holds wasn't looked at.
+        if is_remembered(request, outcome) and request.fence is None:
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
 

@@ -45,11 +45,10 @@ class RowRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A bulk line's members, but for the idempotency key, as JSON (``text``); those of them that
-    say what is to become of which document (``change``); and the row's own such key."""
+    """A bulk line's members as JSON (``text``), but for the idempotency key and the fence, and the
+    row's own such key."""
 
     text: bytes
-    change: bytes
     idempotency_key: str | None
 
 
@@ -113,10 +112,7 @@ class Columns:
 
     def ask(self, row: Mapping[str, Any]) -> Asked:
         """The change that ``row`` asks for: Arrow's values by column. Raises RowRefused."""
-        key = row["key"]
-        if not key:
-            raise RowRefused("key", "it is null" if key is None else "it is empty")
-        catalog = self._catalog(row.get("catalog"))
+        catalog, key = self.subject(row)
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
@@ -125,13 +121,23 @@ class Columns:
             members["if_match"] = row[self._if_match]
         about = {"author": row.get("author")}
         about["message"] = _first(row.get("message"), self._options.message)
-        about = {name: text for name, text in about.items() if text}
+        members |= {name: text for name, text in about.items() if text}
         try:
-            change = encode(members)
-            text = change[:-1] + b"," + encode(about)[1:] if about else change
-            return Asked(text, change, own)
+            return Asked(encode(members), own)
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
+
+    @property
+    def have_one_catalog(self) -> bool:
+        """Whether all rows are of the option's catalog."""
+        return "catalog" not in self.names
+
+    def subject(self, row: Mapping[str, Any]) -> tuple[str, str]:
+        """The catalog and the key of the row's document. Raises RowRefused."""
+        key = row["key"]
+        if not key:
+            raise RowRefused("key", "it is null" if key is None else "it is empty")
+        return self._catalog(row.get("catalog")), key
 
     def _catalog(self, own: str | None) -> str:
         common = self._options.catalog

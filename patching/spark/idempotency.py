@@ -1,51 +1,78 @@
 """Idempotency keys: the same for a row that is sent again, different for any two that aren't.
 
-A key is made of what ran (a job, or a streaming query's micro-batch), the partition, a digest of
-what the row asks for (but not in whose name, nor with which message), and how many rows of the
-partition before it asked for the very same::
+A key is made of what ran, of the row's document, and of the row's place among those of its
+document. Nothing of what the row asks for is in it, nor who asks for it, nor how it is written::
 
-    spark-5f0c…-3-9a41…-0     add /log/- "a"        first attempt    a a b
-    spark-5f0c…-3-9a41…-1     add /log/- "a"        second attempt   b a a     the same three keys
-    spark-5f0c…-3-77e2…-0     add /log/- "b"        third attempt    b a c     one more: c is new
+    spark-7-9a41…-0     k: add /log/- "a"       first attempt    k:a k:b m:a
+    spark-7-9a41…-1     k: add /log/- "b"       second attempt   m:a k:a k:b    the same three keys
+    spark-7-77e2…-0     m: add /log/- "a"       third attempt    k:b k:a m:a    k's are refused
 
-So an attempt may see its rows in another order, and nothing is applied twice or left out. With the
-row's number in place of the digest, c of the third attempt would have the second attempt's key of
-another row. A row that another attempt computes differently is another row: both are applied.
+So rows of different documents may come in any order, and equal rows are each applied; where an
+attempt has another row in a place, the gateway has seen the key with another request, and says so.
+
+That is one place for each row where all rows of a document are in one partition. What a job writes
+that nobody will start again may be in any: its keys have the partition in them. For the others,
+`require_apart` looks at a sample of each partition's documents.
 """
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Final
 
-# About 100 MB; what has more rows goes to a file.
+# About 100 MB; what has more documents goes to a file.
 _HELD_MAX: Final = 1_000_000
 _DIGEST_BYTES: Final = 16
+_SAMPLE_MAX: Final = 16_384
+
+
+class PartitionsOverlap(Exception):
+    """Rows of one document are in two partitions, where equal ones have one key."""
 
 
 class RowKeys:
     """The row keys of one partition; see `row_keys`."""
 
-    def __init__(self, origin: str, partition: int, files: sqlite3.Connection, held: int) -> None:
-        self._prefix = f"spark-{origin}-{partition}"
+    def __init__(self, prefix: str, files: sqlite3.Connection, held: int, sample: int) -> None:
+        self._prefix = prefix
         self._held_max = held
         self._files = files
         self._counts: dict[bytes, int] = {}
         self._spilled = False
+        # The lowest, negated, so that the highest of them is at hand.
+        self._sample: list[int] = []
+        self._sample_max = sample
 
-    def key(self, text: bytes) -> str:
-        """For the next row, which asks for ``text``."""
-        digest = blake2b(text, digest_size=_DIGEST_BYTES).digest()
+    def key(self, catalog: str, document: str) -> str:
+        """For the next row of the document."""
+        name = f"{catalog}\0{document}".encode("utf-8", "surrogatepass")
+        digest = blake2b(name, digest_size=_DIGEST_BYTES).digest()
         before = self._counts.get(digest, 0)
         if not before and self._spilled:
             before = self._spilled_count(digest)
+        if not before:
+            self._add_to_sample(int.from_bytes(digest[:8]))
         self._counts[digest] = before + 1
         if len(self._counts) > self._held_max:
             self._spill()
         return f"{self._prefix}-{digest.hex()}-{before}"
+
+    @property
+    def sample(self) -> bytes:
+        """The lowest digests of documents, ascending: all of them where there are few."""
+        return array("Q", sorted(-each for each in self._sample)).tobytes()
+
+    def _add_to_sample(self, number: int) -> None:
+        if len(self._sample) < self._sample_max:
+            heapq.heappush(self._sample, -number)
+        elif number < -self._sample[0]:
+            heapq.heapreplace(self._sample, -number)
 
     def _spilled_count(self, digest: bytes) -> int:
         found = self._files.execute("SELECT n FROM seen WHERE digest = ?", (digest,)).fetchone()
@@ -62,9 +89,30 @@ class RowKeys:
 
 
 @contextmanager
-def row_keys(origin: str, partition: int, *, held_max: int = _HELD_MAX) -> Iterator[RowKeys]:
-    """The keys of ``partition`` as ``origin`` writes it. ``held_max``: digests held in memory."""
+def row_keys(
+    prefix: str, *, held_max: int = _HELD_MAX, sample_max: int = _SAMPLE_MAX
+) -> Iterator[RowKeys]:
+    """The keys of a partition, which begin with ``prefix``. ``held_max``: documents that are held
+    in memory; ``sample_max``: those of its sample."""
     # "": a file of its own in the folder for temporary files, which SQLite makes when it needs it,
     # and which is gone with the connection.
     with closing(sqlite3.connect("", isolation_level=None)) as files:
-        yield RowKeys(origin, partition, files, held_max)
+        yield RowKeys(prefix, files, held_max, sample_max)
+
+
+def require_apart(samples: Mapping[int, bytes]) -> None:
+    """Raise PartitionsOverlap where a document is in two samples, by partition.
+
+    A sample is the lowest of its partition's digests, so a document that is in two partitions is in
+    both samples, or beyond the end of one: all partitions are compared as far as the shortest goes.
+    """
+    numbers = {partition: array("Q", sample) for partition, sample in samples.items()}
+    named = [[(number, partition) for number in each] for partition, each in numbers.items()]
+    for (one, first), (other, second) in pairwise(heapq.merge(*named)):
+        if one == other:
+            raise PartitionsOverlap(
+                f"partitions {first} and {second} both have rows of one document, and equal rows of"
+                " it were applied once: have the rows of a document in one partition"
+                " (`repartition('key')`), or give rows keys of their own (idempotency=column), and"
+                " start the job again, which applies what is missing"
+            )

@@ -109,11 +109,25 @@ OPTIONS: Final = (
         "txnAppId",
         None,
         "name of the application, as Delta has it; with `txnVersion` it names the job, so that a "
-        "job that is started again applies only what it didn't yet",
+        "job that is started again applies only what it didn't yet, and nothing once it finished",
         parsers.text,
         (WRITE,),
     ),
-    Option("txnVersion", None, "number of the application's job", parsers.number(0), (WRITE,)),
+    Option(
+        "txnVersion",
+        None,
+        "number of the application's job, higher than those before it",
+        parsers.number(0),
+        (WRITE,),
+    ),
+    Option(
+        "txnPrincipals",
+        None,
+        "names of the principals, with commas between, that may go on with the application's jobs, "
+        "or the query, beside the one that begins",
+        parsers.names,
+        (WRITE,),
+    ),
     Option(
         "onError",
         "fail",
@@ -227,6 +241,7 @@ class Options:
     idempotency: str = "job"
     txn_app_id: str | None = None
     txn_version: int | None = None
+    txn_principals: tuple[str, ...] | None = None
     on_error: str = "fail"
     dead_letter_path: str | None = None
     report_path: str | None = None
@@ -299,8 +314,8 @@ class Options:
             raise OptionRefused("tokenFile", "there is a token already")
         if (self.txn_app_id is None) != (self.txn_version is None):
             raise OptionRefused("txnVersion", "it goes with txnAppId, each with the other")
-        if self.txn_app_id is not None and self.idempotency != "job":
-            raise OptionRefused("txnAppId", "it is for idempotency=job alone")
+        if self.txn_app_id is not None and self.idempotency == "none":
+            raise OptionRefused("txnAppId", "it doesn't go with idempotency=none")
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionRefused("keyFile", "it goes with certificateFile, each with the other")
         if use != WRITE and self.catalog is None:

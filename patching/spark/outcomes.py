@@ -4,7 +4,7 @@ that could not be written."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -46,10 +46,13 @@ class Counts:
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """A task's message to the driver."""
+    """A task's message to the driver. ``finished``: the catalogs of a version, and whether it was
+    finished there before; ``sample`` is that of its documents (see ``idempotency``)."""
 
     partition: int
     counts: Counts
+    finished: dict[str, bool] = field(default_factory=dict)
+    sample: bytes = b""
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
@@ -63,6 +66,20 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
             counts.examples += each.examples[: _EXAMPLES_MAX - len(counts.examples)]
             counts.dead_letters += each.dead_letters
     return counts
+
+
+def finished(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool]:
+    """Of all tasks: the catalogs of the version, and whether it was finished there before."""
+    catalogs: dict[str, bool] = {}
+    for message in messages:
+        if isinstance(message, TaskWritten):
+            catalogs |= message.finished
+    return catalogs
+
+
+def samples(messages: Iterable[WriterCommitMessage | None]) -> dict[int, bytes]:
+    """By partition."""
+    return {each.partition: each.sample for each in messages if isinstance(each, TaskWritten)}
 
 
 def report(what: str, counts: Counts) -> None:
@@ -85,11 +102,15 @@ class Reports:
             except OSError as error:
                 raise OptionRefused("reportPath", f"it can't be made: {error}") from error
 
-    def write(self, name: str, counts: Counts, *, done: bool) -> None:
-        """``name``.json, whole or not at all, in the place of an earlier one."""
+    def write(
+        self, name: str, counts: Counts, *, done: bool, finished_before: Sequence[str] = ()
+    ) -> None:
+        """``name``.json, whole or not at all, in the place of an earlier one. ``finished_before``:
+        the catalogs that nothing was sent to."""
         if self._folder is None:
             return
-        body = msgspec.json.encode({"name": name, "done": done, **msgspec.to_builtins(counts)})
+        told = {"name": name, "done": done, "finished_before": list(finished_before)}
+        body = msgspec.json.encode({**told, **msgspec.to_builtins(counts)})
         begun = self._folder / f"{name}.json{_UNFINISHED}"
         begun.write_bytes(body + b"\n")
         begun.replace(self._folder / f"{name}.json")

@@ -16,9 +16,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from patching.spark.application import Version, finish
 from patching.spark.columns import Columns
+from patching.spark.idempotency import require_apart
 from patching.spark.options import OptionRefused, Options
-from patching.spark.outcomes import Reports, report, total
+from patching.spark.outcomes import Reports, finished, report, samples, total
 from patching.spark.task_write import Attempt, write_rows
 
 if TYPE_CHECKING:
@@ -51,17 +53,33 @@ class MetadataWriter(DataSourceArrowWriter):
             )
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
-        self._origin = _job(options)
+        self._version = _named_version(options)
+        self._origin = _job(self._version)
         self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        attempt = Attempt.of_task(self._origin)
+        attempt = Attempt.of_task(self._origin, self._version)
         return write_rows(iterator, self._columns, self._options, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        counts = total(messages)
-        report(f"{self._origin} is done", counts)
-        self._reports.write(self._origin, counts, done=True)
+        """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
+        counts, before = total(messages), self._finish(messages)
+        what = f"{self._version or self._origin} is done"
+        if before:
+            what += f" (in {', '.join(before)} it was before, and nothing was sent)"
+        report(what, counts)
+        self._reports.write(self._origin, counts, done=True, finished_before=before)
+
+    def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
+        """The catalogs where its version was finished before."""
+        if self._version is None:
+            return []
+        require_apart(samples(messages))
+        catalogs = finished(messages)
+        if self._options.catalog is not None:
+            catalogs.setdefault(self._options.catalog, False)
+        finish(self._options, self._version, catalogs)
+        return sorted(catalog for catalog, was in catalogs.items() if was)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         counts = total(messages)
@@ -92,7 +110,11 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        attempt = Attempt.of_task(_micro_batch())
+        query, batch = _micro_batch()
+        version = None
+        if self._options.idempotency == "job":
+            version = Version(f"spark-query-{query}", int(batch))
+        attempt = Attempt.of_task(f"{query}-{batch}", version)
         return write_rows(iterator, self._columns, self._options, attempt)
 
     def commit(  # the name is Spark's
@@ -100,7 +122,9 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
+        """Raises PartitionsOverlap: then Spark has the micro-batch sent again."""
         counts = total(messages)
+        require_apart(samples(messages))
         report(f"micro-batch {batchId} is done", counts)
         self._reports.write(f"micro-batch-{batchId}", counts, done=True)
 
@@ -118,16 +142,24 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         self._reports.write(f"micro-batch-{batchId}", counts, done=False)
 
 
-def _job(options: Options) -> str:
+def _named_version(options: Options) -> Version | None:
+    if options.txn_app_id is None or options.txn_version is None:
+        if options.txn_principals is not None:
+            raise OptionRefused("txnPrincipals", "it goes with txnAppId")
+        return None
+    return Version(options.txn_app_id, options.txn_version)
+
+
+def _job(version: Version | None) -> str:
     """The name of the job: the application's own, the same whenever it is started; or a new one."""
-    if options.txn_app_id is None:
+    if version is None:
         return f"job-{uuid.uuid4().hex}"
-    named = f"{options.txn_version} {options.txn_app_id}".encode()
+    named = f"{version.number} {version.application}".encode()
     return f"txn-{blake2b(named, digest_size=16).hexdigest()}"
 
 
-def _micro_batch() -> str:
-    """The name of the micro-batch whose task this process runs; a restart doesn't change it."""
+def _micro_batch() -> tuple[str, str]:
+    """The query and the micro-batch whose task this process runs; a restart changes neither."""
     context = TaskContext.get()
     query = context.getLocalProperty(_QUERY) if context else None
     batch = context.getLocalProperty(_BATCH) if context else None
@@ -136,4 +168,4 @@ def _micro_batch() -> str:
             f"this Spark doesn't tell a task its micro-batch ({_QUERY}, {_BATCH}); nothing could "
             "keep rows that are sent again from being applied again, so nothing is sent"
         )
-    return f"{query}-{batch}"
+    return query, batch

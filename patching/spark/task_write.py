@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 
-from patching.client import BulkAnswer, BulkLine, BulkWriter
+from patching.client import BulkAnswer, BulkLine, BulkWriter, RequestError
+from patching.spark.application import Fences, Version, VersionRefused
 from patching.spark.columns import Columns, RowRefused
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
@@ -20,24 +21,48 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 _NAMED_MAX: Final = 20
+_SLICE_BYTES: Final = 1024 * 1024
+# The gateway's codes for a key that was sent with another request, and for a version that is over.
+_ANOTHER_ROW: Final = "idempotency_key_reused"
+_VERSION_OVER: Final = "application_conflict"
+
+_ANOTHER: Final = (
+    "it isn't the row that an earlier attempt had in its place among the rows of its document, and "
+    "it is not applied beside that: the frame was computed differently, or the rows of a document "
+    "came in another order (`sortWithinPartitions` keeps it) or are in several partitions "
+    "(`repartition('key')` has them in one)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """``origin`` is the same for all attempts that shall apply a row once, and for no others."""
+    """``origin`` is the same for all attempts that shall apply a row once, and for no others.
+
+    ``version``: these are also the attempts of other runs. None: there is one run, or rows are to
+    be applied at least once.
+    """
 
     origin: str
     partition: int
     number: int
     id: int
+    version: Version | None = None
 
     @classmethod
-    def of_task(cls, origin: str) -> Attempt:
+    def of_task(cls, origin: str, version: Version | None = None) -> Attempt:
         """The attempt of the task that this process runs."""
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("rows are written by the tasks of a Spark job alone")
-        return cls(origin, context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        number, own = context.attemptNumber(), context.taskAttemptId()
+        return cls(origin, context.partitionId(), number, own, version)
+
+    @property
+    def key_prefix(self) -> str:
+        """What the keys of its rows begin with; those of a version are the application's."""
+        if self.version is not None:
+            return f"spark-{self.version.number}"
+        return f"spark-{self.origin}-{self.partition}"
 
 
 @dataclass(slots=True)
@@ -93,23 +118,45 @@ def write_rows(
     """Raises WriteFailed."""
     with (
         options.open_transport() as transport,
-        row_keys(attempt.origin, attempt.partition) as keys,
+        row_keys(attempt.key_prefix) as keys,
     ):
         terms = options.bulk_terms(resend_unknown=options.idempotency == "none")
-        writing = _Writing(columns, options, attempt, keys)
+        version = attempt.version
+        fences = None if version is None else Fences(transport, options, version)
+        writing = _Writing(columns, options, attempt, keys, fences)
         return writing.run(_rows(batches), BulkWriter(transport, terms))
 
 
 def _rows(batches: Iterable[RecordBatch]) -> Iterator[_Row]:
+    """As Python has them only slice by slice: a batch may be of any size."""
     ordinal = 0
     for batch in batches:
-        for values in batch.to_pylist():
-            yield _Row(ordinal, values)
-            ordinal += 1
+        for piece in _slices(batch):
+            for values in piece.to_pylist():
+                yield _Row(ordinal, values)
+                ordinal += 1
+
+
+def _slices(batch: RecordBatch) -> Iterator[RecordBatch]:
+    """In order; each of at most ``_SLICE_BYTES``, or of one row."""
+    if batch.num_rows <= 1 or batch.nbytes <= _SLICE_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _slices(batch.slice(0, half))
+    yield from _slices(batch.slice(half))
 
 
 class _Writing:
-    def __init__(self, columns: Columns, options: Options, attempt: Attempt, keys: RowKeys) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        options: Options,
+        attempt: Attempt,
+        keys: RowKeys,
+        fences: Fences | None,
+    ) -> None:
+        self._fences = fences
         self._columns = columns
         self._options = options
         self._attempt = attempt
@@ -134,7 +181,9 @@ class _Writing:
         finally:
             if self._letters:
                 self._letters.close()
-        return TaskWritten(self._attempt.partition, self._counts)
+        finished = dict(self._fences.finished) if self._fences else {}
+        sample = self._keys.sample if self._fences else b""
+        return TaskWritten(self._attempt.partition, self._counts, finished, sample)
 
     def _lines(self, rows: Iterable[_Row]) -> Iterator[BulkLine]:
         """Until the rows are over or one of them fails the task."""
@@ -146,17 +195,30 @@ class _Writing:
                 line = self._line(row)
             except RowRefused as error:
                 self._refuse(row, str(error), {"code": "bad_row", "detail": str(error)})
+            except VersionRefused as error:
+                self._failure = str(error)
+                self._failed.undecided += 1
             else:
-                yield line
+                if line is not None:
+                    yield line
+                elif self._columns.have_one_catalog:
+                    return
 
-    def _line(self, row: _Row) -> BulkLine:
+    def _line(self, row: _Row) -> BulkLine | None:
+        """None where the row's version was finished."""
+        catalog, document = self._columns.subject(row.values)
+        key = None
+        if self._options.idempotency == "job":
+            key = self._keys.key(catalog, document)
+        fence = None
+        if self._fences is not None:
+            fence = self._fences.fence(catalog)
+            if fence is None:
+                return None
         asked = self._columns.ask(row.values)
-        key = asked.idempotency_key
-        text = asked.text
-        if key is None and self._options.idempotency == "job":
-            key = self._keys.key(asked.change)
-        if key is not None:
-            text = _with_idempotency_key(text, key)
+        key = asked.idempotency_key or key
+        text = asked.text if key is None else _with(asked.text, idempotency_key=key)
+        text = text if fence is None else _with(text, fence=fence)
         return BulkLine(text, key is not None, row)
 
     def _note(self, answer: BulkAnswer) -> None:
@@ -165,13 +227,26 @@ class _Writing:
         if not answer.decided:
             self._leave_undecided(answer)
         elif answer.error is not None:
-            problem = getattr(answer.error, "problem", {})
-            self._refuse(answer.line.subject, f"refused: {answer.error}", problem)
+            self._take_refusal(answer.line.subject, answer.error)
         elif answer.changed:
             counts.applied += 1
             counts.replayed += answer.replayed
         else:
             counts.unchanged += 1
+
+    def _take_refusal(self, row: _Row, error: RequestError) -> None:
+        """No ``onError`` is for a row that the gateway has as another one, or not any more: nothing
+        is wrong with it."""
+        failure = None
+        if error.code == _ANOTHER_ROW and row.values.get("idempotency_key") is None:
+            failure = _ANOTHER
+        elif error.code == _VERSION_OVER:
+            failure = "it comes too late"
+        if failure is None:
+            self._refuse(row, f"refused: {error}", getattr(error, "problem", {}))
+            return
+        self._failure = self._failure or f"{_named(row)}: {failure} ({error})"
+        self._failed.refused.append(row.ordinal)
 
     def _leave_undecided(self, answer: BulkAnswer) -> None:
         """No ``onError`` is for these: the row is good, and nobody knows what it would have met."""
@@ -205,5 +280,6 @@ def _named(row: _Row) -> str:
     return f"row {row.ordinal} (key {row.values.get('key')!r})"
 
 
-def _with_idempotency_key(text: bytes, key: str) -> bytes:
-    return text[:-1] + b',"idempotency_key":' + encode(key) + b"}"
+def _with(text: bytes, **members: str) -> bytes:
+    """The line with more members."""
+    return text[:-1] + b"," + encode(members)[1:]

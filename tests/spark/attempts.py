@@ -1,10 +1,12 @@
-"""Attempts at a task that are lost, or run at once, on executors whose Python has no tests.
+"""Attempts at a task that are lost, or sleep, on executors whose Python has no tests.
 
 What is sent there is functions within functions, which come as code and not as names.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,6 +15,8 @@ from typing import Any
 import psutil
 
 from patching.client import CatalogRoutes, RequestError, Transport
+from tests.patience import WAIT_S
+from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
 
 Batches = Iterator[Any]
@@ -26,6 +30,7 @@ def append_in_three_tasks(
     *,
     rows: int,
     together: int,
+    **options: str,
 ) -> None:
     """Each of three partitions appends so many numbers to the log of its document, so many of which
     come together. Fails where a document's log isn't then its numbers in order, each once."""
@@ -36,40 +41,76 @@ def append_in_three_tasks(
     patch = """concat('[{"op": "add", "path": "/log/-", "value": ', id, '}]')"""
     frame = ids.selectExpr(f"concat('k', id div {rows}) AS key", f"{patch} AS patch")
     frame = frame.mapInArrow(passed_on, "key string, patch string")
-    writer = frame.write.format("metadata").mode("append").option("url", written.url)
-    writer.option("catalog", written.catalog).option("batchSize", 5).save()
+    asked = {"url": written.url, "catalog": written.catalog, "batchSize": "5", **options}
+    frame.write.format("metadata").mode("append").options(**asked).save()
+    require_each_once(written, rows)
+
+
+def require_each_once(written: Written, rows: int) -> None:
     documents = written.routes.export().documents
     for number in range(3):
         expected = list(range(number * rows, (number + 1) * rows))
         assert documents[f"k{number}"] == {"log": expected}
 
 
-def noted(folder: str, stops_at: int | None = None) -> Callable[[Batches], Batches]:
-    """Passes the rows on, and leaves a file ``partition-attempt`` behind. Before the row of this
-    number the first attempt at partition 0 stops until there is another one."""
+def noted(folder: str) -> Callable[[Batches], Batches]:
+    """Passes the rows on, and leaves a file ``partition-attempt`` behind."""
 
     def run(batches: Batches) -> Batches:
         from pathlib import Path
-        from time import sleep
 
-        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        who = (context.partitionId(), context.attemptNumber())
-        Path(folder, f"{who[0]}-{who[1]}").touch()
-        if stops_at is None:
-            yield from batches
-            return
-        for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-            if who == (0, 0) and number == stops_at:
-                while not Path(folder, "0-1").exists():
-                    sleep(0.01)
-            # So large that Spark's buffers pass it on at once.
-            yield pa.RecordBatch.from_pylist([{**row, "patch": row["patch"] + " " * 70_000}])
+        Path(folder, f"{context.partitionId()}-{context.attemptNumber()}").touch()
+        yield from batches
 
     return run
+
+
+class Asleep:
+    """A writing process, which is stopped (SIGSTOP) in the middle of the bulk request of this
+    number. The request gets no further, and the process wakes up, when the catalog's application
+    has finished a version."""
+
+    def __init__(self, passing: Passing, written: Written, number: int) -> None:
+        self._written = written
+        self._number = number
+        self._count = 0
+        self._port = -1
+        self._answers: list[dict[str, Any]] = []
+        self._lock, self._answered = threading.Lock(), threading.Event()
+        passing.before, passing.told = self._before, self._told
+
+    def late_answers(self) -> list[dict[str, Any]]:
+        """Those to the lines of that request."""
+        assert self._answered.wait(WAIT_S)
+        return self._answers
+
+    def _before(self, _method: str, path: str, port: int) -> None:
+        with self._lock:
+            self._count += path == "/v1/bulk"
+            if path != "/v1/bulk" or self._count != self._number:
+                return
+            self._port = port
+        process = process_at(port)
+        process.suspend()
+        assert process.status() == psutil.STATUS_STOPPED
+        while not self._is_over():
+            time.sleep(0.05)
+        with suppress(psutil.NoSuchProcess):  # Spark may have ended it, but not its request
+            process.resume()
+
+    def _is_over(self) -> bool:
+        path = f"{self._written.path}/applications"
+        (record,) = self._written.transport.request("GET", path).json()["applications"]
+        return record["finished"] is not None
+
+    def _told(self, port: int, content: bytes) -> None:
+        if port == self._port and not self._answered.is_set():
+            self._answers = [json.loads(line) for line in content.splitlines()]
+            self._answered.set()
 
 
 def kill_an_executor(url: str, catalog: str, revision: int) -> None:

@@ -18,11 +18,13 @@ _OF_A_CONNECTION = {"connection", "transfer-encoding", "content-length"}
 
 class Passing:
     """Listens at ``url``; calls ``before(method, path, client port)`` for each request, and
-    ``after`` with the same when it is answered and nobody was told."""
+    ``after`` with the same when it is answered and nobody was told. ``told(client port, content)``
+    is called for each answer, too."""
 
     def __init__(self, port: int) -> None:
         self.before: Callable[[str, str, int], None] = lambda *_: None
         self.after: Callable[[str, str, int], None] = lambda *_: None
+        self.told: Callable[[int, bytes], None] = lambda *_: None
         self.asked: list[str] = []
         passing = self
 
@@ -40,6 +42,7 @@ class Passing:
                 answer = connection.getresponse()
                 content = answer.read()
                 connection.close()
+                passing.told(self.client_address[1], content)
                 passing.after(self.command, self.path, self.client_address[1])
                 self._answer(answer, content)
 

@@ -2,7 +2,7 @@
 
 The executors' Python has PySpark and nothing else, so what they import they were sent. What rows
 come to is tested elsewhere: here, that a remote session and such executors do it all; and that a
-lost executor, or attempts that run at once, apply no row twice.
+lost executor, or a task that sleeps, applies no row twice.
 """
 
 from __future__ import annotations
@@ -34,8 +34,15 @@ from patching.spark import register
 from patching.spark.export import export_catalog, export_history
 from patching.spark.remote import parallelism
 from patching.spark.sync import replay, sync, write_plan
-from tests.spark.attempts import append_in_three_tasks, kill_an_executor, noted
+from tests.spark.attempts import (
+    Asleep,
+    append_in_three_tasks,
+    kill_an_executor,
+    noted,
+    require_each_once,
+)
 from tests.spark.cluster import cluster, connect_server, submit
+from tests.spark.passing import Passing
 
 _FILES = (
     *("gateway", "patching", "pyspark_metadata_gateway.py", "openapi.yaml"),
@@ -277,15 +284,19 @@ def test_an_application_is_submitted_as_documented(
     assert len(set(shipped.folder.glob("127.0.0.*/app-*/*/stderr")) - before) == 1
 
 
-def test_a_slow_task_that_is_run_again_while_it_runs_applies_nothing_twice(
-    spark: Any, written: Written, tmp_path: Path
+def test_a_task_that_sleeps_until_all_is_over_applies_nothing(
+    spark: Any, passing: Passing, written: Written, tmp_path: Path
 ) -> None:
-    """Its first attempt stops half-way until there is another one, which Spark starts on the other
-    machine for its slowness."""
-    rows = 120
-    passed_on = noted(str(tmp_path), stops_at=rows // 2)
-    append_in_three_tasks(spark, written, passed_on, rows=rows, together=1)
-    assert (tmp_path / "0-1").exists()
+    """It is stopped with its request on the way; Spark has it run again on the other machine, for
+    its slowness; the job is done, and then the request arrives."""
+    asleep = Asleep(passing, written, 8)
+    named = {"url": passing.url, "txnAppId": "nightly", "txnVersion": "1"}
+    append_in_three_tasks(spark, written, noted(str(tmp_path)), rows=120, together=10, **named)
+    assert len(list(tmp_path.iterdir())) == 4
+    late = [each["problem"] for each in asleep.late_answers()]
+    assert [each["code"] for each in late] == ["application_conflict"] * 5
+    assert "version 1 of application 'nightly' is finished" in late[0]["detail"]
+    require_each_once(written, 120)
 
 
 def test_a_lost_executor_applies_nothing_twice(

@@ -51,7 +51,7 @@ def test_defaults_are_those_of_the_table() -> None:
         (
             URL | {"txnAppId": "x", "txnVersion": "1", "idempotency": "none"},
             WRITE,
-            "'txnAppId': it is for idempotency=job alone",
+            "'txnAppId': it doesn't go with idempotency=none",
         ),
         (
             URL | {"catalog": "c", "startingRevision": "1", "startingTimestamp": "2026-01-01T00Z"},

@@ -278,30 +278,64 @@ def test_equal_rows_are_each_applied(
     assert documents(routes) == {"k": {"log": ["x"] * 120}}
 
 
-def test_a_named_job_applies_once_what_it_applies_again(
-    frame: Frame, write: Write, put: Put, routes: CatalogRoutes
+def test_a_named_job_is_done_once(
+    frame: Frame, write: Write, put: Put, routes: CatalogRoutes, catalog: str, tmp_path: Path
 ) -> None:
-    """Also what was applied by a part of it, with another message; another version is another."""
+    """What a part of it applied isn't applied again, nor anything when it is finished, whatever is
+    in it then; one that overtook another leaves nothing to be had from it."""
     put("k", {"log": []})
-    rows = frame([("k", append(n)) for n in (1, 2, 2, 3)], "key string, patch string").coalesce(1)
-    write(rows.limit(2), txnAppId="nightly", txnVersion=7, message="first")
-    for _ in range(2):
-        write(rows, txnAppId="nightly", txnVersion=7, message="again")
+    job = {"txnAppId": "nightly", "txnVersion": 7}
+    texts = [append(1), append(2), append(2), append(3)]
+    schema = "key string, patch string"
+    rows = frame([("k", text) for text in texts], schema).coalesce(1)
+    broken = frame([("k", text) for text in [*texts[:2], "{"]], schema).coalesce(1)
+    with pytest.raises(Exception, match="column 'patch': it is no JSON"):
+        write(broken, message="first", **job)
+    other = frame([("k", text) for text in [texts[0], append("?")]], schema).coalesce(1)
+    with pytest.raises(Exception, match=r"row 1 \(key 'k'\): it isn't the row that an earlier"):
+        write(other, **job)
+    write(rows, message="again", **job)
+    write(other, **job, reportPath=str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    report = json.loads(path.read_text())
+    assert (report["applied"], report["finished_before"]) == (0, [catalog])
     assert documents(routes)["k"]["log"] == [1, 2, 2, 3]
-    write(rows, txnAppId="nightly", txnVersion=8)
+    write(rows, **job | {"txnVersion": 9})
     write(rows, txnAppId="7 nightly", txnVersion=0)
     assert documents(routes)["k"]["log"] == [1, 2, 2, 3] * 3
+    write(rows.limit(0), **job | {"txnVersion": 10})
+    write(rows, **job | {"txnVersion": 8})
+    assert documents(routes)["k"]["log"] == [1, 2, 2, 3] * 3
+
+
+def test_a_named_job_has_a_documents_rows_in_one_partition(
+    frame: Frame, write: Write, put: Put, routes: CatalogRoutes
+) -> None:
+    put("k", {"log": []})
+    put("l", {"log": []})
+    rows = frame([("k", append("x"))] * 3 + [("l", append("x"))] * 3, "key string, patch string")
+    job = {"txnAppId": "nightly", "txnVersion": 7}
+    with pytest.raises(Exception, match="both have rows of one document"):
+        write(rows.repartition(3), **job)
+    assert len(documents(routes)["k"]["log"]) < 3
+    write(rows.repartition(2, "key"), **job)
+    assert documents(routes) == {key: {"log": ["x"] * 3} for key in "kl"}
 
 
 def test_a_key_of_the_rows_own_makes_jobs_repeatable(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
+    """In whatever partitions; those of a named job are the application's."""
     put("k", {"log": []})
     values = [("k", append(n), f"row-{n}") for n in range(9)]
     rows = frame(values, "key string, patch string, idempotency_key string")
     for _ in range(2):
         write(rows, idempotency="column")
     assert sorted(documents(routes)["k"]["log"]) == list(range(9))
+    named = {"idempotency": "column", "txnAppId": "nightly"}
+    write(rows.repartition(3), **named, txnVersion=1)
+    write(rows.coalesce(1), **named, txnVersion=2)
+    assert sorted(documents(routes)["k"]["log"]) == sorted([*range(9), *range(9)])
 
 
 def test_a_gateway_out_of_reach_fails_the_task_in_time(frame: Frame, catalog: str) -> None:

@@ -134,11 +134,8 @@ def test_killed_gateway_workers_apply_nothing_twice(
     assert logs() == expected(200, times)
 
 
-def failing(
-    url: str, catalog: str, sent: int, again: Callable[[list[Any]], list[Any]]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """For `mapInArrow`: every first attempt fails, when ``sent`` of its rows were applied; others
-    have the rows that ``again`` makes of them."""
+def failing(url: str, catalog: str, sent: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """For `mapInArrow`: every first attempt fails, when ``sent`` of its rows were applied."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -147,8 +144,6 @@ def failing(
         context = TaskContext.get()
         assert context is not None
         rows = [row for batch in batches for row in batch.to_pylist()]
-        if context.attemptNumber() > 0:
-            rows = again(rows)
         for row in rows:
             # So large that Spark's buffers pass it on at once.
             yield pa.RecordBatch.from_pylist([{**row, "patch": row["patch"] + " " * 70_000}])
@@ -172,31 +167,12 @@ def small_batches(spark: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_an_attempt_may_see_its_rows_in_another_order(
-    spark: Any, gateway: RunningGateway, catalog: str, logs: Any
-) -> None:
-    """The first attempt fails after most rows were sent; the next has them in another order, and a
-    new one. Nothing is refused, left out, or applied again."""
-
-    def shuffled(rows: list[Any]) -> list[Any]:
-        new = {**rows[0], "patch": rows[0]["patch"].replace('"value": ', '"value": 1000')}
-        return [*reversed(rows), new]
-
-    again = failing(gateway.url, catalog, 25, shuffled)
-    frame = patches(spark, 30).mapInArrow(again, "key string, patch string")
-    write(frame, gateway, catalog)
-    for number, (_, log) in enumerate(sorted(logs().items())):
-        first = number * 30
-        assert sorted(log) == sorted([*range(first, first + 30), int(f"1000{first}")])
-        assert log[:25] == list(range(first, first + 25)), "the first attempt had sent these"
-
-
-@pytest.mark.usefixtures("small_batches")
 def test_without_keys_a_failed_attempt_shows(
     spark: Any, gateway: RunningGateway, catalog: str, logs: Any
 ) -> None:
     """The same without idempotency keys: what these tests look for can be seen."""
-    again = failing(gateway.url, catalog, 5, lambda rows: rows)
-    frame = patches(spark, 10).mapInArrow(again, "key string, patch string")
+    frame = patches(spark, 10).mapInArrow(
+        failing(gateway.url, catalog, 5), "key string, patch string"
+    )
     write(frame, gateway, catalog, idempotency="none")
     assert all(len(log) >= 15 for log in logs().values())

@@ -3,49 +3,79 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
-from patching.spark.idempotency import row_keys
+from patching.spark.idempotency import PartitionsOverlap, require_apart, row_keys
+from patching.spark.task_write import Attempt, Version
 
 
-def keys(
-    rows: list[bytes], origin: str = "job", partition: int = 0, held_max: int = 100
-) -> list[str]:
-    with row_keys(origin, partition, held_max=held_max) as made:
-        return [made.key(row) for row in rows]
+def keys(documents: Sequence[str], prefix: str = "spark-7", held_max: int = 100) -> list[str]:
+    with row_keys(prefix, held_max=held_max) as made:
+        return [made.key("c", document) for document in documents]
 
 
-ROWS = [b"a", b"b", b"a", b"c", b"a", b"b"]
+DOCUMENTS = ["a", "b", "a", "c", "a", "b"]
+
+
+def test_keys_stay_what_they_are() -> None:
+    """Through every version of the library, or a job that is upgraded in the middle applies again
+    what it did. What a line asks for isn't in them; `tests/http/test_fingerprints.py` has that."""
+    assert keys(["tables/é", "tables/é", "k"]) == [
+        "spark-7-9c1d68432796f504ac1dffdb6cfd9d37-0",
+        "spark-7-9c1d68432796f504ac1dffdb6cfd9d37-1",
+        "spark-7-881807c3ce349487fbdf3e0943362f14-0",
+    ]
+    job = Attempt("job-1f", 3, 2, 17)
+    assert job.key_prefix == "spark-job-1f-3"
+    for partition, attempt in ((3, 0), (4, 1)):
+        named = Attempt("txn-1f", partition, attempt, 17, Version("nightly", 7))
+        assert named.key_prefix == "spark-7"
 
 
 def test_every_row_has_a_key_of_its_own_that_the_gateway_takes() -> None:
-    made = keys(ROWS, origin=f"job-{'f' * 32}", partition=10**6)
-    assert len(set(made)) == len(ROWS)
+    made = keys(DOCUMENTS, prefix=f"spark-job-{'f' * 32}-{10**6}")
+    assert len(set(made)) == len(DOCUMENTS)
     assert all(key.isascii() and " " not in key and len(key) <= 255 for key in made)
+    with row_keys("spark-7") as other:
+        assert other.key("ca", "b") != other.key("c", "ab")
 
 
-def test_the_order_of_the_rows_does_not_matter() -> None:
-    shuffled = ROWS.copy()
-    random.Random(1).shuffle(shuffled)
-    assert shuffled != ROWS
-    assert sorted(keys(shuffled)) == sorted(keys(ROWS))
-
-
-def test_a_row_that_came_between_changes_no_other_key() -> None:
-    made = keys([b"new", *ROWS])
-    assert made[1:] == keys(ROWS)
-
-
-def test_jobs_and_partitions_have_their_own() -> None:
-    made = keys(ROWS) + keys(ROWS, partition=1) + keys(ROWS, origin="other")
-    assert len(set(made)) == 3 * len(ROWS)
+def test_rows_of_other_documents_may_come_between() -> None:
+    made = keys(["new", *DOCUMENTS])
+    assert made[1:] == keys(DOCUMENTS)
+    assert sorted(keys(sorted(DOCUMENTS))) == sorted(keys(DOCUMENTS))
 
 
 @pytest.mark.parametrize("held_max", [0, 1, 2, 7])
 def test_counts_that_dont_fit_in_memory_go_on(held_max: int) -> None:
     luck = random.Random(2)
-    rows = [str(luck.randrange(40)).encode() for _ in range(500)]
-    assert keys(rows, held_max=held_max) == keys(rows, held_max=10_000)
+    documents = [str(luck.randrange(40)) for _ in range(500)]
+    assert keys(documents, held_max=held_max) == keys(documents, held_max=10_000)
+
+
+def sample(documents: Sequence[str], held_max: int = 10_000) -> bytes:
+    with row_keys("spark-7", held_max=held_max, sample_max=100) as made:
+        for document in documents:
+            made.key("c", document)
+        return made.sample
+
+
+@pytest.mark.parametrize("held_max", [3, 10_000])
+def test_partitions_that_share_a_document_are_told(held_max: int) -> None:
+    few = [f"{n}" for n in range(40)]
+    alone = {0: sample(few[:20] * 2, held_max), 3: sample(few[20:], held_max), 5: sample([])}
+    require_apart(alone)
+    with pytest.raises(PartitionsOverlap, match="partitions 0 and 4 both have rows of one"):
+        require_apart(alone | {4: sample(["x", "7"], held_max)})
+
+
+def test_of_many_documents_a_sample_is_enough() -> None:
+    """As far as all of it goes: of partitions that share a tenth, or one that has few of many."""
+    many = [f"{n}" for n in range(4_000)]
+    require_apart({0: sample(many[:2_000]), 1: sample(many[2_000:])})
+    with pytest.raises(PartitionsOverlap):
+        require_apart({0: sample(many[:2_200]), 1: sample(many[2_000:])})

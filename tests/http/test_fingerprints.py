@@ -1,0 +1,94 @@
+"""What an idempotency key stands for: the request, however it is written, and through upgrades."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.access import ANONYMOUS
+from gateway.decide.application_steps import Fence
+from gateway.http.wire.headers import Preferences
+from gateway.http.write.bulk_lines import BulkTerms, line_request
+from gateway.http.write.bulk_stream import Line
+from gateway.limits import RequestLimits
+from gateway.model import Idempotency
+from gateway.service import Gateway
+
+
+def asked(gateway: Gateway, text: str) -> Idempotency:
+    raw = text.encode()
+    terms = BulkTerms(ANONYMOUS, RequestLimits(), False, Preferences(None, None, False))
+    request = line_request(gateway, Line(0, len(raw), raw), terms)
+    assert request.idempotency is not None
+    return request.idempotency
+
+
+def line(**members: Any) -> str:
+    return json.dumps({"catalog": "c", "key": "k", "idempotency_key": "7", **members})
+
+
+PUT = line(op="put", value={"a": [1, 2.5, None], "b": "é"}, if_match="7-5b1f0c7e")
+PATCH = line(op="patch", patch=[{"op": "add", "path": "/log/-", "value": 7}])
+EXTENDED = line(
+    op="patch",
+    patch=[{"op": "add", "path": "/items/7/x", "value": 1}],
+    array_primary_keys={"/items": ["id"]},
+)
+MERGE = line(op="merge", value={"a": None})
+DELETE = line(op="delete")
+ATTRIBUTES = line(op="put", value=1, attributes={"mode": "replace", "value": {"team": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "fingerprint"),
+    [
+        (PUT, "bb6a01e385d33b538b511e3f5d2d0748615cd5c5414908cd2c6aa477103deb82"),
+        (PATCH, "4a95dcd56f0395b78e1690c2e809d638fe434d49abd6c1aa9e3a59c13c750c3c"),
+        (EXTENDED, "c368d2fa457936d39ae3d52c0f41ee032468d450e56e5639e38c4c361459f607"),
+        (MERGE, "e1742de0425bcffd5acb369036c50a85c1b41b8ec4b79c8b1661f540237ba240"),
+        (DELETE, "b517f2f5434ea9eb897ef651c50df3e7f40e5a94b23a7df5c0e2401bde6cd4ac"),
+        (ATTRIBUTES, "13eeea14bdcf0551f84c5cc07f746c58e1443cae404b9e4a2846549c70f475bf"),
+    ],
+    ids=["put", "patch", "extended", "merge", "delete", "attributes"],
+)
+def test_fingerprints_stay_what_they_are(
+    memory_gateway: Gateway, text: str, fingerprint: str
+) -> None:
+    """A request that was sent before an upgrade and is sent again after it is the same one."""
+    assert asked(memory_gateway, text).fingerprint == fingerprint
+
+
+def test_the_spelling_is_not_in_them(memory_gateway: Gateway) -> None:
+    told = {
+        asked(memory_gateway, text).fingerprint
+        for text in (
+            PUT,
+            line(op="put", message="x", value={"b": "é", "a": [1.0, 25e-1, None]})[:-1]
+            + ', "if_match": ["7-5b1f0c7e"]}',
+            '{"op":"put","value":{"a":[1e0,2.50,null],"b":"\\u00e9"},"if_match":"7-5b1f0c7e",'
+            '"key":"k","catalog":"c","author":"ann","idempotency_key":"8"}',
+        )
+    }
+    assert len(told) == 1
+    others = {
+        asked(memory_gateway, text).fingerprint
+        for text in (
+            PUT,
+            PUT.replace("2.5", "2"),
+            PUT.replace('"1"', "1").replace("[1,", '["1",'),
+            PUT.replace("null", "false"),
+            PUT.replace('"k"', '"l"'),
+            PUT.replace("7-5b1f0c7e", "8-5b1f0c7e"),
+        )
+    }
+    assert len(others) == 6
+
+
+def test_the_scope_is_the_applications(memory_gateway: Gateway) -> None:
+    fenced = asked(memory_gateway, line(op="delete", fence="7.5f0c.nightly"))
+    plain = asked(memory_gateway, DELETE)
+    assert (fenced.principal, plain.principal) == ("\n5f0c", "anonymous")
+    assert fenced.fingerprint == plain.fingerprint
+    assert Fence(7, "5f0c", "nightly").scope == "5f0c"

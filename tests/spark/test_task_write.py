@@ -1,0 +1,246 @@
+"""One attempt of a task, without Spark: what it sends and holds, alone and beside others of its
+rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from gateway.decide.request import Put, Refused, Request, Unknown, Written
+from gateway.errors import StoreUnavailable
+from gateway.http import create_app
+from gateway.http.write import bulk_stream
+from gateway.limits import ServiceLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
+from patching.client import Answer, BulkTerms, CatalogRoutes, Transport
+from patching.client._errors import problem_of
+from patching.spark.columns import Columns
+from patching.spark.options import WRITE, Options
+from patching.spark.outcomes import TaskWritten
+from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
+from tests.asking import SetClock
+from tests.service import RunningGateway
+
+_ROWS = 200
+Run = Callable[..., TaskWritten]
+
+
+def batches(rows: Sequence[tuple[str, Any]], together: int = 64) -> list[pa.RecordBatch]:
+    """Each row appends to its document's log."""
+    patches = [json.dumps([{"op": "add", "path": "/log/-", "value": item}]) for _, item in rows]
+    table = pa.table({"key": [key for key, _ in rows], "patch": patches})
+    return list(table.to_batches(together))
+
+
+def run_at(url: str, catalog: str, rows: Any, attempt: Attempt, **options: str) -> TaskWritten:
+    given = {"url": url, "catalog": catalog, "batchSize": "20", **options}
+    columns = StructType([StructField(name, StringType()) for name in ("key", "patch")])
+    parsed = Options.parse(given, WRITE)
+    return write_rows(rows, Columns(columns, parsed), parsed, attempt)
+
+
+@pytest.fixture
+def run(gateway: RunningGateway, catalog: str) -> Run:
+    """`run(rows, number)`: the attempt of that number of the only partition; logs begin empty."""
+    with Transport(gateway.url) as transport:
+        for key in "kl":
+            transport.request("PUT", f"/v1/catalogs/{catalog}/documents/{key}", json={"log": []})
+    return lambda rows, number, version=None, **options: run_at(
+        gateway.url, catalog, batches(rows), Attempt("job", 0, number, number, version), **options
+    )
+
+
+def logs(routes: CatalogRoutes) -> dict[str, list[Any]]:
+    return {key: value["log"] for key, value in routes.export().documents.items()}
+
+
+def test_attempts_at_the_same_time_apply_nothing_twice(run: Run, routes: CatalogRoutes) -> None:
+    """As speculative execution has them, from the first row to the last."""
+    written: list[TaskWritten] = []
+    start = threading.Barrier(2)
+
+    def attempt(number: int) -> None:
+        start.wait()
+        written.append(run([("k", n) for n in range(_ROWS)], number))
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert logs(routes) == {"k": list(range(_ROWS)), "l": []}
+    assert [each.counts.applied for each in written] == [_ROWS] * 2
+    assert sum(each.counts.replayed for each in written) == _ROWS
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("version", [None, Version("nightly", 7)])
+def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
+    run: Run, routes: CatalogRoutes, version: Version | None, on_error: str
+) -> None:
+    run([("k", "a"), ("l", "a"), ("k", "b")], 0, version)
+    for rows, place in (
+        ([("l", "a"), ("k", "a"), ("k", "c")], 2),  # computed anew
+        ([("k", "b"), ("k", "a"), ("l", "a")], 0),  # or in another order
+    ):
+        with pytest.raises(
+            WriteFailed, match=rf"row {place} \(key 'k'\): it isn't the row that an"
+        ):
+            run(rows, 1, version, onError=on_error)
+    assert run([("l", "a"), ("k", "a"), ("k", "b")], 2, version).counts.replayed == 3
+    assert logs(routes) == {"k": ["a", "b"], "l": ["a"]}
+
+
+@pytest.mark.usefixtures("run")
+def test_a_row_that_is_bad_keeps_its_place(
+    gateway: RunningGateway, catalog: str, routes: CatalogRoutes
+) -> None:
+    """So that the rows behind it are the same ones when it was made good."""
+    good = batches([("k", "a"), ("k", "b"), ("k", "c")])
+    texts = good[0].column("patch").to_pylist()
+    bad = [pa.RecordBatch.from_pydict({"key": ["k"] * 3, "patch": [texts[0], "{", texts[2]]})]
+    version = Version("nightly", 7)
+    first = Attempt("job", 0, 0, 0, version)
+    assert run_at(gateway.url, catalog, bad, first, onError="skip").counts.skipped == 1
+    again = run_at(gateway.url, catalog, good, first)
+    assert (again.counts.applied, again.counts.replayed) == (3, 2)
+    assert logs(routes)["k"] == ["a", "c", "b"]
+
+
+class Inside:
+    """A transport to an application in this process."""
+
+    def __init__(self, answer: Callable[[bytes], bytes], client: Any = None) -> None:
+        self._answer = answer
+        self._client = client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def open(self, _method: str, path: str, *, body: bytes, **_: Any) -> Iterator[bytes]:
+        assert path == "/v1/bulk"
+        return (piece for piece in [self._answer(body)])  # which can be closed
+
+    def request(self, method: str, path: str, *, json: Any) -> Answer:
+        answer = self._client.open(path, method=method, json=json)
+        if answer.status_code >= 300:
+            raise problem_of(answer.status_code, answer.get_json(force=True))
+        return Answer(answer.status_code, answer.headers, answer.get_data())
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`inside(answer)`: tasks send their bulk requests to that function, and don't wait; or
+    `inside(client=…)`: all requests to that client of an application."""
+
+    def begin(answer: Callable[[bytes], bytes] | None = None, client: Any = None) -> None:
+        kind = "application/x-ndjson"
+        if answer is None:
+            answer = lambda body: client.post("/v1/bulk", data=body, content_type=kind).get_data()  # noqa: E731
+        terms = BulkTerms(lines_max=20, sleep=lambda _: None)
+        monkeypatch.setattr(Options, "bulk_terms", lambda *_, **__: terms)
+        monkeypatch.setattr(Options, "open_transport", lambda _: Inside(answer, client))
+
+    return begin
+
+
+def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
+    inside: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of the lines meets a gateway that is away, or that can't tell what became of them,
+    though they were applied or not: it holds back those behind, and the task sends them again."""
+    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 1)
+    luck = random.Random(5)
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    client = create_app(gateway).test_client()
+    commit_each = gateway.commit_each
+    failed: Counter[str] = Counter()
+
+    def flaky(requests: Sequence[Request]) -> list[Written]:
+        return [maybe(request) for request in requests]
+
+    def maybe(request: Request) -> Written:
+        fate = luck.choice(["away", "lost", "unknown", *["done"] * 6])
+        failed[fate] += 1
+        if fate in ("done", "lost"):
+            (written,) = commit_each([request])
+            if fate == "done":
+                return written
+        if fate == "away":
+            return Written(Refused(StoreUnavailable("away")), request.commit_id, 1)
+        return Written(Unknown(request.commit_id), request.commit_id, 1)
+
+    for key in "klm":
+        gateway.write("c", key, Put({"log": []}, 10))
+    monkeypatch.setattr(gateway, "commit_each", flaky)
+    inside(client=client)
+    rows = [(luck.choice("klm"), n) for n in range(300)]
+    counts = run_at("http://x", "c", batches(rows), Attempt("job", 0, 0, 0)).counts
+    assert counts.applied == 300
+    assert min(failed[fate] for fate in ("away", "lost", "unknown")) > 10
+    for key in "klm":
+        found = gateway.read("c", key).document
+        assert found is not None
+        assert found.content == {"log": [n for of, n in rows if of == key]}
+
+
+def test_a_version_that_is_older_than_its_keys_fails(inside: Callable[..., None]) -> None:
+    """Instead of being applied again, by a task that begins then or that is at it."""
+    clock = SetClock()
+    gateway = Gateway(MemoryStore(), clock, ServiceLimits())
+    gateway.write("c", "k", Put({"log": []}, 10))
+    inside(client=create_app(gateway).test_client())
+    version = Version("nightly", 7)
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        yield from batches([("k", n) for n in range(20)])
+        clock.passed_s = 7 * 24 * 3600
+        yield from batches([("k", n) for n in range(20, 40)])
+
+    for rows, number in ((slowly(), 0), (batches([("k", 0)]), 1)):
+        with pytest.raises(WriteFailed, match="was begun more than 604800 seconds ago") as failed:
+            run_at("http://x", "c", rows, Attempt("job", 0, number, number, version))
+        assert "begin another version with what is missing" in str(failed.value)
+    found = gateway.read("c", "k").document
+    assert found is not None
+    assert found.content == {"log": list(range(20))}
+
+
+def test_a_task_holds_a_slice_of_an_arrow_batch(inside: Callable[..., None]) -> None:
+    """Of 64 MB, no more at a time as Python's values than a request and what it is made of."""
+
+    def answer(body: bytes) -> bytes:
+        count = body.count(b"\n")
+        return b"".join(
+            b'{"index": %d, "status": 200, "changed": true}\n' % n for n in range(count)
+        )
+
+    inside(answer)
+    large = [("k", "x" * 100_000)] * 640
+    (batch,) = batches(large, together=1_000)
+    del large
+    assert batch.nbytes > 64_000_000
+    tracemalloc.start()
+    try:
+        written = run_at("http://x", "c", [batch], Attempt("job", 0, 0, 0))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert written.counts.applied == 640
+    assert peak_bytes < 24_000_000
