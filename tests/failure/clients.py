@@ -20,6 +20,7 @@ COMMITS = f"/v1/catalogs/{quote(CATALOG, safe='')}/commits"
 
 # Answers that say: the same request may be sent again. 504 says so because it carries a key.
 _TRY_AGAIN = {429, 503, 504}
+_AGAIN_S = 0.02
 
 
 @dataclass
@@ -82,6 +83,7 @@ def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) 
             )
         except (OSError, http.client.HTTPException):
             tally.broken += 1
+            time.sleep(_AGAIN_S)
             continue
         if status == 200:
             tally.acknowledge(entry)
@@ -90,6 +92,7 @@ def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) 
             tally.unexpected.append(f"{entry}: {status} {answer}")
             return
         tally.broken += 1
+        time.sleep(_AGAIN_S)
     tally.unexpected.append(f"{entry}: no answer in {WAIT_S:g} s")
 
 

@@ -53,6 +53,7 @@ class Faults:
     late: float = 0.0  # a write is done after its call failed
     crash: float = 0.0
     suspend: float = 0.0
+    doze: float = 0.0  # suspended when it has moved a head
     suspended_s: float = 1.0
     latency_s: float = 0.001
     slow: float = 0.02  # calls that take much longer
@@ -76,7 +77,7 @@ class Network:
         """From now on nothing fails or is slow; what is under way still arrives."""
         faults = self.faults
         faults.before = faults.after = faults.part = faults.late = 0.0
-        faults.crash = faults.suspend = faults.slow = 0.0
+        faults.crash = faults.suspend = faults.doze = faults.slow = 0.0
         faults.latency_s = min(faults.latency_s, 0.001)
         self.down_until = 0.0
 
@@ -161,7 +162,10 @@ class FaultyStore:
         self._update(lambda: self._inner.drop_claim(catalog, by))
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
-        return _merged(self._write([_bound(self._inner.move_heads, [move]) for move in moves]))
+        moved = _merged(self._write([_bound(self._inner.move_heads, [move]) for move in moves]))
+        if self._happens(self._network.faults.doze):
+            self._suspend()
+        return moved
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         steps = [
@@ -373,7 +377,7 @@ class FaultyStore:
         if self._happens(faults.crash):
             self._scheduler.kill(self._process)
         if sleeps and self._happens(faults.suspend):
-            self._scheduler.suspend(self._process, faults.suspended_s * 2 * self._rng.random())
+            self._suspend()
         seconds = faults.latency_s * self._rng.random()
         if self._happens(faults.slow):
             seconds *= 50
@@ -383,6 +387,10 @@ class FaultyStore:
         if self._is_down():
             self._scheduler.sleep(0.5)
             raise Unreachable("simulated: the store is down")
+
+    def _suspend(self) -> None:
+        seconds = self._network.faults.suspended_s * 2 * self._rng.random()
+        self._scheduler.suspend(self._process, seconds)
 
     def _is_down(self) -> bool:
         return self._scheduler.now < self._network.down_until

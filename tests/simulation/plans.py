@@ -128,17 +128,17 @@ def deleting(chosen: Plan) -> Plan:
         kept,
         catalogs=1,
         think_s=0.02,
-        faults=Faults(slow=0.3, latency_s=0.01),
+        faults=Faults(slow=0.2, latency_s=0.005),
         tastes=replace(kept.tastes, deletions=0.3, retention=0.05),
     )
 
 
 def sleeping(chosen: Plan) -> Plan:
-    """The same, by workers that sleep for a minute now and then, whatever they are at."""
+    """The same, by workers that sleep for minutes when they have moved a head."""
     kept = keeping(chosen)
     return replace(
         kept,
-        faults=Faults(suspend=0.015, suspended_s=60.0, slow=0.02),
+        faults=Faults(doze=0.15, suspended_s=120.0, slow=0.02),
         outages=False,
         workers=4,
         restarts=False,
@@ -200,7 +200,7 @@ def kept_and_followed(chosen: Plan) -> Plan:
         catalogs=1,
         clients=8,
         think_s=0.5,
-        faults=Faults(slow=0.3, latency_s=0.01),
+        faults=Faults(slow=0.2, latency_s=0.005),
     )
 
 

@@ -41,7 +41,8 @@ _BEGIN = {
     "floor-last": 52,
     "provisional-times": 56,
     "oldest-first": 119,
-    "late-guard": 74,
+    "late-guard": 5,
+    "whole-commits": 5,
 }
 
 
