@@ -8,6 +8,7 @@ from benchmarks.results import Result
 from benchmarks.rig import Rig
 from benchmarks.scenarios import (
     against,
+    applies,
     bulk,
     bulk_streams,
     compaction,
@@ -40,6 +41,7 @@ SCENARIOS: dict[str, Scenario] = {
     "many-documents": many_documents.run,
     "reads": reads.run,
     "large-document": large_document.run,
+    "applies": applies.run,
     "patch-apply": patch_apply.run,
     "transactions": transactions.run,
     "time-travel": time_travel.run,

@@ -371,3 +371,67 @@ def batches(commits: list[dict[str, Any]]) -> int:
     """How many moves of the head made them: within one, times are a microsecond apart."""
     times = [datetime.fromisoformat(commit["time"]) for commit in commits]
     return 1 + sum((two - one).total_seconds() > 1e-6 for one, two in pairwise(times))
+
+
+def test_d13_two_producers_keep_their_own_fields(catalog: Catalog) -> None:
+    """Two producers keep their own fields of one aspect: each sends what it wants; neither removes
+    nor overwrites the other's; taking over is explicit and shows in the history."""
+
+    def send(manager: str, wanted: Any, **query: Any) -> Answer:
+        return catalog.send(
+            "PATCH",
+            "/documents/properties",
+            wanted,
+            query={"manager": manager, **query},
+            content_type="application/vnd.metadata.apply+json",
+        )
+
+    def owners() -> dict[str, list[str]]:
+        told = catalog.send("GET", "/owners/properties").done()["owners"]
+        return {each["pointer"]: [one["manager"] for one in each["owners"]] for each in told}
+
+    schema = {"schema": {"id": "long", "total": "double"}, "rows": 10}
+    quality = {"quality": {"score": 3}, "rows": 10}
+    send("ingestion", schema).done(201)
+    send("quality", quality).done()
+    assert owners() == {
+        "/schema/id": ["ingestion"],
+        "/schema/total": ["ingestion"],
+        "/quality/score": ["quality"],
+        "/rows": ["ingestion", "quality"],
+    }
+
+    # Both at once, again and again: each finds its own fields as it wants them.
+    for number in range(ROUNDS):
+        mine = {"schema": {"id": f"long-{number}"}, "rows": 10}
+        theirs = {"quality": {"score": number}, "rows": 10}
+        both = [partial(send, "ingestion", mine), partial(send, "quality", theirs)]
+        assert statuses(side_by_side(both)) == [200, 200]
+        assert catalog.get("properties").done() == {**mine, **theirs}
+    revision = catalog.revision
+    assert not send("ingestion", mine).done()["changed"], "the same again"
+    assert catalog.revision == revision
+
+    # A person edits what the ingestion brought: it isn't overwritten, and the ingestion is told.
+    catalog.patch("properties", {"op": "replace", "path": "/schema/id", "value": "uuid"}).done()
+    problem = send("ingestion", mine).refused(409, "owned_by_others")
+    (leaf,) = problem["contested"]
+    assert (leaf["pointer"], leaf["value"]) == ("/schema/id", "uuid")
+    assert (leaf["owners"][0]["plain"], leaf["owners"][0]["since"]) == (True, revision + 1)
+    left = send("ingestion", mine, conflict="skip").done()
+    assert [each["pointer"] for each in left["skipped"]] == ["/schema/id"]
+    assert catalog.get("properties").done()["schema"] == {"id": "uuid"}
+
+    # Taking over is explicit, by pointer, and shows in the history.
+    send("ingestion", mine, force=["/schema"]).done()
+    (change,) = catalog.commits()[-1]["changes"]
+    assert [(each["manager"], each["gained"], each["lost"]) for each in change["owners"]] == [
+        (leaf["owners"][0]["manager"], [], ["/schema/id"]),
+        ("ingestion", ["/schema/id"], []),
+    ]
+    assert catalog.get("properties").done() == {**mine, **theirs}
+
+    # What a producer no longer sends goes, and nothing else.
+    catalog.patch("properties", add("/note", "by hand")).done()
+    catalog.send("DELETE", "/owners/properties", query={"manager": "ingestion"}).done()
+    assert catalog.get("properties").done() == {**theirs, "note": "by hand"}
