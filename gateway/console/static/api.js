@@ -49,15 +49,19 @@ export class Api {
     return { catalogs: page.get("catalogs").map(record), next: page.get("next") };
   }
 
-  /** A page of a catalog's keys: `{revision, documents, next}`; null where there is no catalog. */
-  async documents(catalog, { prefix, after, revision, limit = 100 }) {
-    const query = { prefix, after, revision, limit };
+  /**
+   * A page of a catalog's keys, of those that contain a text, or of a folder: `{revision, documents,
+   * folders, next}`; null where there is no catalog. It may be empty and have a `next`.
+   */
+  async keys(catalog, { prefix, contains, delimiter, after, revision, limit = 100 }) {
+    const query = { select: "digest", prefix, contains, delimiter, after, revision, limit };
     const page = await this.#jsonOrNull(`${path(catalog)}/documents`, { query });
     if (page === null) return null;
     const next = page.get("next");
     return {
       revision: page.get("revision"),
       documents: page.get("documents").map(record),
+      folders: page.get("folders") ?? [],
       next: next && record(next),
     };
   }

@@ -2,16 +2,20 @@
 
 import { mayWrite } from "../access.js";
 import { authorsOf, touchedKeys, whatItDid } from "../concerns.js";
-import { kindOf } from "../json.js";
 import { button, field, fill, h, plural, problemNote, say, settled } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { createDocument } from "./create.js";
 import { LivePanel } from "./live_panel.js";
 import { Pages, moveByArrows } from "./pages.js";
 
+const TRIES = 10; // pages without a find that are looked through at a time
+
 export class CatalogView {
   constructor({ api, live, route, who }) {
     Object.assign(this, { api, live, who, catalog: route.catalog, prefix: route.prefix ?? "", revision: 0 });
+    this.contains = route.contains ?? "";
+    this.finds = this.contains ? "contain" : "begin with";
+    this.folders = route.folders !== null;
     this.stale = new Map(); // key -> what became of it
     this.since = []; // the commits that did
     this.pages = new Pages((start) => this.#read(start), () => this.#show());
@@ -25,8 +29,7 @@ export class CatalogView {
       ended();
       this.panel.close();
     };
-    const search = h("input", { type: "search", value: this.prefix, autocomplete: "off", spellcheck: "false" });
-    search.addEventListener("input", settled(() => this.#search(search.value)));
+    this.place = h("div", {});
     this.list = h("div", {});
     this.notice = h("div", { role: "status", class: "news" });
     const [principal] = await Promise.all([this.who(), this.pages.first()]);
@@ -35,28 +38,62 @@ export class CatalogView {
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),
           h("div", { class: "actions" }, h("a", { href: hrefOf({ catalog: this.catalog, tab: "settings" }) }, "Settings"),
             mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog })))),
-        h("div", { class: "tools" }, field("Keys that begin with", search)), this.notice, this.list),
+        this.#tools(), this.place, this.notice, this.list),
       this.panel.element);
   }
 
+  /** What is looked for: by a beginning, which is a folder where it is one, or by any part. */
+  #tools() {
+    const search = h("input", { type: "search", value: this.contains || this.prefix, autocomplete: "off", spellcheck: "false" });
+    search.addEventListener("input", settled(() => this.#search(search.value)));
+    const tool = field(`Keys that ${this.finds}`, search);
+    const choice = (finds) => h("label", {}, h("input", {
+      type: "radio", name: "finds", value: finds, checked: finds === this.finds,
+      onchange: () => {
+        this.finds = finds;
+        tool.querySelector("label").textContent = `Keys that ${finds}`;
+        this.#search(search.value);
+      },
+    }), finds === "contain" ? "any part" : "beginning");
+    const folders = h("input", { type: "checkbox", checked: this.folders, onchange: () => {
+      this.folders = folders.checked;
+      this.#search(search.value);
+    } });
+    return h("div", { class: "tools" }, tool, h("fieldset", { class: "choice" }, h("legend", {}, "Find by"),
+      choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")));
+  }
+
+  get #asFolders() {
+    return this.folders && this.finds === "begin with";
+  }
+
   async #read(start) {
-    const { after = null, revision = null } = start ?? {};
-    const page = await this.api.documents(this.catalog, { prefix: this.prefix, after, revision });
-    const { documents = [], next = null, revision: read = 0 } = page ?? {};
-    // Values are large; a list needs no more than what kind they are of.
-    const rows = documents.map(({ key, revision: changed, value }) => ({ key, changed, about: aboutValue(value) }));
+    let { after = null, revision = null } = start ?? {};
+    const { prefix, contains } = this;
+    let page = null;
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      page = await this.api.keys(this.catalog, { prefix, contains, delimiter: this.#asFolders ? "/" : "", after, revision });
+      if (!page?.next || page.documents.length || page.folders.length) break;
+      ({ after, revision } = page.next);
+    }
+    const { documents = [], folders = [], next = null, revision: read = 0 } = page ?? {};
+    const rows = [...folders.map((folder) => ({ folder })), ...documents.map(({ key, revision: changed }) => ({ key, changed }))];
     Object.assign(this, { revision: read, after });
     this.stale.clear();
     this.since = [];
     return { rows, next };
   }
 
-  async #search(prefix) {
-    this.prefix = prefix;
-    history.replaceState(null, "", hrefOf({ catalog: this.catalog, prefix }));
+  #href(prefix, folders = this.folders) {
+    return hrefOf({ catalog: this.catalog, prefix, contains: this.contains, folders: folders ? "1" : null });
+  }
+
+  async #search(text) {
+    Object.assign(this, this.finds === "contain" ? { contains: text, prefix: "" } : { contains: "", prefix: text });
+    history.replaceState(null, "", this.#href(this.prefix));
     try {
       await this.pages.first();
-      say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : "No key begins so.");
+      say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : this.#nothing());
     } catch (error) {
       fill(this.list, problemNote(error));
     }
@@ -66,7 +103,7 @@ export class CatalogView {
   #take(commits) {
     const newer = commits.filter((commit) => commit.revision > this.revision && this.#touches(commit));
     if (!newer.length) return;
-    const shown = new Set(this.pages.rows.map((row) => row.key));
+    const shown = new Set(this.pages.rows.map(({ key }) => key));
     for (const commit of newer) {
       for (const change of commit.changes.filter(({ key }) => key !== null && this.#shows(key))) {
         const created = !shown.has(change.key) && change.action !== "delete";
@@ -82,10 +119,16 @@ export class CatalogView {
   }
 
   #shows(key) {
-    const { rows, next } = this.pages;
+    const { next } = this.pages;
     const behind = this.after !== null && key <= this.after;
-    const beyond = next !== null && rows.length > 0 && key > rows.at(-1).key;
-    return key.startsWith(this.prefix) && !behind && !beyond;
+    const beyond = next !== null && key > next.after;
+    const within = key.startsWith(this.prefix) && key.toLowerCase().includes(this.contains.toLowerCase());
+    return within && !behind && !beyond && !(this.#asFolders && key.slice(this.prefix.length).includes("/"));
+  }
+
+  #nothing() {
+    if (this.pages.next) return "None so far; there are more keys to look at.";
+    return this.contains ? "No key contains that." : "No key begins so.";
   }
 
   #show() {
@@ -94,17 +137,29 @@ export class CatalogView {
     const list = h("ul", { class: "rows documents" }, rows.map((row) => this.#row(row)));
     moveByArrows(list);
     const missing = "There is no such catalog. Its first document makes it.";
-    const none = this.prefix ? "No key begins so." : "There are no documents.";
+    const none = this.prefix || this.contains ? this.#nothing() : "There are no documents.";
+    fill(this.place, this.#asFolders && this.prefix.includes("/") && this.#folderTrail());
     fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls("documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }
 
-  #row({ key, changed, about }) {
+  /** The folders that this one is in. */
+  #folderTrail() {
+    const names = this.prefix.split("/").slice(0, -1);
+    const at = (count) => names.slice(0, count).map((name) => `${name}/`).join("");
+    return h("nav", { class: "folders", "aria-label": "Folders" }, h("ol", {}, h("li", {}, h("a", { href: this.#href("") }, "all keys")),
+      names.map((name, index) => h("li", {}, h("a", { class: "mono", href: this.#href(at(index + 1)) }, name || "(empty)")))));
+  }
+
+  #row({ key, changed, folder }) {
+    if (folder !== undefined) {
+      return h("li", { class: "folder" }, h("a", { class: "row", href: this.#href(folder) },
+        h("span", { class: "mono name" }, folder.slice(this.prefix.lastIndexOf("/") + 1)), h("span", { class: "muted" }, "folder")));
+    }
     const now = this.stale.get(key);
     return h("li", { class: now ? `is-${now}` : null },
       h("a", { class: "row", href: hrefOf({ catalog: this.catalog, key }) },
-        h("span", { class: "mono name" }, key),
-        h("span", { class: "muted" }, about),
+        h("span", { class: "mono name" }, this.#asFolders ? key.slice(this.prefix.lastIndexOf("/") + 1) : key),
         h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : `revision ${changed}`)));
   }
 
@@ -129,11 +184,4 @@ export class CatalogView {
       fill(this.notice, problemNote(error));
     }
   }
-}
-
-function aboutValue(value) {
-  const kind = kindOf(value);
-  if (kind === "object") return plural(value.size, "member");
-  if (kind === "array") return plural(value.length, "item");
-  return kind;
 }
