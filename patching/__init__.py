@@ -43,10 +43,11 @@ from patching._errors import (
     PathMissing,
     TestFailed,
 )
-from patching._footprint import Footprint, footprint, overlap
+from patching._footprint import footprint
 from patching._json import ABSENT, Absent, Document, Json, equal, repeated_member
 from patching._key_patterns import key_pattern
 from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
+from patching._overlap import Footprint, displaced, overlap
 
 from ._apply import apply, apply_within
 from ._apply_extended import Extended, apply_extended
@@ -119,6 +120,7 @@ __all__ = [
     "changed_owners",
     "diff",
     "digest",
+    "displaced",
     "equal",
     "footprint",
     "is_conditional",

@@ -10,6 +10,7 @@ import msgspec
 
 from patching._errors import DEFAULT_LIMITS, LimitExceeded, Limits
 from patching._json import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
+from patching._lists import NO_LISTS, ArraySet, ListRule, Lists
 
 # So many bytes of JSON text take as long to compare as one member or item to look at.
 _BYTES_PER_VALUE = 16
@@ -22,6 +23,7 @@ def diff(
     compact: bool = True,
     limits: Limits = DEFAULT_LIMITS,
     examined_max: int | None = None,
+    lists: Lists = NO_LISTS,
 ) -> list[dict[str, Json]]:
     """A patch as decoded JSON with `equal(apply(a, diff(a, b)), b)`; [] if and only if they are
     equal.
@@ -41,6 +43,13 @@ def diff(
     at most 256 insertions and removals apart; else, items are compared by position. Below
     `limits.depth_max` values that differ are replaced.
 
+    Items of `lists` are told apart by key, wherever they are, and their order is no difference. The
+    patch is then an extended one, which names them by key and uses `add_to_set` and `pull`: for
+    `apply_extended` with the same lists, whose result is `b` but for the order of the items: those
+    of `a` come first. Two such patches that change different items don't get in each other's way.
+    `compact` then replaces nothing that has lists in it. A list that has two items with one key, or
+    one without, in `a` or in `b`, is replaced.
+
     Raises `LimitExceeded` (`items_examined_max`) where more than `examined_max` members and items
     would be looked at, those of arrays as often as they are."""
     if a is ABSENT:
@@ -48,7 +57,7 @@ def diff(
     if b is ABSENT:
         return [{"op": "remove", "path": ""}]
     changes = _Changes(compact, limits, examined_max)
-    changes.between("", a, b, 0)
+    changes.between("", a, b, 0, lists)
     if compact and len(changes.operations) > limits.operations_max:
         return [{"op": "replace", "path": "", "value": b}]
     return changes.operations
@@ -87,23 +96,30 @@ class _Changes:
         self.operations.append(operation)
         self.bytes += encoded_bytes(operation) + 1
 
-    def between(self, path: str, a: Json, b: Json, level: int) -> None:
+    def between(self, path: str, a: Json, b: Json, level: int, lists: Lists) -> None:
         """Emits what makes `b` of `a`, which is at `path`."""
         if a is b:
             return
+        if lists and isinstance(a, list) and isinstance(b, list):
+            rule = lists.rule
+            if rule is not None:
+                self.listed(path, a, b, level + 1, lists, rule)
+                return
         mark = len(self.operations), self.bytes
         if isinstance(a, dict) and isinstance(b, dict) and level < self.depth_max:
-            self.objects(path, a, b, level + 1)
-            if self.compact:
+            self.objects(path, a, b, level + 1, lists)
+            if self.compact and not lists:
                 self.prefer_replace(mark, path, b)
         elif isinstance(a, list) and isinstance(b, list) and level < self.depth_max:
-            self.arrays(path, a, b, level + 1)
-            if self.compact or not _holds_containers(a):
+            self.arrays(path, a, b, level + 1, lists)
+            if not lists and (self.compact or not _holds_containers(a)):
                 self.prefer_replace(mark, path, b)
         elif not equal(a, b):
             self.emit({"op": "replace", "path": path, "value": b})
 
-    def objects(self, path: str, a: dict[str, Any], b: dict[str, Any], level: int) -> None:
+    def objects(
+        self, path: str, a: dict[str, Any], b: dict[str, Any], level: int, lists: Lists
+    ) -> None:
         self.examine(len(a) + len(b))
         for name in a:
             if name not in b:
@@ -111,11 +127,12 @@ class _Changes:
         for name, value in b.items():
             if name in a:
                 if a[name] is not value:  # before its path is built: most members are shared
-                    self.between(_below(path, name), a[name], value, level)
+                    below = lists.below(name) if lists else NO_LISTS
+                    self.between(_below(path, name), a[name], value, level, below)
             else:
                 self.emit({"op": "add", "path": _below(path, name), "value": value})
 
-    def arrays(self, path: str, a: list[Any], b: list[Any], level: int) -> None:
+    def arrays(self, path: str, a: list[Any], b: list[Any], level: int, lists: Lists) -> None:
         self.examine_arrays(a, b)
         start, end_a, end_b = _trimmed(a, b)
         middle_a, middle_b = a[start:end_a], b[start:end_b]
@@ -127,7 +144,8 @@ class _Changes:
         for next_a, next_b in kept:
             gap_a, gap_b = middle_a[done_a:next_a], middle_b[done_b:next_b]
             for old, new in zip(gap_a, gap_b, strict=False):
-                self.between(f"{path}/{position}", old, new, level)
+                below = lists.below(str(position)) if lists else NO_LISTS
+                self.between(f"{path}/{position}", old, new, level, below)
                 position += 1
             for _ in gap_a[len(gap_b) :]:
                 self.emit({"op": "remove", "path": f"{path}/{position}"})
@@ -136,6 +154,30 @@ class _Changes:
                 position += 1
             position += 1  # past the item that is kept
             done_a, done_b = next_a + 1, next_b + 1
+
+    def listed(
+        self, path: str, a: list[Any], b: list[Any], level: int, lists: Lists, rule: ListRule
+    ) -> None:
+        """Items that both have, by key, then those that are new; gone ones before either."""
+        self.examine_arrays(a, b)
+        before, after = by_key(rule, a), by_key(rule, b)
+        if before is None or after is None or level > self.depth_max:
+            if not equal(a, b):
+                self.emit({"op": "replace", "path": path, "value": b})
+            return
+        is_set = isinstance(rule, ArraySet)
+        for token, item in before.items():
+            if token not in after and is_set:
+                self.emit({"op": "pull", "path": path, "value": item})
+            elif token not in after:
+                self.emit({"op": "remove", "path": _below(path, token)})
+        for token, item in after.items():
+            if token not in before and is_set:
+                self.emit({"op": "add_to_set", "path": path, "value": item})
+            elif token not in before:
+                self.emit({"op": "add", "path": _below(path, token), "value": item})
+            elif not is_set:
+                self.between(_below(path, token), before[token], item, level, lists.below(token))
 
     def prefer_replace(self, mark: tuple[int, int], path: str, b: Json) -> None:
         """Takes back the operations since `mark` where replacing the value by `b` is shorter."""
@@ -148,6 +190,17 @@ class _Changes:
             del self.operations[count:]
             self.bytes = size
             self.emit(whole)
+
+
+def by_key(rule: ListRule, items: list[Any]) -> dict[str, Any] | None:
+    """The items by what addresses them; None where two go by one address, or one by none."""
+    found: dict[str, Any] = {}
+    for item in items:
+        token = rule.address_of(item)
+        if token is None or token in found:
+            return None
+        found[token] = item
+    return found
 
 
 def _holds_containers(items: list[Any]) -> bool:

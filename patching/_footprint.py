@@ -1,11 +1,9 @@
-"""Footprints: the pointers that a patch, plain or extended, reads and writes, and whether two
-patches overlap."""
+"""Footprints: the pointers that a patch, plain or extended, reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from patching._apply import Application
 from patching._apply_extended import step
@@ -22,85 +20,34 @@ from patching._extended import (
 )
 from patching._json import ABSENT, Document
 from patching._keyed import Locator, Place
+from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists
 from patching._lowering import Lowering
-from patching._operations import Add, Copy, Move, Operation, Operations, Patch, Replace, Test, parse
-from patching._pointer import Tokens, find, index_of, join_pointer
+from patching._names import Names
+from patching._operations import (
+    Add,
+    Copy,
+    Move,
+    Operation,
+    Operations,
+    Patch,
+    Remove,
+    Replace,
+    Test,
+    parse,
+)
+from patching._overlap import Footprint, written
+from patching._pointer import Tokens, find, join_pointer
 from patching._predicates import Predicate
-
-_NOTHING: Final[frozenset[str]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Sets of JSON Pointers. A pointer stands for the whole value below it; "" for everything.
-
-    `a | b` is the footprint of both, so that of many commits is one."""
-
-    reads: frozenset[str] = _NOTHING
-    writes: frozenset[str] = _NOTHING
-
-    def __or__(self, other: Footprint) -> Footprint:
-        return Footprint(self.reads | other.reads, self.writes | other.writes)
-
-
-def overlap(a: Footprint, b: Footprint) -> list[str]:
-    """The pointers of `a` that `b` gets in the way of, sorted; [] if the two are independent.
-
-    Two pointers meet if they are equal or one lies below the other; reads don't meet reads. The
-    cost is proportional to the text of the pointers times their depth, not to the product of the
-    two sets."""
-    touched = b.reads | b.writes
-    met = set(_meeting(a.writes, touched))
-    met.update(_meeting(a.reads, b.writes))
-    return sorted(met)
-
-
-def _meeting(pointers: Set[str], others: Set[str]) -> Iterator[str]:
-    if not pointers or not others:
-        return
-    above_others = {above for other in others for above in _ancestors(other)}
-    for pointer in pointers:
-        if (
-            pointer in others
-            or pointer in above_others
-            or any(above in others for above in _ancestors(pointer))
-        ):
-            yield pointer
-
-
-def _ancestors(pointer: str) -> Iterator[str]:
-    while pointer:
-        pointer = _parent(pointer)
-        yield pointer
-
-
-def _parent(pointer: str) -> str:
-    return pointer[: pointer.rindex("/")]
-
-
-def written(path: str, tokens: Tokens, root: Document) -> str:
-    """The pointer that adding or removing at `path` writes: the array around it, if any."""
-    if not tokens:
-        return path
-    holder = find(root, tokens[:-1])
-    if isinstance(holder, list):
-        return _parent(path)
-    if isinstance(holder, dict):
-        return path
-    return _parent(path) if tokens[-1] == "-" or _could_be_index(tokens[-1]) else path
-
-
-def _could_be_index(token: str) -> bool:
-    return index_of(token, 10**18) >= 0
-
 
 _KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than each item's keys
 
 
-def extended_footprint(patch: ExtendedPatch, document: Document) -> Footprint:
+def extended_footprint(patch: ExtendedPatch, document: Document, lists: Lists) -> Footprint:
     """Like `footprint`, for an extended patch."""
-    lowering: Lowering | None = Lowering(document, patch.keyed, DEFAULT_LIMITS, 0)
-    recorder = _Recorder(Locator(patch.keyed, DEFAULT_LIMITS))
+    if lists:
+        patch = patch.under(lists)
+    lowering: Lowering | None = Lowering(document, patch.keyed, DEFAULT_LIMITS, 0, lists)
+    recorder = _Recorder(Locator(patch.keyed, DEFAULT_LIMITS, lists))
     for operation in patch.operations:
         if lowering:
             recorder.locator, recorder.root = lowering.locator, lowering.root
@@ -114,7 +61,7 @@ def extended_footprint(patch: ExtendedPatch, document: Document) -> Footprint:
                 step(lowering, operation)
             except PatchError:
                 lowering, recorder.root = None, ABSENT
-    return Footprint(frozenset(recorder.reads), frozenset(recorder.writes))
+    return recorder.footprint()
 
 
 class _Recorder:
@@ -123,10 +70,19 @@ class _Recorder:
     def __init__(self, locator: Locator) -> None:
         self.locator = locator
         self.root: Document = ABSENT
+        self.lists = locator.declared
+        self.names = Names(self.lists)
         self.reads: set[str] = set()
         self.writes: set[str] = set()
+        self.indexed: set[str] = set()
         # per array, of how many items the keys are among the reads already
         self.noted: dict[Tokens, int] = {}
+
+    def footprint(self) -> Footprint:
+        return Footprint(frozenset(self.reads), frozenset(self.writes), frozenset(self.indexed))
+
+    def pointer(self, tokens: Tokens) -> str:
+        return join_pointer(self.names.of(self.root, tokens))
 
     def record(self, operation: ExtendedOperation) -> None:
         if isinstance(operation, Predicate):
@@ -137,13 +93,14 @@ class _Recorder:
             if isinstance(operation, Move):
                 if operation.source_tokens == operation.tokens:
                     return
-                self.writes.add(self.added_or_removed(operation.source_tokens, replaces=False))
-            self.writes.add(self.added_or_removed(operation.tokens, replaces=True))
+                source = self.to_item(operation.source_tokens)
+                self.writes.add(self.added_or_removed(source, replaces=False))
+            self.writes.add(self.added_or_removed(self.to_item(operation.tokens), replaces=True))
         else:
             self.record_change(operation)
 
     def record_change(self, operation: Change) -> None:
-        address = operation.tokens
+        address = self.to_item(operation.tokens)
         if isinstance(operation, Replace | Pull):
             pointer = self.value_at(address)
         elif isinstance(operation, AddToSet | Increment):
@@ -153,20 +110,56 @@ class _Recorder:
             pointer = self.created(address)
         else:
             pointer = self.added_or_removed(address, replaces=isinstance(operation, Add))
+        member = self.member(operation)
+        if member is not None:
+            pointer = member
         self.writes.add(pointer)
         if isinstance(operation, AddToSet | Increment | Pull | AddWithParents):
             self.reads.add(pointer)
         elif isinstance(operation, RemoveIfExists):
             self.reads.add(self.value_at(address))
 
+    def to_item(self, address: Tokens) -> Tokens:
+        """`address`; or where it leads to the key of a list's item, that of the item: by another
+        key it is another one."""
+        for position in range(len(address) - 1) if self.lists else ():
+            rule = self.lists.at(address[:position])
+            if isinstance(rule, ArrayKeys) and rule.decided_by(address[position + 1 :]):
+                return address[: position + 1]
+        return address
+
+    def member(self, operation: Change) -> str | None:
+        """The pointer of the member that `operation` adds to a set, or takes from it, by value."""
+        if isinstance(operation, AddToSet | Pull):
+            address = operation.tokens
+        elif isinstance(operation, Add | Replace) and operation.tokens:
+            address = operation.tokens[:-1]
+        else:
+            return None
+        rule = self.lists.at(address)
+        if not isinstance(rule, ArraySet):
+            return None
+        if self.root is not ABSENT:
+            place = self.locate(address)
+            if place.known < len(address) or not isinstance(place.value, list):
+                return None  # the set is made
+            address = self.names.of(self.root, place.tokens)
+        if isinstance(operation, Replace):
+            self.writes.add(self.value_at(operation.tokens))
+        return join_pointer((*address, rule.address_of(operation.value)))
+
     def value_at(self, address: Tokens) -> str:
         """The pointer of what is at `address`, or of the first location that is missing."""
         if self.root is ABSENT:
             return self.unknown(address)
         place = self.locate(address)
-        if place.known == len(address) or place.keys:
-            return join_pointer(place.tokens)
-        return join_pointer((*place.tokens, address[place.known]))
+        if place.known == len(address):
+            return self.pointer(place.tokens)
+        declared = self.lists.at(place.tokens)
+        if isinstance(declared, ArraySet) or (place.keys and not declared):
+            return self.pointer(place.tokens)
+        name = self.names.of(self.root, place.tokens)
+        return join_pointer((*name, address[place.known]))
 
     def added_or_removed(self, address: Tokens, *, replaces: bool) -> str:
         """The pointer that an addition or removal at `address` writes: an array as a whole.
@@ -176,13 +169,15 @@ class _Recorder:
             known = self.keyed_position(address)
             return written(pointer, address[:known], ABSENT) if known == len(address) else pointer
         place = self.locate(address)
+        there = place.known == len(address)
+        if self.lists and self.lists.at(place.tokens[:-1] if there else place.tokens):
+            return self.value_at(address)  # the item alone: the others keep their names
         if place.keys:
-            there = place.known == len(address)
-            return join_pointer(place.tokens[:-1] if there and not replaces else place.tokens)
+            return self.pointer(place.tokens[:-1] if there and not replaces else place.tokens)
         tokens = place.tokens
-        if place.known < len(address):
+        if not there:
             tokens += (address[place.known],)
-        return written(join_pointer(tokens), tokens, self.root)
+        return written(self.pointer(tokens), tokens, self.root)
 
     def created(self, address: Tokens) -> str:
         """The pointer that an addition at `address` writes, missing parents included."""
@@ -196,15 +191,19 @@ class _Recorder:
         place = self.locator.locate(self.root, address)
         for position in range(min(place.known + 1, len(address))):
             keys = self.locator.keyed.keys_at(address[:position])
-            if not keys:
+            declared = self.lists.at(address[:position]) if self.lists else None
+            if isinstance(declared, ArraySet):
+                self.indexed.add(self.pointer(place.tokens[:position]))
+            if not keys or declared:
                 continue
             array = place.tokens[:position]
             items = self.locator.find(self.root, address[:position])
             if not isinstance(items, list) or len(items) > _KEYED_ITEMS_MAX:
-                self.reads.add(join_pointer(array))
+                self.reads.add(self.pointer(array))
                 continue
+            name = self.names.of(self.root, array)
             for index in range(self.noted.get(array, 0), len(items)):
-                self.reads.update(join_pointer((*array, str(index), *path)) for path in keys.paths)
+                self.reads.update(join_pointer((*name, str(index), *path)) for path in keys.paths)
             self.noted[array] = max(len(items), self.noted.get(array, 0))
         return place
 
@@ -218,9 +217,12 @@ class _Recorder:
         return pointer
 
     def keyed_position(self, address: Tokens) -> int:
-        """How many tokens of `address` lead to its first keyed array; all where there is none."""
+        """How many tokens of `address` lead to its first array whose items it can't name: a keyed
+        one of the patch's own, or a set; all where there is none."""
         for position in range(len(address)):
-            if self.locator.keyed.keys_at(address[:position]):
+            declared = self.lists.at(address[:position])
+            own = self.locator.keyed.keys_at(address[:position]) and not declared
+            if own or isinstance(declared, ArraySet):
                 return position
         return len(address)
 
@@ -232,7 +234,9 @@ def _leaves(predicate: Predicate) -> Iterator[Predicate]:
         yield from _leaves(each)
 
 
-def footprint(patch: Patch | ExtendedPatch | Operations, document: Document = ABSENT) -> Footprint:
+def footprint(
+    patch: Patch | ExtendedPatch | Operations, document: Document = ABSENT, lists: Lists = NO_LISTS
+) -> Footprint:
     """The pointers that `patch` reads and writes.
 
     Read are the paths of `test` and the sources of `copy` and `move`; written are the paths of all
@@ -254,11 +258,17 @@ def footprint(patch: Patch | ExtendedPatch | Operations, document: Document = AB
     without a document it reads and writes the first keyed array on its way. What holds for any
     document of the same shape then holds for those that are equal where the patch reads.
 
-    Errors as `parse`, where `patch` is no `Patch` yet."""
+    Of `lists`, the item alone is read or written, whatever is added or removed beside it, and "the
+    same result" is up to the order of items. A patch that leads through one by index (`indexed`)
+    means what it meant only where the items have kept their places: see `displaced`.
+
+    Errors as `parse`, where `patch` is no `Patch` yet, and as `ExtendedPatch.under`."""
     if isinstance(patch, ExtendedPatch):
-        return extended_footprint(patch, document)
+        return extended_footprint(patch, document, lists)
     if not isinstance(patch, Patch):
         patch = parse(patch)
+    if lists:
+        return listed_footprint(patch, document, lists)
     reads: set[str] = set()
     writes: set[str] = set()
     application: Application | None = Application(document, DEFAULT_LIMITS, 0)
@@ -271,6 +281,103 @@ def footprint(patch: Patch | ExtendedPatch | Operations, document: Document = AB
             except PatchError:
                 application = None
     return Footprint(frozenset(reads), frozenset(writes))
+
+
+def listed_footprint(patch: Patch, document: Document, lists: Lists) -> Footprint:
+    """Like `footprint`, where there are `lists`: locations go by the names that they have before
+    each operation and after it."""
+    named = _Named(lists)
+    application: Application | None = Application(document, DEFAULT_LIMITS, 0)
+    for operation in patch.operations:
+        root = application.root if application else ABSENT
+        for touch in _touches(operation):
+            named.before(touch, root)
+        if application:
+            try:
+                application.perform(operation)
+            except PatchError:
+                application = None
+        if application and not isinstance(operation, Test | Remove) and operation.tokens:
+            named.after(operation.tokens, application.root)
+    return Footprint(frozenset(named.reads), frozenset(named.writes), frozenset(named.indexed))
+
+
+class _Touch(NamedTuple):
+    """A location that an operation reads or writes; `shifts`: by adding or removing there."""
+
+    tokens: Tokens
+    reads: bool
+    writes: bool
+    shifts: bool
+    inserts: bool
+
+
+def _touches(operation: Operation) -> list[_Touch]:
+    tokens = operation.tokens
+    if isinstance(operation, Test):
+        return [_Touch(tokens, True, False, False, False)]
+    if isinstance(operation, Replace):
+        return [_Touch(tokens, False, True, False, False)]
+    if isinstance(operation, Remove):
+        return [_Touch(tokens, False, True, True, False)]
+    target = _Touch(tokens, False, True, True, True)
+    if isinstance(operation, Add):
+        return [target]
+    moves = isinstance(operation, Move)
+    source = _Touch(operation.source_tokens, True, moves, moves, False)
+    if moves and operation.source_tokens == tokens:
+        return [source._replace(writes=False)]
+    return [source, target]
+
+
+class _Named:
+    """The names of locations so far."""
+
+    def __init__(self, lists: Lists) -> None:
+        self.names = Names(lists)
+        self.lists = lists
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+        self.indexed: set[str] = set()
+        self.appended: set[str] = set()  # lists that the patch has put an item at the end of
+
+    def before(self, touch: _Touch, root: Document) -> None:
+        tokens = touch.tokens
+        if root is ABSENT:  # unknown: up to the first list, whose items can't be named
+            at = next((n for n in range(len(tokens)) if self.lists.at(tokens[:n])), None)
+            if at is not None:
+                for each in (self.reads, self.writes, self.indexed):
+                    each.add(join_pointer(tokens[:at]))
+                return
+        in_list = bool(tokens and self.lists.at(tokens[:-1]))
+        self.lead_through(tokens, root, inserts=touch.inserts and in_list)
+        if touch.reads:
+            self.reads.add(join_pointer(self.names.of(root, tokens)))
+        if touch.inserts and in_list and root is not ABSENT:
+            return  # what is inserted has its name afterwards
+        if touch.writes:
+            name = self.names.of(root, tokens, written=True)
+            pointer = join_pointer(name)
+            shifts = touch.shifts and not in_list and len(name) == len(tokens)
+            self.writes.add(written(pointer, tokens, root) if shifts else pointer)
+
+    def lead_through(self, tokens: Tokens, root: Document, *, inserts: bool) -> None:
+        """Notes the lists that `tokens` lead through by index; not the one that it `inserts` in."""
+        through = [join_pointer(name) for name in self.names.indexed(root, tokens)]
+        if inserts and through:
+            into = through.pop()
+            if tokens[-1] == "-":
+                self.appended.add(into)
+        self.indexed.update(through)
+        # Whether an index is of an item of its own depends on how many there are.
+        self.reads.update(self.appended.intersection(through))
+
+    def after(self, tokens: Tokens, root: Document) -> None:
+        holder = find(root, tokens[:-1])
+        if tokens[-1] == "-" and isinstance(holder, list):
+            tokens = (*tokens[:-1], str(len(holder) - 1))
+        if self.lists.at(tokens[:-1]) or not isinstance(holder, list):
+            self.writes.add(join_pointer(self.names.of(root, tokens, written=True)))
 
 
 def _record(operation: Operation, root: Document, reads: set[str], writes: set[str]) -> None:

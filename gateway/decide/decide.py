@@ -192,7 +192,7 @@ class Deciding(BatchState):
         refuse_forbidden(request, self.document)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
-        rebased_from = checked_conditions(request, self)
+        rebased_from = checked_conditions(request, self, self._settings.lists)
         comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
         failed = comparing.failed(request.compare, self) if request.compare else []
         if not failed:

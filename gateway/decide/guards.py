@@ -43,7 +43,7 @@ from gateway.decide.request import (
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired
 from gateway.model import SETTINGS_KEY, Document, token_revision
-from patching import Json, is_conditional
+from patching import Json, ListDeclarations, is_conditional
 
 # A value of two states takes as long to compare as so many bytes of a document take to read.
 _COMPARED_BYTES = 50
@@ -152,7 +152,7 @@ def require_revision(request: Request, revision: int, document: Document | None 
         )
 
 
-def checked_conditions(request: Request, state: State) -> str | None:
+def checked_conditions(request: Request, state: State, lists: ListDeclarations) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
     Raises PreconditionFailed, and RevisionCompacted where it can't be told what changed.
@@ -175,6 +175,7 @@ def checked_conditions(request: Request, state: State) -> str | None:
             state.document(key),
             lambda token: state.base(key, token),
             lambda values: state.spend(values * _COMPARED_BYTES),
+            lists.lists_of(key),
         )
     conditions.check_none_match(key, state.document, state.revision)
     return rebased_from

@@ -3,8 +3,9 @@
 A three-way merge on footprints. The *base* is the document as the client saw it; what changed
 since is the difference between it and the document as it is now. Where no pointer that the patch
 reads or writes on the base meets one that changed, the patch means now what it meant then. A
-structural change inside an array counts as one of the whole array. A document that was deleted
-meanwhile is another one, also where it was made again.
+structural change inside an array counts as one of the whole array; the items of lists that the
+catalog declares count by key, and for a patch that goes by index by their places, too. A document
+that was deleted meanwhile is another one, also where it was made again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from gateway.decide.owning import ApplyWanted, manager_pointers
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.errors import PreconditionFailed
 from gateway.model import Document
-from patching import ABSENT, Footprint, Json, LimitExceeded, Limits, Owners
+from patching import (
+    ABSENT,
+    NO_LISTS,
+    Footprint,
+    IndexNeedsTest,
+    InvalidPatch,
+    Json,
+    LimitExceeded,
+    Limits,
+    Lists,
+    Owners,
+)
 
 # Members and items that are compared for one request: a few tenths of a second.
 EXAMINED_MAX = 200_000
@@ -38,6 +50,7 @@ def require_rebased(
     document: Document | None,
     base_of: Base,
     spend: Callable[[int], None] = lambda _: None,
+    lists: Lists = NO_LISTS,
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
@@ -65,7 +78,12 @@ def require_rebased(
         try:
             now = _edited(document, of_attributes)
             overlap = overlapping(
-                delta, _edited(base, of_attributes), now, examined_max, base.owners
+                delta,
+                _edited(base, of_attributes),
+                now,
+                examined_max,
+                base.owners,
+                NO_LISTS if of_attributes else lists,
             )
         except LimitExceeded:
             refusal = _refusal(conflict, NotRebased.TOO_LARGE)
@@ -88,17 +106,27 @@ def overlapping(
     now: Json,
     examined_max: int = EXAMINED_MAX,
     owners: Owners | None = None,
+    lists: Lists = NO_LISTS,
 ) -> list[str]:
     """The pointers that ``edit`` reads or writes and that differ between the two states.
 
-    ``owners`` are those of the leaves of ``base``.
+    ``owners`` are those of the leaves of ``base``. Items of ``lists`` have their keys in the
+    pointers.
 
     Raises LimitExceeded where too much would have to be looked at to find out.
     """
     # Part by part: a replaced whole would seem to change all that is in it.
-    changes = patching.diff(base, now, compact=False, examined_max=examined_max)
-    changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
-    return patching.overlap(_footprint(edit, base, owners), changed)
+    changes = patching.diff(base, now, compact=False, examined_max=examined_max, lists=lists)
+    try:
+        own = _footprint(edit, base, owners, lists)
+    except (InvalidPatch, IndexNeedsTest):
+        return []  # it can't be applied, whatever has changed
+    if not lists:
+        changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
+        return patching.overlap(own, changed)
+    by_key = patching.parse_extended({"patch": changes}, limits=_CHANGES)
+    met = patching.overlap(own, patching.footprint(by_key, base, lists))
+    return sorted({*met, *patching.displaced(own, base, now, lists)})
 
 
 def _edited(document: Document, of_attributes: bool) -> Json:
@@ -109,10 +137,10 @@ def _edited(document: Document, of_attributes: bool) -> Json:
 
 
 def _footprint(
-    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: Owners | None
+    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: Owners | None, lists: Lists
 ) -> Footprint:
     if isinstance(edit, ApplyPatch):
-        return patching.footprint(edit.patch, base)
+        return patching.footprint(edit.patch, base, lists)
     if isinstance(edit, ApplyWanted):
         return Footprint(writes=frozenset(manager_pointers(edit, owners)))
     return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))

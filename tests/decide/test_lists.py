@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 from gateway.decide.compares import Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions
 from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.rebase import overlapping
 from gateway.decide.request import (
     Applied,
     Edit,
@@ -22,8 +23,9 @@ from gateway.decide.request import (
     Request,
     Unchanged,
 )
-from gateway.errors import PatchDoesNotFit, SettingsInvalid, code_of
+from gateway.errors import PatchDoesNotFit, PreconditionFailed, SettingsInvalid, code_of
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
+from patching import parse_declarations
 from tests.asking import ask, extended, patch, put, refused, replace, view
 from tests.asking import document as a_document
 from tests.asking import run as decided
@@ -218,6 +220,54 @@ class TestDeclaring:
         without = changed(self.REQUEST, checks_lists=False)
         outcomes = run(without, ask(put(DOUBLE), key="t"), settings={})
         assert [type(each) for each in outcomes] == [Applied, Refused]
+
+
+BASE = {"fields": [{"path": "id", "n": 1}, {"path": "user", "n": 1}], "tags": ["x"], "n": 1}
+FIRST = {**BASE, "fields": [{"path": "new"}, *BASE["fields"]]}  # type: ignore[misc]
+LAST = {**BASE, "fields": [*BASE["fields"], {"path": "new"}]}  # type: ignore[misc]
+OTHER = {**BASE, "fields": [{"path": "id", "n": 2}, {"path": "user", "n": 1}], "tags": ["y"]}
+BY_KEY = extended({"op": "replace", "path": "/fields/user/n", "value": 3})
+NEW = extended({"op": "add", "path": "/fields/mine", "value": {}})
+TAGGED = extended({"op": "add_to_set", "path": "/tags", "value": "z"})
+
+
+class TestRebase:
+    """Items are compared by key, and by their places where the patch goes by index."""
+
+    @pytest.mark.parametrize(
+        ("edit", "now", "overlap"),
+        [
+            (BY_KEY, FIRST, []),
+            (BY_KEY, OTHER, []),
+            (NEW, FIRST, []),
+            (TAGGED, OTHER, []),
+            (SECOND, LAST, []),
+            (SECOND, OTHER, []),
+            (SECOND, FIRST, ["/fields"]),
+            (extended({"op": "remove", "path": "/fields/id"}), OTHER, ["/fields/id"]),
+            (extended({"op": "add", "path": "/fields/new", "value": {}}), LAST, ["/fields/new"]),
+            (extended({"op": "pull", "path": "/tags", "value": "x"}), OTHER, ['/tags/"x"']),
+            (Merge({"fields": []}, 9), OTHER, ["/fields"]),
+            (extended({"op": "remove", "path": "/tags/0"}), OTHER, []),  # refused by its patch
+        ],
+    )
+    def test_only_what_concerns_the_same_item_gets_in_the_way(
+        self, edit: Any, now: Any, overlap: list[str]
+    ) -> None:
+        lists = parse_declarations(SETTINGS["arrays"]).lists_of("t")
+        assert overlapping(edit, BASE, now, lists=lists) == overlap
+
+    def test_an_index_of_an_older_state_edits_no_other_item(self) -> None:
+        older = a_document(BASE, "t", revision=5)
+        now = a_document(FIRST, "t", revision=6, commit_id="cd" * 16)
+        seen = view(a_document(SETTINGS, SETTINGS_KEY, revision=4), now, keys=("t",))
+        seen = changed(seen, bases={("t", older.token): older})
+        stale = Conditions(if_match=frozenset({older.token}))
+        by_index = ask(SECOND, key="t", conditions=stale, rebase=True)
+        error = refused(decided(seen, by_index).outcomes[0], PreconditionFailed)
+        assert error.conflict.overlap == ("/fields",)
+        by_key = ask(BY_KEY, key="t", conditions=stale, rebase=True)
+        assert content(decided(seen, by_key).outcomes[0])["fields"][2]["n"] == 3
 
 
 WRONG = [
