@@ -5,6 +5,8 @@ What happens when is driven by progress (so many patches acknowledged), not by t
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import random
 import signal
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 
 from gateway.store.embedded import EmbeddedMongod
-from tests.failure.clients import Tally, check, create, run_clients
+from tests.failure.clients import DOCUMENT, Tally, check, create, run_clients
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
@@ -127,3 +129,45 @@ def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
             everything.acknowledged += tally.acknowledged
             everything.unexpected += tally.unexpected
         check(service.port, everything, clients=CLIENTS, patches=rounds * patches)
+
+
+def test_a_worker_that_is_told_to_end_leaves_nothing_in_doubt(
+    mongodb_uri: str, database_name: str
+) -> None:
+    """Neither requests of its own, nor those that the other worker has handed over to it."""
+    clients, patches = 12, 40
+    statuses: list[int] = []
+    with RunningGateway(mongodb_uri, database_name) as service:
+        create(service.port)
+
+        def happen(_: int) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(service.worker_pids()[0], signal.SIGTERM)  # it is handed to, for its number
+
+        with Mishaps(clients * patches // 4, happen) as mishaps:
+
+            def client(number: int) -> None:
+                connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_S)
+                headers = {"Content-Type": "application/json-patch+json"}
+                for turn in range(patches):
+                    body = json.dumps([{"op": "add", "path": f"/last/{number}", "value": turn}])
+                    for fresh in (False, True):
+                        try:
+                            connection.request("PATCH", DOCUMENT, body, headers)
+                            answer = connection.getresponse()
+                            answer.read()
+                            break
+                        except (OSError, http.client.HTTPException):
+                            assert not fresh, "a connection without a request under way may end"
+                            connection.close()
+                    statuses.append(answer.status)
+                    mishaps.progress(len(statuses))
+                connection.close()
+
+            threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert statuses == [200] * clients * patches
+        assert mishaps.happened >= 2
