@@ -12,6 +12,8 @@ whose items are addressed by key; applying it also gives the RFC 6902 patch that
 `apply_wanted` gives a document what a *manager* wants of it, who then owns that: `Owners` say who
 owns which leaf, `taken_over` what a plain write does to them.
 
+`three_way` does to a document what led from one state of it to another.
+
 `digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
 
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
@@ -73,6 +75,7 @@ from ._ownership import (
     taken_over,
 )
 from ._pointer import join_pointer, split_pointer
+from ._three_way import Dispute, Merged, three_way
 
 __all__ = [
     "ABSENT",
@@ -87,6 +90,7 @@ __all__ = [
     "ArraySet",
     "Conflict",
     "Contested",
+    "Dispute",
     "Document",
     "DocumentAbsent",
     "Extended",
@@ -101,6 +105,7 @@ __all__ = [
     "ListRule",
     "ListViolation",
     "Lists",
+    "Merged",
     "OwnedByOthers",
     "Owner",
     "Owners",
@@ -138,4 +143,5 @@ __all__ = [
     "repeated_member",
     "split_pointer",
     "taken_over",
+    "three_way",
 ]
