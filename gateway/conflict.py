@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gateway.model import Document, version_of
+from patching import Absent, Json
 
 
 class Required(Enum):
@@ -40,6 +41,20 @@ class Stale:
     key: str
     token: str | None
     document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A place of document ``key``, or of its attributes, that was changed since what is to be
+    undone, the last time at ``revision`` or before. ``now`` is there, and ``wanted`` is what a
+    revert would put there; ABSENT: nothing."""
+
+    key: str
+    of_attributes: bool
+    pointer: str
+    revision: int
+    now: Json | Absent
+    wanted: Json | Absent
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@
         |   +-- UploadConflict   it was true when the upload was opened
         +-- PreconditionRequired the catalog takes no write without one
         +-- TargetExists         the new key of a move has a document
+        +-- ChangedSince         what a revert would undo was changed since
+        +-- RevertForbidden      a revert takes more rights than the principal has
         +-- SchemaViolation      the document doesn't satisfy a schema of its catalog
         +-- SettingsInvalid      these can't be the settings of a catalog
         +-- AttributesInvalid    attributes are an object, and an acl among them is an acl
@@ -51,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from gateway.conflict import Conflict
+from gateway.conflict import Conflict, Disputed
 from gateway.model import Document, Right
 from patching import Json, LimitExceeded, PatchError
 
@@ -229,6 +231,26 @@ class TargetExists(CommitError):
         super().__init__(f"there is a document {key!r} already")
         self.key = key
         self.document = document
+
+
+class ChangedSince(CommitError):
+    """``disputed`` are the places, one at least."""
+
+    code = "changed_since"
+
+    def __init__(self, disputed: Sequence[Disputed]) -> None:
+        first = disputed[0]
+        what = "attributes of " if first.of_attributes else ""
+        more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
+        super().__init__(
+            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
+            f" {first.key!r}{more}"
+        )
+        self.disputed = disputed
+
+
+class RevertForbidden(CommitError):
+    code = "forbidden"
 
 
 class SchemaViolation(CommitError):

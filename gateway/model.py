@@ -155,11 +155,16 @@ class Idempotency(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True):
-    """A leaf of document ``key`` that an apply left as its ``owners`` want it."""
+    """A leaf of document ``key`` that an apply left as its ``owners`` want it.
+
+    Without owners: a place that a revert left as it was changed since, of the content or (then
+    ``of_attributes`` is true) of the attributes.
+    """
 
     key: str
     pointer: str
     owners: tuple[Owner, ...]
+    of_attributes: bool = False
 
 
 class Change(msgspec.Struct, frozen=True):

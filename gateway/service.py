@@ -33,6 +33,7 @@ from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
 from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
 from gateway.read.listing import Listing
+from gateway.read.reverts import Reverts
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
@@ -53,8 +54,9 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
-    ``differences`` what two revisions have otherwise. ``catalogs`` takes a catalog as a whole.
-    ``acls`` tells what a principal sees of any. ``uploads`` replaces documents in two phases.
+    ``differences`` what two revisions have otherwise, ``reverts`` what undoing takes back.
+    ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
+    ``uploads`` replaces documents in two phases.
     ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
     started.
     """
@@ -96,6 +98,7 @@ class Gateway:
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
+        self.reverts = Reverts(store, self._history, self.differences)
         self._hand_over = hand_over = HandOver(runtime, neighbours)
         self._queue = queue = Queue(runtime, limits, turns, self._may_move, hand_over.behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)

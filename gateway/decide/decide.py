@@ -253,6 +253,7 @@ class Deciding(BatchState):
                         error.action = None if alone else index
                         error.otherwise = otherwise
                         raise
+            drafts.require_undisputed()
         finally:  # a refusal may have taken as long
             self.spend(drafts.work_bytes)
         return drafts

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from gateway.model import Action, Attributes
+import patching
+from gateway.model import Action, Attributes, Document
 from patching import ABSENT, Absent, Json, Limits, Owners
 
 _encode = msgspec.json.Encoder().encode
@@ -35,3 +37,29 @@ DELETED: Final = Draft(ABSENT, None, 0, "delete")
 def bound(size_bytes: int, content: Json | Absent, limits: Limits) -> int:
     """``size_bytes``, a bound of the content's size, or its size where that is over the limit."""
     return size_bytes if size_bytes <= limits.result_bytes_max else len(_encode(content))
+
+
+def patched(
+    draft: Draft, content: Json | Absent, size_bytes: int, patch: Iterable[dict[str, Json]]
+) -> Draft:
+    """The draft after ``patch``, which made ``content``, of at most ``size_bytes``, of it."""
+    if content is ABSENT:
+        return DELETED
+    if draft.action in ("put", "delete"):
+        # The whole value is recorded, so that the change can be told without a patch to a state
+        # that no revision had.
+        return Draft(content, draft.attributes, size_bytes, "put", (), draft.owners, draft.owned)
+    return Draft(
+        content,
+        draft.attributes,
+        size_bytes,
+        "patch",
+        (*draft.patch, *patch),
+        draft.owners,
+        draft.owned,
+    )
+
+
+def same_attributes(document: Document, draft: Draft) -> bool:
+    before, after = document.attributes, draft.attributes
+    return before is after or patching.equal(before or {}, after or {})

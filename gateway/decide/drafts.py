@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
@@ -11,8 +11,9 @@ from msgspec.structs import replace
 import patching
 from gateway.access import Principal
 from gateway.access.acl import AclMalformed, acl_of
+from gateway.conflict import Disputed
 from gateway.decide.compares import ITEM_BYTES
-from gateway.decide.draft import DELETED, Draft, bound
+from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
@@ -29,8 +30,10 @@ from gateway.decide.request import (
     Put,
     Touch,
 )
+from gateway.decide.reverting import Revert, reverted
 from gateway.errors import (
     AttributesInvalid,
+    ChangedSince,
     CommitError,
     DocumentNotFound,
     OverLimit,
@@ -109,6 +112,7 @@ class Drafts:
         self._changed: dict[str, Draft] | None = None
         self._patched_bytes = 0
         self.work_bytes = 0
+        self._disputed: list[Disputed] = []
         self.forced = False
         self.skipped: tuple[Skipped, ...] = ()
 
@@ -132,11 +136,16 @@ class Drafts:
             before = self._draft(each.key)
             if before.attributes is not None:
                 self._require_editable(each.key, edit)
-            if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo):
+            if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo | Revert):
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
                 self._require_room()
             self._set(each.key, self._edited(each.key, before, edit))
+
+    def require_undisputed(self) -> None:
+        """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
+        if self._disputed:
+            raise ChangedSince(self._disputed)
 
     def require_gettable(self, each: KeyEdit) -> None:
         """Raise DocumentForbidden if ``each`` is a get and all edits leave its document unreadable
@@ -215,7 +224,9 @@ class Drafts:
             return False
         return document.owners != draft.owners or not same_attributes(document, draft)
 
-    def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes) -> Draft:
+    def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes | Revert) -> Draft:
+        if isinstance(edit, Revert):
+            return self._reverted(key, draft, edit)
         if isinstance(edit, EditAttributes):
             return self._with_attributes(key, draft, edit.edit)
         if isinstance(edit, Put):
@@ -238,6 +249,25 @@ class Drafts:
             key, draft.content, draft.size_bytes, edit, self._lists.lists_of(key)
         )
         return patched(draft, content, size_bytes, patch)
+
+    def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
+        found = self._document_of(key)
+        revision = 0 if found is None else found.revision
+        try:
+            after, disputed = reverted(
+                edit, key, draft, revision, self._limits.patch, self._lists.lists_of(key)
+            )
+        except PatchError as error:
+            raise self._told(key, error) from error
+        if after.attributes is not None:
+            self._checked(key, after.attributes)
+        if edit.conflict == "refuse":
+            self._disputed += disputed
+        elif edit.conflict == "skip":
+            self.skipped += tuple(
+                Skipped(key, each.pointer, (), each.of_attributes) for each in disputed
+            )
+        return after
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
         draft = self._settled(key, draft)
@@ -336,7 +366,11 @@ class Drafts:
         self._patched_bytes += examined * ITEM_BYTES
         self.work_bytes += examined * ITEM_BYTES
 
-    def _count_patch(self, edit: ApplyPatch | Merge | ApplyWanted | LetGo, size_bytes: int) -> None:
+    def _count_patch(
+        self, edit: ApplyPatch | Merge | ApplyWanted | LetGo | Revert, size_bytes: int
+    ) -> None:
+        if isinstance(edit, Revert):
+            size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
             size_bytes *= _MERGE_TIMES
         elif isinstance(edit.patch, Patch):
@@ -379,27 +413,6 @@ def _merged(
     return content, size_bytes, patching.diff(before, content)
 
 
-def patched(
-    draft: Draft, content: Json | Absent, size_bytes: int, patch: Iterable[dict[str, Json]]
-) -> Draft:
-    """The draft after ``patch``, which made ``content``, of at most ``size_bytes``, of it."""
-    if content is ABSENT:
-        return DELETED
-    if draft.action in ("put", "delete"):
-        # The whole value is recorded, so that the change can be told without a patch to a state
-        # that no revision had.
-        return Draft(content, draft.attributes, size_bytes, "put", (), draft.owners, draft.owned)
-    return Draft(
-        content,
-        draft.attributes,
-        size_bytes,
-        "patch",
-        (*draft.patch, *patch),
-        draft.owners,
-        draft.owned,
-    )
-
-
 def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
     """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
     if not isinstance(value, dict):
@@ -417,11 +430,6 @@ def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attrib
             actual=size_bytes,
         )
     return value
-
-
-def same_attributes(document: Document, draft: Draft) -> bool:
-    before, after = document.attributes, draft.attributes
-    return before is after or patching.equal(before or {}, after or {})
 
 
 def _equal(before: Json | Absent, after: Json | Absent) -> bool:

@@ -40,6 +40,7 @@ from gateway.decide.request import (
     Request,
     Touch,
 )
+from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired
 from gateway.model import SETTINGS_KEY, Document, token_revision
@@ -131,7 +132,7 @@ def _is_guarded(each: KeyEdit) -> bool:
     edit = each.edit.edit if isinstance(each.edit, EditAttributes) else each.edit
     if isinstance(edit, ApplyPatch) and is_conditional(edit.patch):
         return True
-    return isinstance(edit, Get | Touch) or each.key == SETTINGS_KEY
+    return isinstance(edit, Get | Touch | Revert) or each.key == SETTINGS_KEY
 
 
 def require_revision(request: Request, revision: int, document: Document | None = None) -> None:

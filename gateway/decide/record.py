@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.decide.draft import Draft
-from gateway.decide.drafts import Drafts, same_attributes
+from gateway.decide.draft import Draft, same_attributes
+from gateway.decide.drafts import Drafts
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, ApplyPatch, KeyEdit, Request, Rules
 from gateway.errors import OverLimit
 from gateway.limits import ServiceLimits

@@ -27,6 +27,7 @@ from gateway.decide.compares import (
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import NO_RANGES, RangeCompare, Ranges
+from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
@@ -102,7 +103,7 @@ class Touch(msgspec.Struct, frozen=True):
     """Make a commit even where nothing changes. The key plays no part."""
 
 
-Edit = ContentEdit | EditAttributes | Move | Get | Touch
+Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch
 
 
 class KeyEdit(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.owners import OwnersRoutes
 from gateway.http.routes.pins import RetentionRoutes
+from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import (
     ConsoleRoutes,
     DocsPageRoutes,
@@ -120,6 +121,7 @@ def create_app(
     DocumentRoutes(gateway, limits, "attributes").register(app)
     OwnersRoutes(gateway, limits).register(app)
     TransactionRoutes(gateway, limits).register(app)
+    RevertRoutes(gateway, limits).register(app)
     CatalogRoutes(gateway, limits).register(app)
     ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)

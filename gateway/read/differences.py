@@ -72,11 +72,11 @@ class Differences:
         self._listing = listing
         self._page_bytes_max = limits.listing_page_bytes_max
 
-    def span(self, catalog: str, before: int, after: int | None, prefix: str = "") -> Span:
-        """``after`` None: the head."""
+    def span(self, catalog: str, before: int | None, after: int | None, prefix: str = "") -> Span:
+        """None: the head."""
         with as_unavailable():
-            self._listing.readable(catalog, before)
-            return Span(catalog, before, self._listing.readable(catalog, after), prefix)
+            first, second = (self._listing.readable(catalog, each) for each in (before, after))
+            return Span(catalog, first, second, prefix)
 
     def page(
         self, span: Span, *, after: str, limit: int, sight: Sight | None = None
@@ -101,7 +101,7 @@ class Differences:
                     found.append(difference)
                     size_bytes += difference.size_bytes
                 reached = record.key
-            self._listing.require_above_floor(span.catalog, span.low)
+            self.require_retained(span)
         is_last = len(records) < limit and (not records or reached == records[-1].key)
         return DifferencePage(span.before, span.after, found, None if is_last else reached)
 
@@ -117,24 +117,30 @@ class Differences:
         self, span: Span, record: BareDocument, sight: Sight | None
     ) -> Difference | None:
         """None where there is none."""
-        low, high = self.states(span.catalog, record.key, span.low, span.high)
+        low, high = self.records(span.catalog, record.key, span.low, span.high)
         seen = [
             each if each is None or sight is None or sight.sees_past(each, record) else None
-            for each in (low, high)
+            for each in (living(low), living(high))
         ]
         before, after = seen if span.before < span.after else reversed(seen)
         return None if same_state(before, after) else Difference(record.key, before, after)
 
-    def states(
+    def records(
         self, catalog: str, key: str, low: int, high: int
     ) -> tuple[Document | None, Document | None]:
-        """The live documents at the two revisions. Raises RevisionCompacted, Unreachable."""
+        """The documents or tombstones at the two revisions, which are written out.
+
+        Raises RevisionCompacted, Unreachable.
+        """
         try:
-            before, after = rebuild_both(self._store, catalog, key, low, high)
+            return rebuild_both(self._store, catalog, key, low, high)
         except HistoryIncomplete:
             self._listing.require_above_floor(catalog, low)
             raise
-        return living(before), living(after)
+
+    def require_retained(self, span: Span) -> None:
+        """Raise RevisionCompacted where the floor has passed one of the revisions meanwhile."""
+        self._listing.require_above_floor(span.catalog, span.low)
 
 
 def same_state(one: Document | None, other: Document | None) -> bool:

@@ -73,6 +73,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("list_documents", "GET"): Call("{c}/documents"),
     ("export", "GET"): Call("{c}/export"),
     ("transaction", "POST"): Call("{c}/transactions", {"then": [{"action": "get", "key": "k"}]}),
+    ("revert", "POST"): Call("{c}/reverts", {"revisions": [1]}),
     ("bulk", "POST"): Call("/v1/bulk", b"", LINES),
     ("open_upload", "POST"): Call("{c}/uploads", {"key": "k"}),
     ("read_upload", "GET"): Call("{c}/uploads/x"),

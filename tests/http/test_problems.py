@@ -15,7 +15,7 @@ from werkzeug.test import TestResponse
 
 from gateway import errors
 from gateway.access import Principal
-from gateway.conflict import Conflict, Required
+from gateway.conflict import Conflict, Disputed, Required
 from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
@@ -60,6 +60,8 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.UploadCommitted("x"), "upload_committed", 409),
     (errors.PreconditionRequired("c"), "precondition_required", 428),
     (errors.TargetExists("k"), "target_exists", 409),
+    (errors.ChangedSince([Disputed("k", False, "/a", 3, 1, 2)]), "changed_since", 409),
+    (errors.RevertForbidden("x"), "forbidden", 403),
     (
         errors.SchemaViolation("k", "*", [{"pointer": "/a", "message": "x"}]),
         "schema_violation",
@@ -291,6 +293,13 @@ def _closed(catalog: Catalog) -> Catalog:
     return Catalog(create_app(closed, authenticate=authenticate).test_client(), catalog.name)
 
 
+def _reverted_late(catalog: Catalog) -> TestResponse:
+    for number in (2, 3):
+        catalog.put(number)
+    last = catalog.head_revision()
+    return catalog.client.post(f"{catalog.path}/reverts", json={"revisions": [last - 1]})
+
+
 # How a client meets each code; the catalog has {"a": 1} under "k", and small limits.
 PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] = {
     "malformed_request": _by_error(ClientDisconnected()),
@@ -335,6 +344,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     ),
     "invalid_body": _transaction(),
     "target_exists": _transaction({"action": "move", "from": "k", "to": "k"}),
+    "changed_since": _by(_reverted_late),
     "precondition_required": _under({"require_precondition": True}),
     "schema_violation": _under({"schemas": {"k": False}}),
     "list_violation": _under(_A_SET, [1, 1]),

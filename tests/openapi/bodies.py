@@ -109,6 +109,19 @@ def _upload_commit(body: Object) -> None:
         body["parts"] = one_of(([1], [1, 2]), body)
 
 
+def _revert(body: Object) -> None:
+    """OpenAPI can't say that a member goes with another, or isn't below it."""
+    if "revisions" in body:
+        body["revisions"] = [1 + chance(each, of=16) for each in body["revisions"]]
+        body.pop("from", None)
+    if "to" in body:
+        body["to"] = chance(body["to"], of=16)
+    if "from" in body:
+        body["from"] = body["to"] + chance(body["from"], of=4)
+    if "author" in body and not is_author(body["author"]):
+        body["author"] = "größe"
+
+
 def _revision(body: Object) -> None:
     """1.0 is an integer to a schema."""
     if "seconds" in body:
@@ -130,6 +143,7 @@ def _application(body: Object) -> None:
 _FITTING = {
     "put_application": _application,
     "run_transaction": _transaction,
+    "revert": _revert,
     "open_upload": _upload,
     "commit_upload": _upload_commit,
     "create_pin": _revision,

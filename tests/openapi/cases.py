@@ -27,6 +27,7 @@ _CATALOGS = {
     "touch_catalog": "conformance touched",
     "compact_catalog": "conformance compacted",
     "create_pin": "conformance pinned",
+    "revert": "conformance reverted",
 }
 # It is there all the time: no other operation is given it.
 _DESCRIBED = "described"
@@ -149,6 +150,9 @@ def _choose_time(case: Case[Any], given: Given) -> None:
         case.query.pop("at", None)
     if "revision" in case.query:
         case.query["revision"] = chance(case.query["revision"], of=16)
+    for name in ("from", "to"):
+        if name in case.query:
+            case.query[name] = chance(case.query[name], of=16)
     if "at" in case.query:
         case.query["at"] = one_of((given.made, *_PAST_AND_FUTURE), case.query["at"])
 
@@ -209,7 +213,7 @@ def _write_entity_tags(case: Case[Any], operation: str) -> None:
     What has a ``=`` must be a composite, which the pattern doesn't say.
     """
     known = _TAGS if operation in _OF_SEVERAL else _TOKENS
-    known = _SEVERAL if operation == "run_transaction" else known
+    known = _SEVERAL if operation in ("run_transaction", "revert") else known
     for name in _ENTITY_TAGS:
         text = case.headers.get(name)
         if text is not None and ('"' not in text or "=" in text or chance(text, of=2)):

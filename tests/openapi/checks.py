@@ -20,18 +20,9 @@ _SENT = (
     *("ActionResult", "BulkResult", "CatalogAnswer", "CatalogHead", "CatalogPage", "CatalogState"),
     *("Change", "ChangeSummary", "ChangesPage", "Commit", "CommitPage", "CommitSummary"),
     *("Compaction", "CurrentVersion", "Difference", "DifferencePage", "DocumentPage", "Export"),
-    *(
-        "FailedCompare",
-        "ListedDocument",
-        "NextDifferences",
-        "NextDocuments",
-        "Outcome",
-        "Part",
-        "Pin",
-        "PinList",
-    ),
-    *("Pin", "PinList", "Problem", "SchemaError", "SettingsAnswer", "StaleDocument"),
-    *("TransactionAnswer", "Upload"),
+    *("FailedCompare", "ListedDocument", "NextDifferences", "NextDocuments", "Outcome", "Part"),
+    *("Pin", "PinList", "Problem", "RevertAnswer", "SchemaError", "SettingsAnswer"),
+    *("StaleDocument", "TransactionAnswer", "Upload"),
     "WriteAnswer",
 )
 

@@ -256,6 +256,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "export": {"GET": READ},
     # Many changes
     "transaction": {"POST": WRITE},
+    "revert": {"POST": WRITE},  # ADMIN where it takes back settings
     "bulk": {"POST": Need.TOKEN},  # each line is checked by itself
     "open_upload": {"POST": WRITE},
     "read_upload": {"GET": WRITE},

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from flask import Flask
-from msgspec.structs import replace
 
 from gateway.errors import AttributesInvalid, DocumentNotFound, PatchDoesNotFit, TargetExists
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
-from gateway.http.door.authorization import author_of
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import Answer
 from gateway.http.wire.conditions import refuse_all_but_several
-from gateway.http.wire.headers import catalog_name, commit_author
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.headers import catalog_name
 from gateway.http.write.answer import commit
-from gateway.http.write.ask import Ask, Sent, read_ask, request_of
+from gateway.http.write.ask import Sent, read_ask, request_of, with_members
 from gateway.http.write.transaction_answers import transaction_answer
-from gateway.http.write.transactions import Transaction, read_transaction
+from gateway.http.write.transactions import read_transaction
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 
@@ -45,7 +42,9 @@ class TransactionRoutes:
         transaction = read_transaction(raw, self._limits, self._gateway.limits.patch, ask.by.name)
         edits = (*transaction.then, *(transaction.otherwise or ()))
         spend_operations(context, sum(operations_in(each.edit) for each in edits))
-        ask = _with_body(ask, commit_author(context.environ), transaction)
+        ask = with_members(
+            ask, context.environ, transaction.message, transaction.author, transaction.dry_run
+        )
         request = request_of(
             self._gateway,
             ask,
@@ -61,21 +60,3 @@ class TransactionRoutes:
                 error.action = 0  # a single one isn't counted
             raise
         return transaction_answer(self._gateway, ask, transaction, result)
-
-
-def _with_body(ask: Ask, header_author: str | None, transaction: Transaction) -> Ask:
-    """With what the body says of it too. Raises RequestRefused where a header says otherwise."""
-    named = _agreed("Commit-Author", header_author, "author", transaction.author)
-    return replace(
-        ask,
-        message=_agreed("Commit-Message", ask.message, "message", transaction.message),
-        author=author_of(named, ask.by, ask.catalog),
-        dry_run=ask.dry_run or transaction.dry_run,
-    )
-
-
-def _agreed(header: str, said: str | None, member: str, in_body: str | None) -> str | None:
-    if said is not None and in_body is not None and said != in_body:
-        detail = f"{header}: the body has another {member!r}"
-        raise RequestRefused("invalid_header", detail, header=header)
-    return in_body or said

@@ -17,7 +17,7 @@ from werkzeug.exceptions import (
 )
 
 from gateway import errors
-from gateway.conflict import Conflict, FailedCompare, Stale
+from gateway.conflict import Conflict, Disputed, FailedCompare, Stale
 from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.context import Context
@@ -195,6 +195,8 @@ def _of_gateway_error(error: GatewayError) -> Problem:
                 problem.members["errors"] = list(error.errors)
         case errors.TargetExists():
             problem.members |= {"key": error.key, **_current(error.document)}
+        case errors.ChangedSince():
+            problem.members |= _disputed(error.disputed)
         case errors.DocumentNotFound():
             problem.members["key"] = error.key
         case errors.AttributesInvalid():
@@ -251,6 +253,23 @@ def _of_conflict(failed: Conflict) -> dict[str, Any]:
     if failed.compares:
         members["failed_compares"] = _failed_compares(failed.compares)
     return members
+
+
+def _disputed(disputed: Sequence[Disputed]) -> dict[str, Any]:
+    """With both values, where they are small."""
+    shown = []
+    for each in disputed[:_CONTESTED_MAX]:
+        entry: dict[str, Any] = {
+            "key": each.key or None,
+            "part": "attributes" if each.of_attributes else "content",
+            "pointer": shortened(each.pointer, _POINTER_CHARACTERS_MAX),
+            "revision": each.revision,
+        }
+        for name, value in (("value", each.now), ("wanted", each.wanted)):
+            if value is not ABSENT and _is_small(value):
+                entry[name] = value
+        shown.append(entry)
+    return {"contested": shown, "contested_count": len(disputed)}
 
 
 def _stale(each: Stale) -> dict[str, Any]:

@@ -94,6 +94,7 @@ KINDS: Final[dict[str, Kind]] = {
     "patch_does_not_fit": Kind(409, "The patch doesn't fit the document"),
     "owned_by_others": Kind(409, "Others own what this manager wants otherwise"),
     "target_exists": Kind(409, "The key to move to has a document"),
+    "changed_since": Kind(409, "Changed since what is to be undone"),
     "upload_conflict": Kind(409, "The document changed since the upload was opened"),
     "upload_committed": Kind(409, "The upload was committed already"),
     "upload_incomplete": Kind(409, "The upload's parts are not all there"),

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 from marshmallow import Schema
+from msgspec.structs import replace
 
 from gateway.access import Principal
 from gateway.decide.application_steps import Fence, scope_of
@@ -25,7 +26,7 @@ from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
 from gateway.decide.ranges import range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import KeyEdit, Request
-from gateway.http.context import Context
+from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
 from gateway.http.wire.conditions import write_conditions
 from gateway.http.wire.headers import (
@@ -119,6 +120,27 @@ def read_ask(
         author=author_of(commit_author(environ), by, catalog),
         part=part,
     )
+
+
+def with_members(
+    ask: Ask, environ: Environ, message: str | None, author: str | None, dry_run: bool
+) -> Ask:
+    """``ask`` with what the body says of it too. Raises RequestRefused where a header says
+    otherwise."""
+    named = _agreed("Commit-Author", commit_author(environ), "author", author)
+    return replace(
+        ask,
+        message=_agreed("Commit-Message", ask.message, "message", message),
+        author=author_of(named, ask.by, ask.catalog),
+        dry_run=ask.dry_run or dry_run,
+    )
+
+
+def _agreed(header: str, said: str | None, member: str, in_body: str | None) -> str | None:
+    if said is not None and in_body is not None and said != in_body:
+        detail = f"{header}: the body has another {member!r}"
+        raise RequestRefused("invalid_header", detail, header=header)
+    return in_body or said
 
 
 def request_of(

@@ -1,0 +1,148 @@
+"""Reverts: a document's changes undone, also where others have changed it since.
+
+A three-way merge of content and attributes (``patching.three_way``): what leads from a *base*, the
+document as the changes left it, to a *target*, as it was before them, is done to the document as it
+is now. A place that was changed since and is wanted otherwise is disputed. A document that is to go
+as a whole, or to come back, is one place; but what was changed since in one that is to go is named
+place by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+from msgspec.structs import replace
+
+import patching
+from gateway.conflict import Disputed
+from gateway.decide.draft import DELETED, Draft, bound, patched
+from gateway.model import Attributes, Document
+from patching import ABSENT, Absent, Dispute, Json, LimitExceeded, Limits, Lists
+
+# Members and items that are compared to name the places of a document that is to go.
+_EXAMINED_MAX = 100_000
+
+
+class Undo(msgspec.Struct, frozen=True):
+    """The live documents that a change, or several in a row, have left and found; None: none."""
+
+    base: Document | None
+    target: Document | None
+
+
+class Revert(msgspec.Struct, frozen=True):
+    """Undo changes of a document, the newest first.
+
+    ``conflict`` says what becomes of places that were changed since: the request is refused, they
+    are skipped, or forced to be as they were.
+    """
+
+    undos: tuple[Undo, ...]
+    conflict: patching.Conflict = "refuse"
+
+    @property
+    def size_bytes(self) -> int:
+        states = (each for undo in self.undos for each in (undo.base, undo.target))
+        return sum(each.size_bytes for each in states if each is not None)
+
+
+class _State(msgspec.Struct, frozen=True):
+    """Of a document's two parts; both are ABSENT where there is none."""
+
+    content: Json | Absent
+    attributes: Json | Absent
+
+
+def reverted(
+    edit: Revert, key: str, draft: Draft, revision: int, limits: Limits, lists: Lists
+) -> tuple[Draft, list[Disputed]]:
+    """What ``edit`` leaves of the draft of ``key``, and the places that are disputed.
+
+    ``revision`` is that of the document's last change. The items of its ``lists`` are told apart by
+    their keys. Raises patching.LimitExceeded.
+    """
+    now = _state_of(draft.content, draft.attributes)
+    disputed: list[Disputed] = []
+    size_bytes = draft.size_bytes
+    for undo in edit.undos:
+        before, after = (
+            _State(ABSENT, ABSENT) if each is None else _state_of(each.content, each.attributes)
+            for each in (undo.base, undo.target)
+        )
+        merged, places = _merged(before, after, now, lists, force=edit.conflict == "force")
+        if merged.content is not now.content:
+            size_bytes += undo.target.size_bytes if undo.target is not None else 0
+        now = merged
+        disputed += [
+            Disputed(key, of_attributes, each.pointer, revision, each.now, each.wanted)
+            for of_attributes, each in places
+        ]
+    return _drafted(draft, now, size_bytes, limits), disputed
+
+
+def _state_of(content: Json | Absent, attributes: Attributes | None) -> _State:
+    return _State(content, ABSENT if content is ABSENT else cast(Json, attributes or {}))
+
+
+def _merged(
+    base: _State, target: _State, now: _State, lists: Lists, *, force: bool
+) -> tuple[_State, list[tuple[bool, Dispute]]]:
+    """With the disputes, each with whether it is about attributes."""
+    if ABSENT not in (base.content, target.content, now.content):
+        content = patching.three_way(
+            base.content, target.content, now.content, force=force, lists=lists
+        )
+        attributes = patching.three_way(
+            base.attributes, target.attributes, now.attributes, force=force
+        )
+        places = [(False, each) for each in content.disputes]
+        places += [(True, each) for each in attributes.disputes]
+        return _State(content.content, attributes.content), places
+    if _same(base, now):
+        return target, []
+    if _same(base, target) or _same(target, now):
+        return now, []
+    return target if force else now, list(_changed_since(base, target, now))
+
+
+def _changed_since(base: _State, target: _State, now: _State) -> Iterator[tuple[bool, Dispute]]:
+    if ABSENT in (base.content, now.content):
+        yield False, Dispute("", now.content, target.content)
+        return
+    for of_attributes, before, after in (
+        (False, base.content, now.content),
+        (True, base.attributes, now.attributes),
+    ):
+        try:
+            changes = patching.diff(before, after, compact=False, examined_max=_EXAMINED_MAX)
+        except LimitExceeded:
+            changes = [{"op": "replace", "path": "", "value": cast(Json, after)}]
+        for each in changes:
+            yield of_attributes, Dispute(str(each["path"]), each.get("value", ABSENT), ABSENT)
+
+
+def _same(one: _State, other: _State) -> bool:
+    if one.content is ABSENT or other.content is ABSENT:
+        return one.content is other.content
+    same = patching.equal(cast(Json, one.attributes), cast(Json, other.attributes))
+    return same and patching.equal(one.content, other.content)
+
+
+def _drafted(draft: Draft, after: _State, size_bytes: int, limits: Limits) -> Draft:
+    content = after.content
+    if content is ABSENT:
+        return draft if draft.content is ABSENT else DELETED
+    attributes = cast(Attributes | None, after.attributes or None)
+    changes = patching.diff(draft.content, content)
+    if not changes:
+        return replace(draft, attributes=attributes, action=draft.action or "attributes")
+    size_bytes = bound(size_bytes, content, limits)
+    if size_bytes > limits.result_bytes_max:
+        raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size_bytes)
+    if draft.content is ABSENT:
+        return replace(
+            draft, content=content, attributes=attributes, size_bytes=size_bytes, action="put"
+        )
+    return replace(patched(draft, content, size_bytes, changes), attributes=attributes)

@@ -1,0 +1,160 @@
+"""`POST /v1/catalogs/{catalog}/reverts`: commits undone, or documents brought back, as one commit.
+
+::
+
+    {"revisions": [12, 13]} or {"to": 10, "from"?: 42}, with "prefix"?,
+    "conflict"?: "refuse" | "skip" | "force", "message"?, "author"?, "dry_run"?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flask import Flask
+from marshmallow import fields
+from msgspec.structs import replace
+
+from gateway.access import Role
+from gateway.decide.request import KeyEdit, Request, Unchanged, Written
+from gateway.decide.strict import SWITCH, Exact, strict, text, whole
+from gateway.errors import CommitError
+from gateway.http.context import Context, this_request
+from gateway.http.door.admission import take_members
+from gateway.http.door.authorization import require
+from gateway.http.door.rate_limits import spend_operations
+from gateway.http.wire import headers as media_types
+from gateway.http.wire.answers import Answer
+from gateway.http.wire.conditions import refuse_all_but_several
+from gateway.http.wire.headers import catalog_name
+from gateway.http.wire.members import AUTHOR, MESSAGE, refuse_member
+from gateway.http.wire.query import REVISION_MAX
+from gateway.http.write.answer import carried_out
+from gateway.http.write.ask import Ask, Sent, read_ask, request_of, with_members
+from gateway.http.write.revert_answers import revert_answer
+from gateway.limits import RequestLimits
+from gateway.model import SETTINGS_KEY
+from gateway.read.reverts import RevertTerms
+from gateway.service import Gateway
+
+_REVISIONS_MAX: Final = 100
+_CONFLICTS: Final = ("refuse", "skip", "force")
+# Beside the documents, which are weighed: what a request is counted for.
+_REQUEST_BYTES: Final = 200
+
+
+def _are_revisions(values: list[Any]) -> bool:
+    return 1 <= len(values) <= _REVISIONS_MAX and all(
+        type(each) is int and 1 <= each <= REVISION_MAX for each in values
+    )
+
+
+_BODY: dict[str, fields.Field[Any]] = {
+    "revisions": Exact(list, f"it must be 1 to {_REVISIONS_MAX} revisions", _are_revisions),
+    "to": whole(),
+    "from": whole(),
+    "prefix": text(4096, load_default=""),
+    "conflict": Exact(
+        str,
+        f"it must be one of {', '.join(_CONFLICTS)}",
+        _CONFLICTS.__contains__,
+        load_default="refuse",
+    ),
+    "message": MESSAGE,
+    "author": AUTHOR,
+    "dry_run": SWITCH,
+}
+REVERT: Final = strict(**_BODY)
+
+
+class RevertRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        rule = "/v1/catalogs/<segment:catalog>/reverts"
+        app.add_url_rule(rule, "revert", self.revert, methods=["POST"])
+
+    def revert(self, catalog: str) -> Answer:
+        """All that is to be undone as one commit, on the documents as they are then; or nothing."""
+        context = this_request()
+        ask = read_ask(context, catalog_name(catalog, self._limits))
+        refuse_all_but_several(ask.conditions)
+        asked = take_members(context, self._limits, REVERT)
+        _require_either(asked)
+        ask = with_members(
+            ask, context.environ, asked["message"] or None, asked["author"], asked["dry_run"]
+        )
+        if ask.message is None:
+            ask = replace(ask, message=_message(asked))
+        try:
+            edits, refusal = self._edits(context, ask, asked), None
+        except CommitError as error:
+            if ask.idempotency_key is None:
+                raise
+            # It may have been done under this key, and its history be gone: without edits the
+            # request only looks.
+            edits, refusal = [], error
+        spend_operations(context, len(edits))
+        request = self._request(ask, asked, edits)
+        if refusal is None:
+            done = carried_out(self._gateway, context, ask, lambda: self._gateway.commit(request))
+        else:
+            looked = replace(request, once=False)
+            done = carried_out(self._gateway, context, ask, lambda: self._earlier(looked, refusal))
+        return revert_answer(self._gateway, ask, done)
+
+    def _edits(self, context: Context, ask: Ask, asked: dict[str, Any]) -> list[KeyEdit]:
+        terms = RevertTerms(
+            ask.catalog,
+            asked["prefix"],
+            asked["conflict"],
+            self._limits.transaction_actions_max,
+            self._gateway.acls.sight(context.by, ask.catalog),
+        )
+        reverts = self._gateway.reverts
+        if asked["revisions"] is None:
+            return reverts.to_revision(asked["to"], asked["from"], terms)
+        edits = reverts.of_revisions(asked["revisions"], terms)
+        if any(each.key == SETTINGS_KEY for each in edits):
+            require(context.by, Role.ADMIN, ask.catalog, "undoing a change of the settings")
+        return edits
+
+    def _request(self, ask: Ask, asked: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:
+        size_bytes = sum(getattr(each.edit, "size_bytes", 0) for each in edits)
+        told = ("message", "author", "dry_run")
+        body = {name: value for name, value in asked.items() if name not in told}
+        sent = Sent({"revert": body}, media_types.JSON, _REQUEST_BYTES + size_bytes)
+        return request_of(self._gateway, ask, edits, sent)
+
+    def _earlier(self, request: Request, refusal: CommitError) -> Written:
+        """What the request's key decided before; raises ``refusal`` where that is nothing."""
+        written = self._gateway.commit(request)
+        if isinstance(written.outcome, Unchanged) and not written.outcome.replayed:
+            raise refusal
+        return written
+
+
+def _require_either(asked: dict[str, Any]) -> None:
+    if (asked["revisions"] is None) == (asked["to"] is None):
+        refuse_member("", "it must have exactly one of: revisions, to")
+    since = asked["from"]
+    if since is None:
+        return
+    if asked["to"] is None:
+        refuse_member("/from", "it goes with 'to'")
+    if since < asked["to"]:
+        refuse_member("/from", "it must not be before 'to'")
+
+
+def _message(asked: dict[str, Any]) -> str:
+    """What the history tells of a revert whose author says nothing."""
+    if asked["revisions"] is None:
+        done = f"reverts to revision {asked['to']}"
+    else:
+        revisions = sorted(set(asked["revisions"]))
+        done = f"reverts {', '.join(map(str, revisions[:10]))}"
+        if len(revisions) > 10:
+            done += f" and {len(revisions) - 10} more"
+    return done + (f" under {asked['prefix'][:200]!r}" if asked["prefix"] else "")

@@ -1,0 +1,168 @@
+"""What a revert undoes, read from history: per document, the states before and after its changes.
+
+History doesn't change, so this is read once, before the decision. What it comes to on the documents
+as they are then is decided (``decide.reverting``).
+
+Worked example. 12 changed a and b, 13 changed a, 14 both, 15 a again. Of the revisions 12,
+13 and 15, a has two undos, the newest first: from 15 back to 14, and from 13 back to 11, for 13
+follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 14 has come since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gateway.decide.request import DOCUMENTS_BYTES_MAX, KeyEdit
+from gateway.decide.reverting import Revert, Undo
+from gateway.errors import OverLimit, RevertForbidden
+from gateway.model import OWN_KEYS, SETTINGS_KEY, Document, living
+from gateway.read.differences import Differences, Span, same_state
+from gateway.read.history import History
+from gateway.read.visibility import Sight, life_of
+from gateway.state.heads import as_unavailable
+from gateway.store.contract import Store
+from patching import Conflict
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RevertTerms:
+    """The terms of a revert: of the documents under ``prefix``, at most ``documents_max``, all of
+    which have to be within ``sight``."""
+
+    catalog: str
+    prefix: str
+    conflict: Conflict
+    documents_max: int
+    sight: Sight | None
+
+
+class Reverts:
+    """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, OverLimit where
+    there is too much to undo, and RevertForbidden where some of it may not be read."""
+
+    def __init__(self, store: Store, history: History, differences: Differences) -> None:
+        self._store = store
+        self._history = history
+        self._differences = differences
+
+    def of_revisions(self, revisions: Collection[int], terms: RevertTerms) -> list[KeyEdit]:
+        """Undo the commits that made ``revisions``. With an empty prefix the catalog's settings
+        are among the documents."""
+        made: dict[str, list[int]] = {}
+        with as_unavailable():
+            for revision in sorted(set(revisions), reverse=True):
+                commit = self._history.commit(terms.catalog, revision)
+                for change in commit.changes:
+                    if _is_meant(change.key, terms.prefix):
+                        made.setdefault(change.key, []).append(revision)
+                _require_few(len(made), terms)
+            undos = _Undos(terms)
+            for key, newest_first in made.items():
+                undos.add(key, self._runs(terms.catalog, key, newest_first))
+            oldest = min(revisions)
+            self._differences.require_retained(Span(terms.catalog, oldest - 1, oldest))
+        return undos.edits()
+
+    def to_revision(self, to: int, since: int | None, terms: RevertTerms) -> list[KeyEdit]:
+        """Undo what happened from ``to`` up to ``since``, or None: the head. Raises CatalogNotFound
+        too. The settings stay as they are."""
+        span = self._differences.span(terms.catalog, since, to, terms.prefix)
+        with as_unavailable():
+            keys: list[str] = []
+            after = ""
+            while True:
+                page = self._store.scan_digests(
+                    terms.catalog, after, terms.prefix, _PAGE, above=span.low
+                )
+                keys += [record.key for record in page]
+                _require_few(len(keys), terms)
+                if len(page) < _PAGE:
+                    break
+                after = page[-1].key
+            undos = _Undos(terms)
+            for key in keys:
+                undos.add(key, self._between(span, key))
+            self._differences.require_retained(span)
+        return undos.edits()
+
+    def _between(self, span: Span, key: str) -> list[Undo]:
+        target, base = self._differences.records(span.catalog, key, span.low, span.high)
+        target, base = living(target), living(base)
+        return [] if same_state(base, target) else [Undo(base, target)]
+
+    def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> list[Undo]:
+        """The undos of a key's changes; changes without another one between them are one."""
+        undos: list[Undo] = []
+        before: Document | None = None
+        for revision in newest_first:
+            follows = before is not None and before.revision == revision
+            before, after = self._differences.records(catalog, key, revision - 1, revision)
+            base = undos.pop().base if follows else living(after)
+            undos.append(Undo(base, living(before)))
+        return undos
+
+
+class _Undos:
+    """The undos of one revert, as far as they may be and there is room for them."""
+
+    def __init__(self, terms: RevertTerms) -> None:
+        self._terms = terms
+        self._edits: list[KeyEdit] = []
+        self._bytes = 0
+
+    def add(self, key: str, undos: Sequence[Undo]) -> None:
+        if not undos:
+            return
+        revert = Revert(tuple(undos), self._terms.conflict)
+        self._bytes += revert.size_bytes
+        if self._bytes > DOCUMENTS_BYTES_MAX:
+            raise OverLimit(
+                f"the states to go back to, and from, take {self._bytes} bytes or more, and"
+                f" {DOCUMENTS_BYTES_MAX} are allowed: revert less, under a prefix",
+                limit="documents_bytes_max",
+                maximum=DOCUMENTS_BYTES_MAX,
+                actual=self._bytes,
+            )
+        self._edits.append(KeyEdit(key, revert))
+
+    def edits(self) -> list[KeyEdit]:
+        self._require_visible()
+        return self._edits
+
+    def _require_visible(self) -> None:
+        sight = self._terms.sight
+        if sight is None:
+            return
+        lives = {
+            life_of(each)
+            for edit in self._edits
+            if edit.key != SETTINGS_KEY and isinstance(edit.edit, Revert)
+            for undo in edit.edit.undos
+            for each in (undo.base, undo.target)
+            if each is not None
+        }
+        if sight.hidden(lives):
+            raise RevertForbidden(
+                f"it would undo changes of documents that {sight.principal.name!r} may not read"
+            )
+
+
+def _is_meant(key: str, prefix: str) -> bool:
+    if key in OWN_KEYS:
+        return key == SETTINGS_KEY and not prefix
+    return key.startswith(prefix)
+
+
+def _require_few(documents: int, terms: RevertTerms) -> None:
+    maximum = terms.documents_max
+    if documents > maximum:
+        raise OverLimit(
+            f"it is about {documents} documents or more, and one commit may revert {maximum}:"
+            " revert them under one prefix after the other",
+            limit="transaction_actions_max",
+            maximum=maximum,
+            actual=documents,
+        )

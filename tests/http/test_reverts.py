@@ -1,0 +1,544 @@
+"""Commits undone and documents brought back, on a catalog that others go on writing to."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+import patching
+from gateway.http import create_app
+from gateway.limits import RequestLimits
+from gateway.service import Gateway
+from tests.http.conftest import Catalog, problem
+from tests.http.test_differences import attributes, state_at, transact
+
+JSON = dict[str, Any]
+
+
+def send(catalog: Catalog, body: Any, query: str = "", **headers: str) -> TestResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return catalog.client.post(f"{catalog.path}/reverts{query}", json=body, headers=named)
+
+
+def revert(catalog: Catalog, *revisions: int, **body: Any) -> Any:
+    asked = {"revisions": list(revisions), **body} if revisions else body
+    answer = send(catalog, asked)
+    assert answer.status_code == 200, answer.get_json()
+    return answer.get_json()
+
+
+def refused(catalog: Catalog, body: Any) -> list[JSON]:
+    """The disputed places."""
+    before = catalog.head_revision()
+    found = problem(send(catalog, body), 409, "changed_since")["contested"]
+    assert catalog.head_revision() == before
+    return list(found)
+
+
+def value(catalog: Catalog, key: str = "k") -> Any:
+    read = catalog.get(key)
+    return read.get_json() if read.status_code == 200 else None
+
+
+def beside(catalog: Catalog, key: str = "k") -> Any:
+    return catalog.client.get(f"{catalog.path}/attributes/{key}").get_json()
+
+
+class TestUndo:
+    def test_a_change_is_undone_and_what_came_after_is_kept(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1, "b": 1})
+        catalog.merge({"a": 2})
+        catalog.merge({"b": 2})
+        done = revert(catalog, 2)
+        assert value(catalog) == {"a": 1, "b": 2}
+        assert (done["revision"], done["changed"], done["skipped"]) == (4, True, [])
+        assert done["changes"][0]["patch"] == [{"op": "replace", "path": "/a", "value": 1}]
+        commit = catalog.client.get(f"{catalog.path}/commits/4").get_json()
+        assert commit["changes"] == done["changes"]
+        assert commit["message"] == "reverts 2"
+
+    def test_created_documents_go_and_deleted_ones_come_back(self, catalog: Catalog) -> None:
+        catalog.put({"old": 1}, key="gone")
+        attributes(catalog, "gone", {"team": "a"})
+        revision = transact(
+            catalog,
+            {"action": "delete", "key": "gone"},
+            {"action": "put", "key": "made", "value": 1},
+        )
+        revert(catalog, revision)
+        assert (value(catalog, "gone"), beside(catalog, "gone")) == ({"old": 1}, {"team": "a"})
+        assert value(catalog, "made") is None
+
+    def test_a_move_is_undone_with_its_attributes(self, catalog: Catalog) -> None:
+        catalog.put({"n": 1}, key="from")
+        attributes(catalog, "from", {"team": "a"})
+        revision = transact(catalog, {"action": "move", "from": "from", "to": "to"})
+        catalog.merge({"m": 2}, key="to")
+        assert [each["key"] for each in refused(catalog, {"revisions": [revision]})] == ["to"]
+        revert(catalog, revision + 1, revision)
+        assert (value(catalog, "from"), value(catalog, "to")) == ({"n": 1}, None)
+        assert beside(catalog, "from") == {"team": "a"}
+
+    def test_attributes_are_undone_beside_content(self, catalog: Catalog) -> None:
+        catalog.put({"n": 1})
+        attributes(catalog, "k", {"team": "a"})
+        attributes(catalog, "k", {"team": "b", "cost": 1})
+        catalog.merge({"n": 2})
+        done = revert(catalog, 3)
+        assert (value(catalog), beside(catalog)) == ({"n": 2}, {"team": "a"})
+        assert (done["changes"][0]["action"], done["changes"][0]["patch"]) == ("attributes", [])
+
+    def test_several_commits_are_one_commit(self, catalog: Catalog) -> None:
+        for number in range(4):
+            catalog.put({"n": number, "other": 0})
+        catalog.merge({"other": 1})
+        done = revert(catalog, 4, 3)
+        assert (value(catalog), done["revision"]) == ({"n": 1, "other": 1}, 6)
+
+    def test_items_of_declared_lists_are_undone_by_their_keys(self, catalog: Catalog) -> None:
+        arrays = [{"keys": "*", "pointer": "/fields", "item_key": ["id"]}]
+        catalog.client.put(catalog.path, json={"arrays": arrays})
+        fields = [{"id": "a", "t": "int"}, {"id": "b", "t": "int"}]
+        catalog.put({"fields": fields})
+        catalog.put({"fields": [fields[0], {"id": "b", "t": "text"}]})
+        catalog.put({"fields": [{"id": "new"}, {"id": "b", "t": "text", "doc": "x"}, fields[0]]})
+        revert(catalog, 3)
+        assert value(catalog) == {
+            "fields": [{"id": "new"}, {"id": "b", "t": "int", "doc": "x"}, fields[0]]
+        }
+
+    def test_commits_with_others_between_them(self, catalog: Catalog) -> None:
+        catalog.put({"a": 0, "b": 0, "c": 0})
+        for name in ("a", "b", "c"):
+            catalog.merge({name: 1})
+        revert(catalog, 2, 4)
+        assert value(catalog) == {"a": 0, "b": 1, "c": 0}
+
+    def test_a_revert_can_be_reverted(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.merge({"a": 2})
+        revert(catalog, 2)
+        revert(catalog, 3)
+        assert value(catalog) == {"a": 2}
+        catalog.delete()
+        revert(catalog, 5)
+        revert(catalog, 6)
+        assert value(catalog) is None
+
+    def test_a_prefix_chooses_the_documents(self, catalog: Catalog) -> None:
+        revision = transact(
+            catalog, *({"action": "put", "key": key, "value": 1} for key in ("a/1", "b/1"))
+        )
+        done = revert(catalog, revision, prefix="a/")
+        assert (value(catalog, "a/1"), value(catalog, "b/1")) == (None, 1)
+        told = catalog.client.get(f"{catalog.path}/commits/{done['revision']}").get_json()
+        assert told["message"] == "reverts 1 under 'a/'"
+
+    def test_what_is_undone_already_makes_no_commit(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.put({"a": 2})
+        catalog.put({"a": 1})
+        catalog.client.post(f"{catalog.path}/touch")
+        for revisions in ([2], [4], [3, 2]):
+            done = revert(catalog, *revisions)
+            assert (done["changed"], done["commit_id"], done["revision"]) == (False, None, 4)
+
+    def test_settings_are_undone_too(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        catalog.client.put(catalog.path, json={"require_precondition": True})
+        # A revert says what it is about: it needs no precondition.
+        revert(catalog, 2)
+        assert catalog.client.get(catalog.path).get_json()["settings"] is None
+
+    def test_a_catalog_that_was_deleted_comes_back(self, catalog: Catalog) -> None:
+        catalog.client.put(catalog.path, json={"schemas": {"x": {}}})
+        for key in "abc":
+            catalog.put({"key": key}, key=key)
+        catalog.client.delete(catalog.path)
+        assert catalog.client.get(catalog.path).status_code == 404
+        revert(catalog, 5)
+        read = catalog.client.get(catalog.path).get_json()
+        assert (read["settings"], read["revision"]) == ({"schemas": {"x": {}}}, 6)
+        assert [value(catalog, key) for key in "abc"] == [{"key": key} for key in "abc"]
+
+
+class TestBack:
+    def test_documents_are_brought_to_what_they_were(self, catalog: Catalog) -> None:
+        catalog.put({"n": 1}, key="t/a")
+        catalog.put({"n": 1}, key="t/gone")
+        catalog.put({"n": 1}, key="u")
+        catalog.put({"n": 2}, key="t/a")
+        catalog.delete(key="t/gone")
+        catalog.put({"n": 2}, key="t/new")
+        catalog.put({"n": 2}, key="u")
+        done = revert(catalog, to=3, prefix="t/")
+        assert [value(catalog, key) for key in ("t/a", "t/gone", "t/new", "u")] == [
+            {"n": 1}, {"n": 1}, None, {"n": 2},
+        ]  # fmt: skip
+        assert done["revision"] == 8
+        told = catalog.client.get(f"{catalog.path}/differences?from=3&prefix=t/").get_json()
+        assert told["differences"] == []
+
+    def test_from_says_up_to_where_the_client_has_seen_it(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1, "b": 1})
+        catalog.merge({"a": 2})
+        catalog.merge({"b": 2})
+        assert revert(catalog, to=1, **{"from": 2})["changed"]
+        assert value(catalog) == {"a": 1, "b": 2}
+        catalog.merge({"a": 3})
+        (place,) = refused(catalog, {"to": 1, "from": 2})
+        assert (place["pointer"], place["value"]) == ("/a", 3)
+
+    def test_settings_stay(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        catalog.client.put(catalog.path, json={"retention": {"commits": 10}})
+        catalog.put(2)
+        revert(catalog, to=1)
+        read = catalog.client.get(catalog.path).get_json()
+        assert (value(catalog), read["settings"]) == (1, {"retention": {"commits": 10}})
+
+
+class TestConflict:
+    @pytest.fixture
+    def changed(self, catalog: Catalog) -> Catalog:
+        """Revision 2 changed a, b and an attribute, which 3 and 4 have changed since."""
+        catalog.put({"a": 1, "b": 1, "c": 1})
+        transact(
+            catalog,
+            {"action": "merge", "key": "k", "value": {"a": 2, "b": 2}},
+            {"action": "attributes", "key": "k", "value": {"team": "x", "cost": 1}},
+        )
+        catalog.merge({"a": 3, "c": 3})
+        attributes(catalog, "k", {"team": "y", "cost": 1})
+        return catalog
+
+    def test_what_was_changed_since_is_named_and_refuses_it(self, changed: Catalog) -> None:
+        assert refused(changed, {"revisions": [2]}) == [
+            {
+                "key": "k",
+                "part": "content",
+                "pointer": "/a",
+                "revision": 4,
+                "value": 3,
+                "wanted": 1,
+            },
+            {
+                "key": "k",
+                "part": "attributes",
+                "pointer": "/team",
+                "revision": 4,
+                "value": "y",
+            },
+        ]
+
+    def test_it_can_be_skipped(self, changed: Catalog) -> None:
+        done = revert(changed, 2, conflict="skip")
+        assert value(changed) == {"a": 3, "b": 1, "c": 3}
+        assert beside(changed) == {"team": "y"}
+        assert done["skipped"] == [
+            {"key": "k", "part": "content", "pointer": "/a"},
+            {"key": "k", "part": "attributes", "pointer": "/team"},
+        ]
+
+    def test_it_can_be_forced(self, changed: Catalog) -> None:
+        done = revert(changed, 2, conflict="force")
+        assert (value(changed), beside(changed)) == ({"a": 1, "b": 1, "c": 3}, {})
+        assert done["skipped"] == []
+
+    def test_a_document_that_is_to_go_names_what_was_changed_in_it(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1, "l": [1]})
+        catalog.merge({"a": 2, "new": 1})
+        attributes(catalog, "k", {"team": "x"})
+        places = refused(catalog, {"revisions": [1]})
+        assert [(each["part"], each["pointer"]) for each in places] == [
+            ("content", "/a"), ("content", "/new"), ("attributes", "/team"),
+        ]  # fmt: skip
+        assert ["wanted" in each for each in places] == [False] * 3
+        assert revert(catalog, 1, conflict="skip")["changed"] is False
+        revert(catalog, 1, conflict="force")
+        assert value(catalog) is None
+
+    def test_a_document_that_went_since_is_one_place(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.merge({"a": 2})
+        catalog.delete()
+        (place,) = refused(catalog, {"revisions": [2]})
+        assert (place["pointer"], place["wanted"], "value" in place) == ("", {"a": 1}, False)
+        assert revert(catalog, 2, conflict="skip")["changed"] is False
+        revert(catalog, 2, conflict="force")
+        assert value(catalog) == {"a": 1}
+
+    def test_a_document_that_was_made_anew_is_one_place(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.delete()
+        catalog.put("another")
+        (place,) = refused(catalog, {"revisions": [2]})
+        assert (place["value"], place["wanted"]) == ("another", {"a": 1})
+
+    def test_one_conflict_refuses_all_documents(self, catalog: Catalog) -> None:
+        catalog.put(1, key="a")
+        catalog.put(1, key="b")
+        revision = transact(
+            catalog, *({"action": "put", "key": key, "value": 2} for key in ("a", "b"))
+        )
+        catalog.put(3, key="b")
+        assert [each["key"] for each in refused(catalog, {"revisions": [revision]})] == ["b"]
+        assert value(catalog, "a") == 2
+        done = revert(catalog, revision, conflict="skip")
+        assert (value(catalog, "a"), value(catalog, "b")) == (1, 3)
+        assert [each["key"] for each in done["skipped"]] == ["b"]
+
+    def test_a_large_value_is_not_repeated(self, catalog: Catalog) -> None:
+        catalog.put("x" * 5000)
+        catalog.put("y" * 5000)
+        catalog.put("z" * 5000)
+        (place,) = refused(catalog, {"revisions": [2]})
+        assert (place["pointer"], "value" in place, "wanted" in place) == ("", False, False)
+
+
+class TestTerms:
+    def test_a_dry_run_shows_the_patch_and_changes_nothing(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1})
+        catalog.merge({"a": 2})
+        for asked, query in (
+            ({"revisions": [2], "dry_run": True}, ""),
+            ({"to": 1}, "?dry_run=true"),
+        ):
+            found = send(catalog, asked, query)
+            assert found.status_code == 200
+            told = found.get_json()
+            assert (told["dry_run"], told["changed"], told["commit_id"]) == (True, True, None)
+            assert told["changes"][0]["patch"] == [{"op": "replace", "path": "/a", "value": 1}]
+        assert (value(catalog), catalog.head_revision()) == ({"a": 2}, 2)
+
+    def test_a_key_decides_once(self, catalog: Catalog) -> None:
+        catalog.put({"a": 1, "b": 1})
+        catalog.merge({"a": 2, "b": 2})
+        catalog.merge({"a": 3})
+        asked = {"revisions": [2], "conflict": "skip"}
+        first = send(catalog, asked, Idempotency_Key="x")
+        catalog.put({"a": 9, "b": 9})
+        again = send(catalog, asked, Idempotency_Key="x")
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert again.get_json() == first.get_json()
+        assert [each["pointer"] for each in first.get_json()["skipped"]] == ["/a"]
+        other = send(catalog, {"revisions": [3]}, Idempotency_Key="x")
+        problem(other, 422, "idempotency_key_reused")
+        # Its history may be gone by then.
+        catalog.client.post(f"{catalog.path}/compactions", json={"revision": 5})
+        again = send(catalog, asked, Idempotency_Key="x")
+        assert again.headers["Idempotency-Replayed"] == "true"
+        gone = send(catalog, asked, Idempotency_Key="y")
+        assert problem(gone, 410, "revision_compacted")["oldest_revision"] == 5
+        unknown = catalog.client.get(f"{catalog.path}/outcomes/y")
+        problem(unknown, 404, "outcome_not_found")
+
+    def test_a_refusal_under_a_key_is_told_again(self, catalog: Catalog) -> None:
+        for number in range(3):
+            catalog.put(number)
+        first = send(catalog, {"revisions": [2]}, Idempotency_Key="x")
+        catalog.put(1)
+        again = send(catalog, {"revisions": [2]}, Idempotency_Key="x")
+        told = [problem(each, 409, "changed_since")["contested"] for each in (first, again)]
+        assert told[0] == told[1]
+
+    def test_author_message_and_conditions(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        catalog.put(2)
+        asked = {"revisions": [2], "message": "back"}
+        stale = send(catalog, asked, "?resource_version=1")
+        problem(stale, 412, "precondition_failed")
+        stale = send(catalog, asked, If_Match='"@1"')
+        problem(stale, 412, "precondition_failed")
+        done = send(catalog, asked, "?resource_version=2", Commit_Author="anonymous")
+        assert done.headers["ETag"] == '"@3"'
+        told = catalog.client.get(f"{catalog.path}/commits/3").get_json()
+        assert (told["message"], told["author"]) == ("back", "anonymous")
+
+    def test_a_minimal_answer_leaves_the_changes_out(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        done = send(catalog, {"revisions": [1]}, Prefer="return=minimal").get_json()
+        assert (done["changed"], "changes" in done) == (True, False)
+
+    @pytest.mark.parametrize(
+        ("body", "pointer"),
+        [
+            ({}, ""),
+            ({"revisions": [1], "to": 1}, ""),
+            ({"revisions": []}, "/revisions"),
+            ({"revisions": [0]}, "/revisions"),
+            ({"revisions": [True]}, "/revisions"),
+            ({"revisions": list(range(1, 102))}, "/revisions"),
+            ({"revisions": [1], "from": 1}, "/from"),
+            ({"to": 2, "from": 1}, "/from"),
+            ({"to": -1}, "/to"),
+            ({"to": 1, "conflict": "merge"}, "/conflict"),
+            ({"to": 1, "prefix": 1}, "/prefix"),
+            ({"to": 1, "key": "k"}, "/key"),
+        ],
+    )
+    def test_a_bad_body_is_refused(self, catalog: Catalog, body: Any, pointer: str) -> None:
+        catalog.put(1)
+        assert problem(send(catalog, body), 400, "invalid_body")["pointer"] == pointer
+
+    def test_revisions_that_are_not_there(self, catalog: Catalog) -> None:
+        problem(send(catalog, {"to": 0}), 404, "catalog_not_found")
+        for number in range(5):
+            catalog.put(number)
+        for body in ({"revisions": [6]}, {"to": 6}, {"to": 2, "from": 6}):
+            assert problem(send(catalog, body), 404, "revision_not_found")["head_revision"] == 5
+        catalog.client.post(f"{catalog.path}/compactions", json={"revision": 3})
+        for body in ({"revisions": [3]}, {"to": 2}):
+            assert problem(send(catalog, body), 410, "revision_compacted")["oldest_revision"] == 3
+        revert(catalog, 4, conflict="force")
+        assert value(catalog) == 2
+
+    def test_schemas_and_limits_hold(self, catalog: Catalog, memory_gateway: Gateway) -> None:
+        catalog.put({"n": 1}, key="t")
+        catalog.put({"m": 1}, key="t")
+        catalog.client.put(catalog.path, json={"schemas": {"t": {"required": ["m"]}}})
+        problem(send(catalog, {"revisions": [2]}), 422, "schema_violation")
+        small = create_app(memory_gateway, RequestLimits(transaction_actions_max=2)).test_client()
+        few = Catalog(small, catalog.name)
+        for key in "abc":
+            few.put(1, key=key)
+        found = problem(send(few, {"to": 3}), 413, "over_limit")
+        assert (found["limit"], found["maximum"]) == ("transaction_actions_max", 2)
+        assert send(few, {"to": 3, "prefix": "a"}).status_code == 200
+
+    def test_states_that_are_too_large_together_are_refused(self, catalog: Catalog) -> None:
+        for _ in range(2):
+            for number in range(12):
+                catalog.put([random.random(), "x" * 3_000_000], key=f"k{number}")
+        found = problem(send(catalog, {"to": 12}), 413, "over_limit")
+        assert found["limit"] == "documents_bytes_max"
+
+
+def random_write(rng: random.Random, catalog: Catalog) -> None:
+    """Also several documents at once, and moves."""
+    key = rng.choice("abc")
+    made = {name: rng.choice((rng.randrange(4), [1], {"in": rng.randrange(3)})) for name in "xyz"}
+    keep = rng.sample("xyz", rng.randrange(4))
+    new = {name: made[name] for name in keep}
+    there = value(catalog, key) is not None
+    free = [other for other in "abc" if value(catalog, other) is None]
+    match rng.randrange(7):
+        case 0:
+            catalog.delete(key=key)
+        case 1 if there:
+            attributes(catalog, key, new)
+        case 2 if there:
+            catalog.merge({**new, "x": None}, key=key)
+        case 3 if there and free:
+            transact(catalog, {"action": "move", "from": key, "to": free[0]})
+        case 4:
+            transact(catalog, *({"action": "put", "key": each, "value": new} for each in "ab"))
+        case _:
+            catalog.put(new, key=key)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_last_commit_reverted_gives_exactly_the_state_before(
+    catalog: Catalog, seed: int
+) -> None:
+    rng = random.Random(seed)
+    for _ in range(12):
+        before_write = catalog.head_revision()
+        random_write(rng, catalog)
+        last = catalog.head_revision()
+        if last == before_write:
+            continue
+        before, after = (state_at(catalog, each) if each else {} for each in (last - 1, last))
+        done = revert(catalog, last)
+        assert state_at(catalog, done["revision"]) == before
+        assert done["revision"] == last + 1
+        again = revert(catalog, last + 1)
+        assert state_at(catalog, again["revision"]) == after
+        back = revert(catalog, to=last - 1) if last > 1 else revert(catalog, last)
+        assert state_at(catalog, back["revision"]) == before
+        revert(catalog, back["revision"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_reverted_later_is_what_the_oracle_says(catalog: Catalog, seed: int) -> None:
+    """The oracle: the recorded patches of each document, done anew without the undone commit."""
+    rng = random.Random(100 + seed)
+    catalog.put(dict.fromkeys("wxyz", 0))
+    for _ in range(8):
+        catalog.merge({rng.choice("wxyz"): rng.randrange(1, 5)})
+    head = catalog.head_revision()
+    commits = catalog.client.get(f"{catalog.path}/commits?limit=100").get_json()["commits"]
+    for undone in rng.sample(range(2, head + 1), min(4, head - 1)):
+        expected = replayed(commits, without=undone)
+        here = copy.deepcopy(value(catalog))
+        asked = {"revisions": [undone]}
+        answer = send(catalog, asked)
+        if expected is None:
+            places = problem(answer, 409, "changed_since")["contested"]
+            assert {each["pointer"] for each in places} == written(commits[undone - 1])
+            continue
+        assert answer.status_code == 200
+        assert value(catalog) == expected
+        if answer.get_json()["changed"]:
+            revert(catalog, answer.get_json()["revision"])
+        assert value(catalog) == here
+
+
+def written(commit: Any) -> set[str]:
+    return {operation["path"] for operation in commit["changes"][0]["patch"]}
+
+
+def replayed(commits: list[Any], without: int) -> Any:
+    """None where a later commit changed what that one did, and left it otherwise than it found."""
+    state: Any = patching.ABSENT
+    found = None
+    for commit in commits:
+        patch = commit["changes"][0]["patch"]
+        if commit["revision"] == without:
+            found = {operation["path"]: state[operation["path"][1:]] for operation in patch}
+            continue
+        state = patching.apply(state, patch)
+    assert found is not None
+    later = [c for c in commits if c["revision"] > without and written(c) & set(found)]
+    if later and any(state[path[1:]] != before for path, before in found.items()):
+        return None
+    return state
+
+
+def test_reverts_under_concurrent_disjoint_edits_keep_them(catalog: Catalog) -> None:
+    catalog.put({"undone": 0, **{f"w{number}": 0 for number in range(4)}})
+    catalog.merge({"undone": 1})
+    start = threading.Barrier(5)
+    wrong: list[Any] = []
+
+    def write(number: int) -> None:
+        start.wait()
+        for count in range(1, 21):
+            if catalog.merge({f"w{number}": count}).status_code != 200:
+                wrong.append((number, count))
+
+    def undo() -> None:
+        start.wait()
+        target = 2
+        for _ in range(20):
+            answer = send(catalog, {"revisions": [target]})
+            if answer.status_code != 200:
+                wrong.append(answer.get_json())
+                return
+            target = answer.get_json()["revision"]
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    threads.append(threading.Thread(target=undo))
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert wrong == []
+    # 20 times undone and done again: as it was.
+    assert value(catalog) == {"undone": 1, **{f"w{number}": 20 for number in range(4)}}
+    assert catalog.head_revision() == 2 + 80 + 20
