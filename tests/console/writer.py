@@ -11,6 +11,7 @@ import urllib3
 from tests.patience import RUN_S, WAIT_S
 
 PATCH = "application/json-patch+json"
+APPLY = "application/vnd.metadata.apply+json"
 
 
 class Writer:
@@ -30,6 +31,20 @@ class Writer:
 
     def replace(self, key: str, pointer: str, value: Any, message: str = "") -> str:
         return self.patch(key, {"op": "replace", "path": pointer, "value": value}, message=message)
+
+    def apply(self, key: str, wanted: Any, manager: str) -> None:
+        """What ``manager`` wants of the document."""
+        path = f"documents/{quote(key, safe='')}?manager={quote(manager)}"
+        self._request("PATCH", path, json.dumps(wanted), {"Content-Type": APPLY})
+
+    def owners(self, key: str) -> dict[str, list[str]]:
+        """By pointer who owns it; people with an asterisk."""
+        path = self._path(f"owners/{quote(key, safe='')}")
+        answer = json.loads(self._pool.request("GET", path, headers=self._headers).data)
+        return {
+            leaf["pointer"]: [each["manager"] + "*" * each["plain"] for each in leaf["owners"]]
+            for leaf in answer["owners"]
+        }
 
     def delete(self, key: str, message: str = "") -> None:
         self._write("DELETE", key, None, "application/json", message)

@@ -3,6 +3,7 @@
 
 import { ABSENT } from "./differences.js";
 import { JsonError, parse, stringify } from "./json.js";
+import { ownedLeaves } from "./owners.js";
 
 const JSON_TYPE = "application/json";
 const PATCH_TYPE = "application/json-patch+json";
@@ -83,6 +84,18 @@ export class Api {
       value: there ? found.value : ABSENT,
       attributes: (there && found.attributes) || new Map(),
     };
+  }
+
+  /** The owned leaves of a document at a revision of its catalog; none where there is no document. */
+  async owners(catalog, key, revision) {
+    try {
+      const found = await this.#json(`${path(catalog)}/owners/${segment(key)}`, { query: { revision } });
+      const leaves = found.get("owners").map(record);
+      return ownedLeaves(leaves.map(({ pointer, owners }) => ({ pointer, owners: owners.map(record) })));
+    } catch (error) {
+      if (error instanceof Problem && [404, 410].includes(error.status)) return [];
+      throw error;
+    }
   }
 
   async commit(catalog, revision) {

@@ -130,8 +130,12 @@ export class DocumentModel {
 
   async #read() {
     const found = await this.api.document(this.catalog, this.key);
-    found.commit = await this.#commitOf(found);
+    [found.commit, found.owners] = await Promise.all([this.#commitOf(found), this.#ownersOf(found)]);
     return found;
+  }
+
+  async #ownersOf({ token, catalogRevision }) {
+    return token === null || this.key === null ? [] : this.api.owners(this.catalog, this.key, catalogRevision);
   }
 
   /** The commit that the document is from; null where it can't be told any more. */

@@ -12,7 +12,7 @@ export function attributesOf(model) {
   const parts = new WeakMap();
   const part = (state) => {
     const value = state.token === null ? ABSENT : state.attributes;
-    if (!parts.has(state)) parts.set(state, { ...state, value });
+    if (!parts.has(state)) parts.set(state, { ...state, value, owners: [] }); // attributes have none
     return parts.get(state);
   };
   const { api, catalog, key } = model;
@@ -55,6 +55,6 @@ async function settingsOf(api, catalog) {
   const { revision = 0, settings = null, settings_etag: token = null } = (await api.catalog(catalog)) ?? {};
   return {
     key: null, catalogRevision: revision, token, revision: null, createRevision: null,
-    value: settings ?? ABSENT, attributes: new Map(),
+    value: settings ?? ABSENT, attributes: new Map(), owners: [],
   };
 }

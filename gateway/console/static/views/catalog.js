@@ -139,7 +139,7 @@ export class CatalogView {
     const missing = "There is no such catalog. Its first document makes it.";
     const none = this.prefix || this.contains ? this.#nothing() : "There are no documents.";
     fill(this.place, this.#asFolders && this.prefix.includes("/") && this.#folderTrail());
-    fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls("documents"));
+    fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls(this.#asFolders ? "entries" : "documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }
 

@@ -3,6 +3,7 @@
 
 import { mayWrite } from "../access.js";
 import { DocumentModel } from "../document_model.js";
+import { ownersOf } from "../owners.js";
 import { attributesOf } from "../parts.js";
 import { didTo } from "../concerns.js";
 import { stringify } from "../json.js";
@@ -12,6 +13,7 @@ import { deleteDocument } from "./delete.js";
 import { DOCUMENT, EditorView } from "./editor.js";
 import { HistoryView } from "./history.js";
 import { LivePanel } from "./live_panel.js";
+import { ownerMarks } from "./owners.js";
 import { RevisionView } from "./revision.js";
 import { StalePanel } from "./stale.js";
 import { textView } from "./text.js";
@@ -119,7 +121,7 @@ export class DocumentView {
     if (this.tab === "edit") return this.editor.element;
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
     if (this.tab === "text") return textView(stringify(shown.value, 2), "Text of the document");
-    if (this.tab === "tree") return tree(shown.value, this.key);
+    if (this.tab === "tree") return tree(shown.value, this.key, shown.owners);
     return h("div", { class: "column" },
       shown.attributes.size
         ? tree(shown.attributes, `Attributes of ${this.key}`)
@@ -144,7 +146,8 @@ export class DocumentView {
       commit && fact("by", commit.author),
       fact("Since revision", `${shown.createRevision}`),
       fact("Token", h("code", {}, shown.token)),
-      fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none")),
+      fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none"),
+      shown.owners.length > 0 && fact("Owned by", ownerMarks(ownersOf(shown.owners)))),
     commit?.message && h("p", { class: "message" }, commit.message));
   }
 

@@ -2,14 +2,16 @@
 // the whole document, and on which condition.
 
 import { newIdempotencyKey } from "../api.js";
-import { ABSENT, edits } from "../differences.js";
+import { ABSENT, applied, edits, patchOf } from "../differences.js";
 import { JsonError, parse, stringify } from "../json.js";
 import { merge, same } from "../merge.js";
-import { button, field, fill, h, newId, problemNote, settled } from "../page.js";
+import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
+import { button, field, fill, h, newId, plural, problemNote, settled } from "../page.js";
 import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, summaryOf } from "./changes.js";
 import { faultNote, placesNote, showFault } from "./fault.js";
+import { namesOf, ownerMarks } from "./owners.js";
 
 // Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
 const WRAPPED_MAX = 200_000;
@@ -31,7 +33,7 @@ export class EditorView {
 
   /** `sent(text)`, `refused(problem)` and `changed()` are called when these things happened. */
   constructor(model, { sent, refused, changed }, words = DOCUMENT) {
-    Object.assign(this, { model, sent, refused, changed, words, tested: new Set(), kind: words.patches ? "patch" : "put" });
+    Object.assign(this, { model, sent, refused, changed, words, tested: new Set(), takenOver: new Set(), theirs: [], kind: words.patches ? "patch" : "put" });
     this.base = model.shown;
     this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: words.rows });
     this.fault = h("div", { class: "fault", role: "status", id: newId("fault") });
@@ -200,6 +202,7 @@ export class EditorView {
 
   #outgoing(mine) {
     const found = edits(this.base.value, mine);
+    this.theirs = [];
     if (!found.length) return h("p", { class: "muted" }, "Nothing: the text says what is there.");
     this.#keepTests(found);
     const operations = operationsOf(this.base.value, mine, this.tested);
@@ -208,8 +211,39 @@ export class EditorView {
     const folded = h("details", { class: "wire", open: this.wireOpen ?? this.kind === "patch", ontoggle: () => {
       this.wireOpen = folded.open;
     } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, json));
+    const owned = new Map(found.map((edit) => [edit, ownedAt(this.base.owners, edit.from)]));
+    const more = (edit) => [ownerMarks(ownersOf(owned.get(edit))), this.#test(edit)];
     return [h("p", { class: "muted" }, summaryOf(found)), this.#all(found),
-      changeList(found, { root: this.words.whole, more: (edit) => this.#test(edit) }), folded];
+      changeList(found, { root: this.words.whole, more }), this.#takeover(found, owned), folded];
+  }
+
+  /** Where pipelines own what is edited: what becomes of that, which one has to say before it is sent. */
+  #takeover(found, owned) {
+    this.theirs = found.filter((edit) => pipelinesOf(owned.get(edit)).length);
+    const pointers = this.theirs.map((edit) => pointerOf(edit.from));
+    this.takenOver = new Set(pointers.filter((pointer) => this.takenOver.has(pointer)));
+    if (!this.theirs.length) return null;
+    const names = namesOf(pipelinesOf(this.theirs.flatMap((edit) => owned.get(edit))));
+    const take = checkbox("Take over: it becomes mine", this.takenOver.size === pointers.length, (on) => {
+      this.takenOver = new Set(on ? pointers : []);
+      this.#redraw("Take over: it becomes mine");
+    });
+    return h("div", { class: "note stale takeover" },
+      h("p", {}, h("strong", {}, `${names} owns ${plural(pointers.length, "place")} that you edit: `),
+        pointers.map((pointer, index) => [index > 0 && ", ", h("code", {}, pointer || this.words.whole)]), "."),
+      h("p", {}, "What you send is yours then. The pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
+      h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned))));
+  }
+
+  /** Take out of the edit what changes a pipeline's places. */
+  #leave(owned) {
+    const arrays = this.theirs.map(({ array }) => array && pointerOf(array));
+    // Items that came or went are one edit of their array.
+    const goes = (edit) => this.theirs.includes(edit) || (edit.array && arrays.includes(pointerOf(edit.array)));
+    const kept = [...owned.keys()].filter((edit) => !goes(edit));
+    this.rebase(applied(this.base.value, patchOf(kept)));
+    this.changed();
+    this.text.focus();
   }
 
   /** A place goes on being tested as long as it is edited. */
@@ -251,6 +285,7 @@ export class EditorView {
     if (mine === ABSENT || !this.isDirty()) {
       return fill(this.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
     }
+    if (this.takenOver.size < this.theirs.length) return this.#askFirst();
     this.#sending = true;
     this.submit.textContent = "Sending …";
     fill(this.trouble);
@@ -266,6 +301,12 @@ export class EditorView {
       this.submit.textContent = "Send";
     }
     return undefined;
+  }
+
+  #askFirst() {
+    fill(this.trouble, h("p", { class: "note bad", role: "alert" },
+      "Nothing was sent: say first whether you take over what the pipeline owns, or leave it as it is."));
+    this.preview.querySelector(".takeover input").focus();
   }
 
   #request(mine) {

@@ -33,6 +33,7 @@ export class RevisionView {
     try {
       if (this.number === null) throw new RangeError(`“${this.revision}” is no revision.`);
       this.past = await this.api.document(catalog, key, this.number);
+      this.owners = this.past.token === null ? [] : await this.api.owners(catalog, key, this.number);
       const commit = this.past.revision && (await this.api.commit(catalog, this.past.revision));
       fill(this.facts, commit ? this.#made(commit) : h("p", { class: "muted" }, "There was no such document then."));
       fill(this.whole, this.past.value === ABSENT ? null : this.#content());
@@ -52,7 +53,7 @@ export class RevisionView {
   #content() {
     const { value, attributes } = this.past;
     const label = `${this.model.key} at revision ${this.number}`;
-    return [h("h3", {}, "Content"), tree(value, label),
+    return [h("h3", {}, "Content"), tree(value, label, this.owners),
       h("details", {}, h("summary", {}, "As text"), textView(stringify(value, 2), `Text of ${label}`)),
       h("h3", {}, "Attributes"),
       attributes.size ? tree(attributes, `Attributes of ${label}`) : h("p", { class: "muted" }, "It had none.")];

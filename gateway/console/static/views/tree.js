@@ -3,15 +3,18 @@
 import { kindOf, stringify } from "../json.js";
 import { h, plural } from "../page.js";
 import { pointerOf } from "../pointers.js";
+import { ownerMarks } from "./owners.js";
 
 const CHILDREN = 100; // drawn at a time
 const UNFOLDED = 40; // up to so many children, the first two levels are unfolded
 const TEXT_MAX = 400;
 
-export function tree(value, label) {
+/** `owned` are the leaves that have owners, see owners.js. */
+export function tree(value, label, owned = []) {
+  const owners = new Map(owned.map((leaf) => [leaf.pointer, leaf.owners]));
   const place = h("code", {});
   const list = h("ul", { role: "tree", "aria-label": label, class: "tree" });
-  const top = node(value, null, [], 1, 1, 1);
+  const top = node(value, null, [], 1, 1, 1, owners);
   list.append(top);
   top.tabIndex = 0;
   list.addEventListener("keydown", (event) => onKey(event, list));
@@ -27,7 +30,7 @@ export function tree(value, label) {
   return h("div", {}, list, h("p", { class: "muted small foot" }, "At ", place));
 }
 
-function node(value, name, path, level, position, count) {
+function node(value, name, path, level, position, count, owners) {
   const kind = kindOf(value);
   const children = kind === "object" ? [...value] : kind === "array" ? value.map((item, index) => [index, item]) : [];
   const item = h("li", {
@@ -37,8 +40,10 @@ function node(value, name, path, level, position, count) {
   item.append(h("div", { class: "leaf" },
     h("span", { class: "fold", "aria-hidden": "true" }),
     name !== null && h("span", { class: typeof name === "number" ? "name index" : "name" }, `${name}`),
-    h("span", { class: `value ${kind}` }, about(value, kind, children.length))));
+    h("span", { class: `value ${kind}` }, about(value, kind, children.length)),
+    ownerMarks(owners.get(pointerOf(path)) ?? [])));
   item.pointer = pointerOf(path);
+  item.owners = owners;
   if (children.length) {
     item.unfold = () => unfold(item, children, path, level);
     if (level === 1 || (level === 2 && children.length <= UNFOLDED)) item.unfold();
@@ -62,10 +67,11 @@ function unfold(item, children, path, level) {
 
 /** The next `CHILDREN` of a group, and behind them an item that draws more. */
 function draw(group, children, path, level, from) {
+  const { owners } = group.closest("[role=treeitem]");
   const end = Math.min(from + CHILDREN, children.length);
   for (let i = from; i < end; i += 1) {
     const [name, value] = children[i];
-    group.append(node(value, name, [...path, name], level + 1, i + 1, children.length));
+    group.append(node(value, name, [...path, name], level + 1, i + 1, children.length, owners));
   }
   if (end === children.length) return;
   const more = h("li", { role: "treeitem", tabindex: "-1", "aria-level": level + 1, class: "more",

@@ -1,0 +1,13 @@
+// The owners of a place, as marks that tell pipelines from people.
+
+import { h } from "../page.js";
+
+/** One mark for each owner. */
+export function ownerMarks(owners) {
+  return owners.map(({ manager, since, plain }) => h("span", {
+    class: plain ? "owner person" : "owner pipeline",
+    title: `${plain ? "by a write of its own" : "a pipeline, by an apply"}, since revision ${since}`,
+  }, h("span", { class: "heard" }, plain ? "owner, a person: " : "owner, a pipeline: "), manager));
+}
+
+export const namesOf = (owners) => owners.map(({ manager }) => manager).join(", ");
