@@ -75,7 +75,7 @@ def _read(
         if not isinstance(compare, RangeUnchanged):
             needed = max(wanted.get(compare.prefix, 0), listed_for(compare))
             wanted[compare.prefix] = needed
-        elif compare.since <= view.revision:
+        else:
             changes[compare.prefix, compare.since] = changed_since(store, cache, view, compare)
     keys = {key for request in requests for key in request.keys}
     listed: dict[str, Listed] = {}
@@ -91,8 +91,11 @@ def _read(
 
 
 def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchanged) -> Changed:
-    """What is known of a range's changes up to the view."""
+    """What is known of a range's changes up to the view; earlier requests of the batch may reach
+    the revision that is asked about."""
     prefix, since = compare.prefix, compare.since
+    if since > view.revision:
+        return Changed(None)
     known, at = cache.changed_under(view.catalog, prefix, since, view.revision)
     if known:
         return Changed(at)

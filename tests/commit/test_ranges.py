@@ -146,6 +146,19 @@ def test_a_batch_sees_what_its_earlier_requests_left(world: _World) -> None:
     assert (conflict.prefix, conflict.compares[0].changed_at) == ("a/", base + 1)
 
 
+def test_a_batch_reaches_the_revision_that_a_later_request_asks_about(world: _World) -> None:
+    """Simulation seed 9001538: the round failed."""
+    world.write("a/1")
+    compare = (RangeUnchanged("a/", 2),)
+    requests = [
+        ask(put(1), "a/2"),
+        ask(put(1), "a/3", compare=compare),
+        ask(put(1), "a/4", compare=compare),
+    ]
+    outcomes = _decided(world.store, requests)
+    assert [type(each).__name__ for each in outcomes] == ["Applied", "Applied", "Refused"]
+
+
 def _decided(store: Any, requests: Sequence[Request]) -> Sequence[Outcome]:
     limits = ServiceLimits()
     cache = Cache(ThreadRuntime(), limits)
