@@ -105,6 +105,8 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             )
         if options.txn_app_id is not None:
             raise OptionRefused("txnAppId", "a query's micro-batches have names already")
+        if options.txn_principals is not None and options.idempotency != "job":
+            raise OptionRefused("txnPrincipals", "it is for idempotency=job alone")
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
         self._reports = Reports(options.report_path)

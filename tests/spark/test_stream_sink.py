@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from patching.client import Transport
-from patching.spark.options import WRITE, Options
+from patching.spark.options import WRITE, OptionRefused, Options
 from patching.spark.outcomes import Counts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
 from tests.patience import WAIT_S
@@ -214,6 +214,17 @@ def test_a_killed_driver_starts_again_where_it_was(
     query.awaitTermination()
     assert query.exception() is None
     assert log() == numbers
+
+
+def test_options_that_a_query_has_no_use_for_are_refused() -> None:
+    schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
+    for more, said in (
+        ({"txnAppId": "a", "txnVersion": "1"}, "'txnAppId': a query's micro-batches have names"),
+        ({"txnPrincipals": "a", "idempotency": "none"}, "'txnPrincipals': it is for idempotency=j"),
+    ):
+        options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c", **more}, WRITE)
+        with pytest.raises(OptionRefused, match=said):
+            MetadataStreamWriter(schema, options, overwrite=False)
 
 
 def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> None:
