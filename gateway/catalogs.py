@@ -31,7 +31,7 @@ from gateway.errors import (
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Document
+from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
 from gateway.read.history import History
 from gateway.read.listing import DocumentPage, Listing, not_overtaken
 from gateway.runtime import Runtime
@@ -246,7 +246,7 @@ class _ListSearch:
             after = page.next_after
 
         def documents() -> Iterable[Document]:
-            changed = sorted(keys - {SETTINGS_KEY})
+            changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
                 some = changed[start : start + _DOCUMENTS]
                 _, found = self._listing.several(self._catalog, some, revision=revision)

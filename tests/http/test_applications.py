@@ -218,6 +218,26 @@ def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller)
     assert told == {"applications": []}
 
 
+def test_a_step_is_taken_back_by_nobody(
+    service: Service, ann: Caller, log: Callable[[], list[Any]]
+) -> None:
+    """Neither is the one that finished a version undone, nor do rules for documents hold there."""
+    fence = begun(ann, 7)["fence"]
+    of_one(ann, appended("a", fence))
+    begun(ann, 7, finished=True)
+    root = service.caller("root", "admin:*")
+    told = root.send("GET", f"{catalog_path('c')}/commits").get_json()["commits"]
+    (finished,) = (each["revision"] for each in told if "finished" in (each["message"] or ""))
+    for body in ({"revisions": [finished]}, {"to": finished - 1}):
+        answer = root.send("POST", f"{catalog_path('c')}/reverts", body)
+        assert answer.status_code == 200, answer.text
+    assert begun(ann, 7)["finished"] == 7
+    assert log() == ["a"]
+    rules = {"schemas": {"*": {"required": ["log"]}}, "require_precondition": True}
+    assert root.send("PUT", catalog_path("c"), rules).status_code == 201
+    assert begun(ann, 8)["version"] == 8
+
+
 BAD_BODIES: list[tuple[dict[str, Any], str]] = [
     ({}, ""),
     ({"finished": True, "principals": ["ann"]}, "/finished"),
