@@ -120,7 +120,7 @@ class Deciding(BatchState):
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
-                return replayed(request.idempotency, reply)
+                return self._retold(request, replayed(request.idempotency, reply))
         self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
@@ -128,6 +128,16 @@ class Deciding(BatchState):
             if not self._fits(verdict.size_bytes):
                 return None
             self._judge(verdict)
+        return outcome
+
+    def _retold(self, request: Request, outcome: Outcome) -> Outcome:
+        """What the request's key decided before, as far as it may be told: of those who share an
+        application, one may not see what refused the others."""
+        if request.fence is not None and isinstance(outcome, Refused):
+            try:
+                refuse_forbidden(request, self.document)
+            except CommitError as error:
+                return Refused(error)
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import TestResponse
 
+from gateway.http.wire.problems import remembered
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
@@ -29,7 +30,7 @@ def clock() -> SetClock:
 @pytest.fixture
 def service(clock: SetClock) -> Service:
     limits = ServiceLimits(retention=RetentionLimits(idempotency_s=KEPT_S))
-    return Service(gateway=Gateway(MemoryStore(), clock, limits))
+    return Service(gateway=Gateway(MemoryStore(), clock, limits, told=remembered))
 
 
 @pytest.fixture
@@ -102,6 +103,23 @@ def test_who_shares_it_goes_on_where_another_stopped(
     assert not of_one(bob, own).get("replayed")
     assert not of_one(ann, own).get("replayed")
     assert log() == ["a", "b", "c", "c"]
+
+
+def test_what_a_refusal_showed_to_one_isnt_told_to_another_who_may_not_read_it(
+    ann: Caller, bob: Caller
+) -> None:
+    """A refusal that is told again was another's, who might see the value that it met."""
+    acl = {"mode": "replace", "value": {"acl": {"read": ["ann"], "write": ["ann", "bob"]}}}
+    line = {"catalog": "c", "key": "k", "op": "put", "value": {"secret": "s3cr3t"}}
+    assert of_one(ann, line | {"attributes": acl})["changed"]
+    fence = begun(ann, 7, "bob")["fence"]
+    guess = [{"op": "test", "path": "/secret", "value": "?"}]
+    asked = appended("a", fence) | {"patch": guess}
+    assert of_one(ann, asked)["problem"]["actual"] == "s3cr3t"
+    told = of_one(bob, asked)["problem"]
+    assert "s3cr3t" not in str(told)
+    assert (told["code"], told["right"]) == ("forbidden", "read")
+    assert of_one(ann, asked)["problem"]["actual"] == "s3cr3t"
 
 
 def test_a_finished_version_is_over_for_whoever_wakes_up(
@@ -212,6 +230,9 @@ def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller)
     own = document_path("c", "\0applications")
     for method, body in (("GET", None), ("PUT", {})):
         problem(ann.send(method, own, body), 400, "invalid_name")
+    shown = {"If_Match": '"%00applications=absent"', "Prefer": "refusal=representation"}
+    told = problem(ann.send("PUT", document_path("c"), {}, **shown), 400, "invalid_condition")
+    assert "current" not in told
     service.caller("root", "admin:c").send("DELETE", catalog_path("c"))
     ann.send("PUT", document_path("c"), {})
     told = ann.send("GET", f"{catalog_path('c')}/applications").get_json()

@@ -45,6 +45,7 @@ from gateway.http.wire.headers import catalog_name, percent_decoded
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
+from gateway.model import OWN_KEYS
 
 # An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
 # commas, but neither a space nor a quote.
@@ -208,7 +209,7 @@ def _pair(text: str) -> tuple[str, str | None]:
         key = percent_decoded(name)
     except ValueError as error:
         raise ValueError(f"the key {name[:100]!r} can't be decoded: {error}") from error
-    if not key or not token or "=" in token:
+    if key in OWN_KEYS or not token or "=" in token:
         raise ValueError(f"no key=token: {text[:100]!r}")
     return key, None if token == ABSENT_TOKEN else token
 
