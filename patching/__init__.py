@@ -53,6 +53,7 @@ from patching._overlap import Footprint, displaced, overlap
 
 from ._apply import apply, apply_within
 from ._apply_extended import Extended, apply_extended
+from ._contested import CONFLICTS, Conflict, Contested, OwnedByOthers
 from ._extended import (
     EXTENDED_OPERATIONS,
     ExtendedPatch,
@@ -64,16 +65,7 @@ from ._extended import (
 from ._merge import merge
 from ._operations import Patch, as_operations, parse
 from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
-from ._ownership import (
-    CONFLICTS,
-    Applied,
-    Conflict,
-    Contested,
-    OwnedByOthers,
-    apply_wanted,
-    let_go,
-    taken_over,
-)
+from ._ownership import Applied, apply_wanted, let_go, taken_over
 from ._pointer import join_pointer, split_pointer
 from ._three_way import Dispute, Merged, three_way
 

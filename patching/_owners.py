@@ -165,6 +165,11 @@ def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
     return root
 
 
+def places_of(tree: Tree) -> Iterator[int]:
+    for _, place in _leaves(tree):
+        yield place
+
+
 def _named(leaves: dict[tuple[str, bool], list[Tokens]]) -> tuple[tuple[str, bool, Tree], ...]:
     return tuple(
         (*name, tree_of((tokens, 0) for tokens in leaves[name])) for name in sorted(leaves)

@@ -15,7 +15,10 @@ The rules:
   nobody else owns is then removed, and so is a container that becomes empty because of that, but
   not the document. What nobody ever owned stays.
 - null is a value like any other: it removes nothing.
-- An array is one leaf, whatever is in it.
+- An array is one leaf, whatever is in it; unless `lists` tell its items apart. Items with a key are
+  like members, and what is in them is owned. Each member of a set is a leaf, and equal to itself.
+  New items come last. An item keeps its key as long as anything is left in it. What is said of
+  empty objects is true of empty lists, too.
 - {} means that an object is there. An object with members will do; that is no leaf, so the manager
   owns nothing there. Whoever owns an empty object, others may add members to it: then it is no
   leaf any more, and nobody owns it as one.
@@ -34,46 +37,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import cast
 
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
+from patching._containers import Rules, changed, kind, members, with_key, within
+from patching._contested import Conflict, Contested, OwnedByOthers
+from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
-from patching._owners import Owner, Owners, Set, Tree, canonical
+from patching._lists import NO_LISTS, Lists
+from patching._owners import Owner, Owners, Set, Tree, canonical, places_of
 from patching._pointer import Tokens, join_pointer, split_pointer
-
-Conflict: TypeAlias = Literal["refuse", "skip", "force"]
-CONFLICTS: Final[tuple[Conflict, ...]] = ("refuse", "skip", "force")
-
-
-@dataclass(frozen=True, slots=True)
-class Contested:
-    """A leaf that a manager wants otherwise, and the others that own it; `value` is what it is.
-
-    `wanted` is what the manager sends at `pointer`: ABSENT where it sends a leaf at `wanted_at`,
-    above `pointer`, and so leaves no room for it."""
-
-    pointer: str
-    owners: Set
-    value: Json
-    wanted: Document
-    wanted_at: str
-
-
-class OwnedByOthers(PatchConflict):
-    """What a manager wants differs from what others own: nothing was changed. At least one."""
-
-    code = "owned_by_others"
-
-    def __init__(self, contested: tuple[Contested, ...]) -> None:
-        first = contested[0]
-        owner = first.owners[0]
-        how = "a plain write" if owner.plain else "an apply"
-        more = f", and {len(contested) - 1} more" if len(contested) > 1 else ""
-        super().__init__(
-            f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}",
-            pointer=first.pointer,
-        )
-        self.contested = contested
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +69,7 @@ def apply_wanted(
     revision: int,
     conflict: Conflict = "refuse",
     force: Iterable[str] = (),
+    lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Applied:
     """What becomes of `document` when `manager` applies `wanted`, at `revision`: see the module.
@@ -109,7 +82,8 @@ def apply_wanted(
 
     Applied once more, with the document and owners that came of it, it changes nothing.
 
-    InvalidPatch where `wanted` is no object, or a pointer is none. OwnedByOthers; LimitExceeded for
+    `lists` are the rules for the document's lists. InvalidPatch where `wanted` is no object, or a
+    pointer is none; ListViolation where it breaks `lists`. OwnedByOthers; LimitExceeded for
     `depth_max`, `result_bytes_max`, and for `owned_leaves_max` and `owners_bytes_max` where the
     owners have grown. Arguments aren't modified, and the result shares what didn't change."""
     if not isinstance(wanted, dict):
@@ -119,11 +93,12 @@ def apply_wanted(
     if nested > limits.depth_max:
         raise LimitExceeded("depth_max", limits.depth_max, nested)
     work = _Work(owners, Owner(manager, revision), conflict, frozenset(map(split_pointer, force)))
-    tree = None if owners is None else owners.of
-    released, content = work.released(tree, wanted, document)
+    lists.require(wanted)
+    tree = work.start(document, lists)
+    released, content = work.released(tree, wanted, document, lists)
     if content is ABSENT and document is not ABSENT:
         content = {}
-    tree, content = work.want((), wanted, content, released)
+    tree, content = work.want((), wanted, content, released, lists)
     if work.refused:
         raise OwnedByOthers(tuple(work.refused))
     after = work.owners(tree)
@@ -132,12 +107,12 @@ def apply_wanted(
     return Applied(content, after, tuple(work.skipped))
 
 
-def let_go(document: Document, owners: Owners, manager: str) -> Applied:
+def let_go(document: Document, owners: Owners, manager: str, *, lists: Lists = NO_LISTS) -> Applied:
     """What becomes of `document` when `manager` wants nothing of it any more.
 
     Like applying {}, but that an emptied document isn't owned."""
     work = _Work(owners, Owner(manager, 0), "refuse", frozenset())
-    tree, content = work.released(owners.of, ABSENT, document)
+    tree, content = work.released(work.start(document, lists), ABSENT, document, lists)
     if content is ABSENT and document is not ABSENT:
         content = {}
     return Applied(content, work.owners(tree))
@@ -150,6 +125,7 @@ def taken_over(
     *,
     author: str,
     revision: int,
+    lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Owners | None:
     """The owners after a plain write by `author`, which made `after` of `before`: see the module.
@@ -159,7 +135,10 @@ def taken_over(
     if owners is None or before is after:
         return owners
     work = _Work(owners, Owner(author, revision, plain=True), "force", frozenset())
-    found = work.owners(work.taken(owners.of, before, after))
+    tree = work.start(before, lists)
+    assert tree is not None
+    assert before is not ABSENT
+    found = work.owners(work.taken(tree, before, after, lists))
     _refuse_many(owners, found, limits, encoded=False)
     return found
 
@@ -178,6 +157,12 @@ class _Work:
         self.places = {owners: place for place, owners in enumerate(self.table)}
         self.refused: list[Contested] = []
         self.skipped: list[Contested] = []
+
+    def start(self, document: Document, rules: Rules) -> Tree | None:
+        """The tree that was found, as the rules for lists have it by now."""
+        if self.found is None or document is ABSENT:
+            return None
+        return self.fitted(self.found.of, document, rules)
 
     def owners(self, tree: Tree | None) -> Owners | None:
         if tree is None:
@@ -210,10 +195,14 @@ class _Work:
             return tree
         return self.place(tuple(sorted((*self.table[tree], self.owner))))
 
-    def alone(self, tree: Tree | None, value: Json) -> Tree:
+    def alone(self, tree: Tree | None, value: Json, rules: Rules) -> Tree:
         """What is owned in `value`, which the owner at work put in the place of `tree`."""
-        if isinstance(value, dict) and value:
-            return {name: self.alone(None, below) for name, below in value.items()}
+        inside = members(value, rules)
+        if inside:
+            return {
+                name: self.alone(None, below, within(value, rules, name))
+                for name, below in inside.items()
+            }
         own = self.own(tree)
         if isinstance(tree, int) and self.table[tree] == (own,):
             return tree
@@ -221,8 +210,31 @@ class _Work:
 
     # Each step returns the tree and the content, the same objects where nothing changed.
 
+    def fitted(self, tree: Tree, content: Json, rules: Rules) -> Tree:
+        """As the rules for lists have it by now: what is in a new list is whose the array was, and
+        an array that is none any more is theirs who owned something in it."""
+        inside = members(content, rules)
+        if isinstance(tree, int):
+            if not inside:
+                return tree
+            return {
+                name: self.fitted(tree, item, within(content, rules, name))
+                for name, item in inside.items()
+            }
+        if inside is None or not tree.keys() <= inside.keys():
+            owners: dict[tuple[str, bool], Owner] = {}
+            for each in sorted({each for place in places_of(tree) for each in self.table[place]}):
+                owners.setdefault(each.name, each)
+            return self.fitted(self.place(tuple(sorted(owners.values()))), content, rules)
+        changes: dict[str, Tree | Absent] = {}
+        for name, below in tree.items():
+            new = self.fitted(below, inside[name], within(content, rules, name))
+            if new is not below:
+                changes[name] = new
+        return cast(Tree, changed(tree, tree, changes))
+
     def released(
-        self, tree: Tree | None, wanted: Document, content: Document
+        self, tree: Tree | None, wanted: Document, content: Document, rules: Rules
     ) -> tuple[Tree | None, Document]:
         """Without what the manager owns and doesn't want. ABSENT: nothing is left here."""
         if tree is None:
@@ -232,54 +244,66 @@ class _Work:
                 return tree, content
             others = self.others(tree)
             return (self.place(others), content) if others else (None, ABSENT)
-        assert isinstance(content, dict)
-        kept, left = tree, content
+        inside, sent = members(content, rules), members(wanted, rules) or {}
+        assert inside is not None
+        assert content is not ABSENT
+        kept: dict[str, Tree | Absent] = {}
+        left: dict[str, Document] = {}
         for name, below in tree.items():
-            sent = wanted.get(name, ABSENT) if isinstance(wanted, dict) else ABSENT
-            new, value = self.released(below, sent, content[name])
-            kept = _with(kept, tree, name, below, _node(new))
-            left = _with(left, content, name, content[name], value)
-        if not left:
+            below_rules = within(content, rules, name)
+            new, value = self.released(below, sent.get(name, ABSENT), inside[name], below_rules)
+            if new is not below:
+                kept[name] = _node(new)
+            if value is not inside[name]:
+                left[name] = with_key(content, rules, name, value, inside[name])
+        after = changed(content, inside, left)
+        if not after:
             return None, ABSENT
-        return kept or None, left
+        return changed(tree, tree, kept) or None, after
 
     def want(
-        self, way: Tokens, wanted: Json, content: Document, tree: Tree | None
+        self, way: Tokens, wanted: Json, content: Document, tree: Tree | None, rules: Rules
     ) -> tuple[Tree | None, Document]:
         """With what the manager wants at `way`; what stays contested is noted."""
         if content is ABSENT:
-            return self.alone(None, wanted), wanted
-        if isinstance(wanted, dict) and isinstance(content, dict):
+            return self.alone(None, wanted, rules), wanted
+        of_kind = kind(wanted, rules)
+        if of_kind is not None and of_kind == kind(content, rules):
             if wanted:
-                return self.want_members(way, wanted, content, tree)
+                return self.want_members(way, wanted, content, tree, rules)
             return (tree if content else self.joined(tree)), content
         if equal(wanted, content):
             return self.joined(tree), content
-        contested = [] if tree is None else list(self.contested(way, wanted, content, tree))
+        contested = [] if tree is None else list(self.contested(way, wanted, content, tree, rules))
         if not contested or self.is_forced(contested):
-            return self.alone(tree, wanted), wanted
+            return self.alone(tree, wanted, rules), wanted
         if self.own(tree) is not None:
             assert isinstance(tree, int)
             tree = self.place(self.others(tree))
         return tree, content
 
     def want_members(
-        self, way: Tokens, wanted: dict[str, Any], content: dict[str, Any], tree: Tree | None
+        self, way: Tokens, wanted: Json, content: Json, tree: Tree | None, rules: Rules
     ) -> tuple[Tree | None, Document]:
-        owned = tree if isinstance(tree, dict) else {}  # an empty object gives way to members
-        kept, left = owned, content
-        for name, value in wanted.items():
-            below, there = owned.get(name), content.get(name, ABSENT)
-            new, now = self.want((*way, name), value, there, below)
-            kept = _with(kept, owned, name, _node(below), _node(new))
-            left = _with(left, content, name, there, now)
-        return kept or None, left
+        owned = tree if isinstance(tree, dict) else {}  # an empty container gives way to members
+        inside = members(content, rules) or {}
+        kept: dict[str, Tree | Absent] = {}
+        left: dict[str, Document] = {}
+        for name, value in (members(wanted, rules) or {}).items():
+            below, there = owned.get(name), inside.get(name, ABSENT)
+            below_rules = within(content, rules, name)
+            new, now = self.want((*way, name), value, there, below, below_rules)
+            if new is not below:
+                kept[name] = _node(new)
+            if now is not there:
+                left[name] = now
+        return changed(owned, owned, kept) or None, changed(content, inside, left)
 
     def contested(
-        self, way: Tokens, wanted: Json, content: Json, tree: Tree
+        self, way: Tokens, wanted: Json, content: Json, tree: Tree, rules: Rules
     ) -> Iterator[tuple[Tokens, Contested]]:
         at = join_pointer(way)
-        for tokens, place, value in _owned(tree, content):
+        for tokens, place, value in _owned(tree, content, rules):
             others = self.others(place)
             if others:
                 pointer = at + join_pointer(tokens)
@@ -301,57 +325,43 @@ class _Work:
     def is_named(self, way: Tokens) -> bool:
         return any(way[:length] in self.force for length in range(len(way) + 1))
 
-    def taken(self, tree: Tree, before: Document, after: Document) -> Tree | None:
+    def taken(self, tree: Tree, before: Json, after: Document, rules: Rules) -> Tree | None:
         """What is owned of `after` where `tree` was of `before`, which the author made it of."""
         if before is after:
             return tree
         if after is ABSENT:
             return None
+        same_kind = kind(before, rules) == kind(after, rules)
         if isinstance(tree, int):
             if equal(before, after):
                 return tree
-            if isinstance(after, dict) and before == {}:
-                return None
-            return self.alone(tree, after)
-        if not isinstance(after, dict):
-            return self.alone(None, after)
-        assert isinstance(before, dict)
-        kept = tree
+            gives_way = same_kind and not before and kind(after, rules)
+            return None if gives_way else self.alone(tree, after, rules)
+        if not same_kind:
+            return self.alone(None, after, rules)
+        then, now = members(before, rules) or {}, members(after, rules) or {}
+        kept: dict[str, Tree | Absent] = {}
         for name, below in tree.items():
-            new = self.taken(below, before[name], after.get(name, ABSENT))
-            kept = _with(kept, tree, name, below, _node(new))
-        return kept or None
+            there = now.get(name, ABSENT)
+            new = self.taken(below, then[name], there, within(before, rules, name))
+            if new is not below:
+                kept[name] = _node(new)
+        return changed(tree, tree, kept) or None
 
 
-def _owned(tree: Tree, content: Json) -> Iterator[tuple[Tokens, int, Json]]:
+def _owned(tree: Tree, content: Json, rules: Rules) -> Iterator[tuple[Tokens, int, Json]]:
     """The owned leaves in `content`."""
     if isinstance(tree, int):
         yield (), tree, content
         return
-    assert isinstance(content, dict)
+    inside = members(content, rules) or {}
     for name, below in tree.items():
-        for tokens, place, value in _owned(below, content[name]):
+        for tokens, place, value in _owned(below, inside[name], within(content, rules, name)):
             yield (name, *tokens), place, value
 
 
 def _node(tree: Tree | None) -> Tree | Absent:
     return ABSENT if tree is None else tree
-
-
-def _with(
-    now: dict[str, Any], found: dict[str, Any], name: str, before: Any, after: Any
-) -> dict[str, Any]:
-    """`now` with member `name` changed from `before`; ABSENT is no member. `found` is copied when
-    the first one changes."""
-    if after is before:
-        return now
-    if now is found:
-        now = found.copy()
-    if after is ABSENT:
-        del now[name]
-    else:
-        now[name] = after
-    return now
 
 
 def _refuse_oversized(before: Document, after: Document, limits: Limits) -> None:

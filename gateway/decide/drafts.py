@@ -273,7 +273,7 @@ class Drafts:
         draft = self._settled(key, draft)
         limits = self._limits.patch
         try:
-            after = owning(edit, draft, self._revision, limits)
+            after = owning(edit, draft, self._revision, limits, self._lists.lists_of(key))
         except PatchError as error:
             raise self._told(key, error) from error
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in after.skipped)
@@ -293,7 +293,8 @@ class Drafts:
         if draft.owners is None or draft.content is draft.owned:
             return draft
         try:
-            return settled(draft, self._author, self._revision, self._limits.patch)
+            lists = self._lists.lists_of(key)
+            return settled(draft, self._author, self._revision, self._limits.patch, lists)
         except PatchError as error:
             raise self._told(key, error) from error
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import patching
 from gateway.decide.draft import Draft
-from patching import ABSENT, Json, Limits, Owners
+from patching import ABSENT, Json, Limits, Lists, Owners
 
 
 class ApplyWanted(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class LetGo(msgspec.Struct, frozen=True):
 
 
 def owning(
-    edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits
+    edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
 ) -> patching.Applied:
     """What ``edit``, to be committed at ``revision``, makes of a settled draft.
 
@@ -53,27 +53,35 @@ def owning(
             revision=revision,
             conflict=edit.conflict,
             force=edit.force,
+            lists=lists,
             limits=limits,
         )
     if draft.owners is None:
         return patching.Applied(draft.content, None)
-    done = patching.let_go(draft.content, draft.owners, edit.manager)
+    done = patching.let_go(draft.content, draft.owners, edit.manager, lists=lists)
     return patching.Applied(ABSENT, None) if edit.prune and done.owners is None else done
 
 
-def settled(draft: Draft, author: str, revision: int, limits: Limits) -> Draft:
+def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:
     """With the owners of the content that is there, after edits by ``author`` that know none.
 
     Raises patching.PatchError.
     """
     owners = patching.taken_over(
-        draft.owners, draft.owned, draft.content, author=author, revision=revision, limits=limits
+        draft.owners,
+        draft.owned,
+        draft.content,
+        author=author,
+        revision=revision,
+        lists=lists,
+        limits=limits,
     )
     return replace(draft, owners=owners, owned=draft.content)
 
 
-def manager_pointers(edit: ApplyWanted, owners: Owners | None) -> Iterator[str]:
-    """The pointers of the leaves that the manager wants, or owned before."""
+def manager_pointers(edit: ApplyWanted, base: Json, owners: Owners | None) -> Iterator[str]:
+    """The pointers of the leaves that the manager wants, or owned in ``base``; of arrays as a
+    whole."""
     waiting: list[tuple[tuple[str, ...], Json]] = [((), edit.wanted)]
     while waiting:
         tokens, part = waiting.pop()
@@ -83,4 +91,14 @@ def manager_pointers(edit: ApplyWanted, owners: Owners | None) -> Iterator[str]:
             yield patching.join_pointer(tokens)
     for tokens, by in owners.leaves() if owners else ():
         if any(each.name == (edit.manager, False) for each in by):
-            yield patching.join_pointer(tokens)
+            yield patching.join_pointer(_above_lists(tokens, base))
+
+
+def _above_lists(tokens: tuple[str, ...], base: Json) -> tuple[str, ...]:
+    """As far as they are names of members: what follows is the address of an item."""
+    node: Json = base
+    for length, token in enumerate(tokens):
+        if not isinstance(node, dict):
+            return tokens[:length]
+        node = node.get(token)
+    return tokens

@@ -142,7 +142,7 @@ def _footprint(
     if isinstance(edit, ApplyPatch):
         return patching.footprint(edit.patch, base, lists)
     if isinstance(edit, ApplyWanted):
-        return Footprint(writes=frozenset(manager_pointers(edit, owners)))
+        return Footprint(writes=frozenset(manager_pointers(edit, base, owners)))
     return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
 from gateway.decide.conditions import Conditions
+from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.request import (
     Applied,
@@ -51,6 +52,7 @@ from tests.asking import (
     replace,
     run,
 )
+from tests.asking import document as a_document
 
 CASES = settings(max_examples=int(os.environ.get("OWNERS_CASES", "200")), deadline=None)
 
@@ -67,9 +69,10 @@ class Catalog:
         self.documents: dict[str, Document | None] = dict.fromkeys(("k", "other"))
         self.commits: list[Commit] = []
         self.bases: dict[tuple[str, str], Document] = {}
+        self.settings: Document | None = None
 
     def ask(self, request: Request, rules: Any = RULES) -> Any:
-        known = {SETTINGS_KEY: None, **self.documents}
+        known = {SETTINGS_KEY: self.settings, **self.documents}
         bases = {(each.key, each.token): each for each in known.values() if each}
         view = View("c", self.revision, NOW, known, bases=self.bases | bases)
         decision = run(view, request, rules=rules)
@@ -232,6 +235,36 @@ def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalo
     catalog.write(replace("/y", 5))
     failed = refused(catalog.write(want({"x": 3}), **terms), PreconditionFailed)
     assert set(failed.conflict.overlap) == {"/x", "/y"}
+
+
+def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
+    arrays: list[dict[str, Any]] = [
+        {"keys": "*", "pointer": "/fields", "item_key": ["path"]},
+        {"keys": "*", "pointer": "/tags", "set": True},
+    ]
+    catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=0)
+    catalog.write(want({"fields": [{"path": "a", "type": 1}], "tags": ["x"]}, "a"))
+    catalog.write(want({"fields": [{"path": "b", "type": 1}], "tags": ["y"]}, "b"))
+    assert catalog.content() == {
+        "fields": [{"path": "a", "type": 1}, {"path": "b", "type": 1}],
+        "tags": ["x", "y"],
+    }
+    refused(catalog.write(want({"fields": [{"path": "a", "type": 2}]}, "b")), PatchDoesNotFit)
+    catalog.write(put(catalog.content() | {"tags": ["y", "z"]}), author="ann")
+    assert '/tags/"x"' not in catalog.owners()
+    token = catalog.documents["k"].token  # type: ignore[union-attr]
+    catalog.write(add("/note", 1))
+    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    assert isinstance(catalog.write(want({"tags": ["x"]}, "a"), **terms), Applied)
+    assert catalog.content() == {
+        "fields": [{"path": "b", "type": 1}],
+        "tags": ["y", "z", "x"],
+        "note": 1,
+    }
+    catalog.write(put(catalog.content() | {"tags": ["z"]}), author="ann")
+    failed = refused(catalog.write(want({"tags": ["x"]}, "a"), **terms), PreconditionFailed)
+    assert failed.conflict.overlap == ("/fields", "/tags")  # it has let go of a field since
+    refused(catalog.write(want({"tags": ["x", "x"]}, "a")), ItemsCollide)
 
 
 def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:

@@ -1,27 +1,58 @@
 """Applying with owners once more, slow and plain: on flat maps from tokens to leaves.
 
 A document is a map of its leaves; a container that isn't empty isn't in it, so what becomes empty
-is gone by itself. Owners are a map from tokens to {(manager, plain): since}. No code is shared with
-`patching`.
+is gone by itself. Owners are a map from tokens to {(manager, plain): since}. Lists are told by a
+function of tokens: the key of the items, "" for a set. No code is shared with `patching`.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 GONE = object()
 
+Lists = Callable[[tuple[str, ...]], str | None]
 
-def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+
+def no_lists(_: tuple[str, ...]) -> None:
+    return None
+
+
+def leaves(
+    value: Any, at: tuple[str, ...] = (), lists: Lists = no_lists
+) -> dict[tuple[str, ...], Any]:
+    key = lists(at)
+    if isinstance(value, list) and value and key is not None:
+        found = {}
+        for item in value:
+            if key:
+                found |= leaves(item, (*at, item[key]), lists)
+            else:
+                found[(*at, json.dumps(item, separators=(",", ":")))] = item
+        return found
     if isinstance(value, dict) and value:
         found = {}
         for name, below in value.items():
-            found |= leaves(below, (*at, name))
+            found |= leaves(below, (*at, name), lists)
         return found
     return {at: value}
 
 
-def built(flat: dict[tuple[str, ...], Any]) -> Any:
+def is_empty(value: Any, at: tuple[str, ...], lists: Lists) -> bool:
+    """Whether it is a container of the kind that is there, without anything in it."""
+    return bool(value == {}) if lists(at) is None else bool(value == [])
+
+
+def listed(node: Any, at: tuple[str, ...], lists: Lists) -> Any:
+    if not isinstance(node, dict) or not node:
+        return node
+    inside = {name: listed(below, (*at, name), lists) for name, below in node.items()}
+    return inside if lists(at) is None else list(inside.values())
+
+
+def built(flat: dict[tuple[str, ...], Any], lists: Lists = no_lists) -> Any:
     if () in flat:
         return flat[()]
     root: dict[str, Any] = {}
@@ -30,7 +61,15 @@ def built(flat: dict[tuple[str, ...], Any]) -> Any:
         for token in tokens[:-1]:
             node = node.setdefault(token, {})
         node[tokens[-1]] = value
-    return root
+    return listed(root, (), lists)
+
+
+def keep_keys(flat, before, lists):
+    """Items of which anything is left keep their key."""
+    for tokens in before:
+        key = lists(tokens[:-2]) if len(tokens) > 1 else None
+        if key and tokens[-1] == key and any(below(tokens[:-1], each) for each in flat):
+            flat.setdefault(tokens, before[tokens])
 
 
 def same(one: Any, other: Any) -> bool:
@@ -53,23 +92,28 @@ def forced(tokens, force):
     return any(tokens[:length] in force for length in range(len(tokens) + 1))
 
 
-def applied(document, owned, wanted, manager, revision, conflict="refuse", force=()):
+def applied(
+    document, owned, wanted, manager, revision, conflict="refuse", force=(), lists=no_lists
+):
     """(document, owners, contested pointers as tokens); the first two None where it is refused."""
     me = (manager, False)
-    flat = {} if document is GONE else leaves(document)
+    flat = {} if document is GONE else leaves(document, (), lists)
+    before = dict(flat)
     owned = {tokens: dict(names) for tokens, names in owned.items()}
-    want = leaves(wanted)
+    want = leaves(wanted, (), lists)
     for tokens in list(owned):  # what it wants no longer
         if me in owned[tokens] and tokens not in want:
             del owned[tokens][me]
             if not owned[tokens]:
                 del owned[tokens], flat[tokens]
+    keep_keys(flat, before, lists)
     contested = set()
     for tokens, value in want.items():
         inside = [each for each in flat if below(tokens, each)]
-        if value == {} and inside:
+        if is_empty(value, tokens, lists) and inside:
             continue  # an object is there
-        for above in [each for each in flat if below(each, tokens) and flat[each] == {}]:
+        emptied = [each for each in flat if is_empty(flat[each], each, lists)]
+        for above in [each for each in emptied if below(each, tokens)]:
             flat.pop(above)
             owned.pop(above, None)
         in_the_way = [each for each in flat if below(each, tokens)] + inside
@@ -92,23 +136,25 @@ def applied(document, owned, wanted, manager, revision, conflict="refuse", force
         owned[tokens] = {me: since}
     if contested and conflict == "refuse":
         return None, None, contested
-    return built(flat) if flat else {}, owned, contested
+    return built(flat, lists) if flat else {}, owned, contested
 
 
-def released(document, owned, manager):
-    flat, owned = leaves(document), {tokens: dict(names) for tokens, names in owned.items()}
+def released(document, owned, manager, lists=no_lists):
+    flat = leaves(document, (), lists)
+    before, owned = dict(flat), {tokens: dict(names) for tokens, names in owned.items()}
     for tokens in list(owned):
         owned[tokens].pop((manager, False), None)
         if not owned[tokens]:
             del owned[tokens], flat[tokens]
-    return built(flat), owned
+    keep_keys(flat, before, lists)
+    return built(flat, lists), owned
 
 
-def written(owned, before, after, author, revision):
+def written(owned, before, after, author, revision, lists=no_lists):
     """The owners after a plain write."""
     me = (author, True)
-    then = {} if before is GONE else leaves(before)
-    now = {} if after is GONE else leaves(after)
+    then = {} if before is GONE else leaves(before, (), lists)
+    now = {} if after is GONE else leaves(after, (), lists)
     found = {}
     for tokens, names in owned.items():
         if tokens in now:
@@ -117,10 +163,10 @@ def written(owned, before, after, author, revision):
             else:
                 found[tokens] = {me: names.get(me, revision)}
         elif inside := [each for each in now if below(tokens, each)]:
-            if then[tokens] != {}:
+            if not is_empty(then[tokens], tokens, lists):
                 found |= {each: {me: revision} for each in inside}
         else:
-            found |= {
-                each: {me: revision} for each in now if below(each, tokens) and now[each] != {}
-            }
+            above = [each for each in now if below(each, tokens)]
+            left = [each for each in above if not is_empty(now[each], each, lists)]
+            found |= {each: {me: revision} for each in left}
     return found

@@ -7,6 +7,7 @@ what everybody counts on holds at each step.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 from random import Random
@@ -20,9 +21,11 @@ from patch_strategies import NAMES, SCALARS, document, locations, operation, ran
 
 from patching import (
     ABSENT,
+    NO_LISTS,
     InvalidPatch,
     LimitExceeded,
     Limits,
+    ListViolation,
     OwnedByOthers,
     Owner,
     Owners,
@@ -35,6 +38,7 @@ from patching import (
     equal,
     join_pointer,
     let_go,
+    parse_lists,
     taken_over,
 )
 
@@ -70,6 +74,9 @@ def an_object(random: Random) -> dict:
 class World:
     """A document with its owners, by the library and by the oracle, at a revision."""
 
+    lists = NO_LISTS
+    plain_lists = staticmethod(oracle.no_lists)
+
     def __init__(self) -> None:
         self.revision = 0
         self.owners_before: Owners | None = None  # that revision
@@ -96,7 +103,7 @@ class World:
 
     def apply(self, random: Random) -> None:
         manager, state = random.choice(MANAGERS), self.content
-        wanted = wanted_of(random, {} if state is ABSENT else state)
+        wanted = self.wanted(random)
         how = random.choice(["refuse", "refuse", "skip", "force"])
         places = locations(wanted)
         force = random.sample(places, min(len(places), random.choice([0, 0, 1, 2])))
@@ -108,12 +115,14 @@ class World:
             self.revision,
             how,
             set(force),
+            self.plain_lists,
         )
         terms = {
             "manager": manager,
             "revision": self.revision,
             "conflict": how,
             "force": [join_pointer(each) for each in force],
+            "lists": self.lists,
         }
         try:
             done = apply_wanted(state, self.owners, wanted, **terms)
@@ -123,7 +132,7 @@ class World:
             assert expected is None
             assert {each.pointer for each in refusal.contested} == {*map(join_pointer, contested)}
             return
-        assert equal(done.content, expected)
+        assert equal(self.ordered(done.content), self.ordered(expected))
         assert flat(done.owners) == owned
         assert {each.pointer for each in done.skipped} == set(map(join_pointer, contested))
         self.hold_to_promises(done, wanted, terms)
@@ -142,18 +151,34 @@ class World:
 
     def require_kept(self, tokens, after) -> None:
         """A leaf that others own is what it was; an empty object may have got members."""
-        value, now = at(self.content, tokens), at(after, tokens)
-        assert equal(value, now) or (value == {} and isinstance(now, dict))
+        then, now = (oracle.leaves(each, (), self.plain_lists) for each in (self.content, after))
+        value = then[tokens]
+        if oracle.is_empty(value, tokens, self.plain_lists) and tokens not in now:
+            assert any(oracle.below(tokens, each) for each in now)
+        else:
+            assert equal(value, now[tokens])
+
+    def wanted(self, random: Random) -> dict:
+        return wanted_of(random, {} if self.content is ABSENT else self.content)
+
+    def replaced(self, random: Random):
+        return document(random, 8, 0.2) if random.random() < 0.2 else an_object(random)
+
+    def edited(self, random: Random):
+        return apply(self.content, [operation(random, self.content)])
+
+    def ordered(self, value):
+        return value
 
     def write(self, random: Random) -> None:
         author, after = random.choice(MANAGERS), self.content
         if after is ABSENT or random.random() < 0.3:
-            after = document(random, 8, 0.2) if random.random() < 0.2 else an_object(random)
+            after = self.replaced(random)
             if random.random() < 0.1:
                 after = ABSENT
         else:
             try:
-                after = apply(after, [operation(random, after)])
+                after = self.edited(random)
             except PatchError:
                 return
         expected = oracle.written(
@@ -161,20 +186,30 @@ class World:
             *(oracle.GONE if each is ABSENT else each for each in (self.content, after)),
             author,
             self.revision,
+            self.plain_lists,
         )
-        found = taken_over(self.owners, self.content, after, author=author, revision=self.revision)
+        found = taken_over(
+            self.owners,
+            self.content,
+            after,
+            author=author,
+            revision=self.revision,
+            lists=self.lists,
+        )
         assert flat(found) == expected
         self.content, self.owners = after, found
 
     def let_go(self, manager: str) -> None:
-        expected, owned = oracle.released(self.content, self.owned, manager)
-        done = let_go(self.content, self.owners, manager)
-        assert equal(done.content, expected)
+        expected, owned = oracle.released(self.content, self.owned, manager, self.plain_lists)
+        done = let_go(self.content, self.owners, manager, lists=self.lists)
+        assert equal(self.ordered(done.content), self.ordered(expected))
         assert flat(done.owners) == owned
         self.content, self.owners = done.content, done.owners
 
     def check(self, content_before) -> None:
-        there = {} if self.content is ABSENT else oracle.leaves(self.content)
+        there = {}
+        if self.content is not ABSENT:
+            there = oracle.leaves(self.content, (), self.plain_lists)
         assert set(self.owned) <= set(there)  # no owner of a leaf that isn't there
         owners_before = self.owners_before
         change = change_between(owners_before, self.owners)
@@ -197,18 +232,72 @@ def flat(owners: Owners | None):
     return {tokens: {each.name: each.since for each in by} for tokens, by in leaves}
 
 
-def at(value, tokens):
-    for token in tokens:
-        if not isinstance(value, dict) or token not in value:
-            return ABSENT
-        value = value[token]
-    return value
-
-
 @CASES
 @given(st.lists(randoms, min_size=3, max_size=10))
 def test_any_history_of_applies_and_writes_is_the_oracles(seeds):
     world = World()
+    for random in seeds:
+        world.step(random)
+
+
+class Listed(World):
+    """With lists: /f, by k; in it /f/*/t, a set; and /s, a set."""
+
+    lists = parse_lists(
+        [
+            {"pointer": "/f", "item_key": ["k"]},
+            {"pointer": "/f/*/t", "set": True},
+            {"pointer": "/s", "set": True},
+        ]
+    )
+
+    @staticmethod
+    def plain_lists(tokens):
+        if tokens == ("f",):
+            return "k"
+        is_set = tokens == ("s",) or (len(tokens) == 3 and tokens[0] == "f" and tokens[2] == "t")
+        return "" if is_set else None
+
+    def wanted(self, random: Random) -> dict:
+        made = {}
+        if random.random() < 0.7:
+            made["f"] = [self.item(random, key) for key in self.some(random, "xyz")]
+        if random.random() < 0.7:
+            made["s"] = self.some(random, [1, "1", None, [1], {"a": 1}])
+        if random.random() < 0.3:
+            made[random.choice("fs")] = random.choice([1, "x", []])
+        if random.random() < 0.3:
+            made["m"] = an_object(random)
+        return made
+
+    replaced = edited = wanted
+
+    def item(self, random: Random, key: str) -> dict:
+        made = {"k": key}
+        if random.random() < 0.6:
+            made["v"] = random.choice([1, 2, {"w": 1}, {}, [1]])
+        if random.random() < 0.4:
+            made["t"] = self.some(random, ["a", "b", 1])
+        return made
+
+    def some(self, random: Random, choices) -> list:
+        return random.sample(choices, random.randint(0, len(choices) - 1))
+
+    def ordered(self, value):
+        if not isinstance(value, dict):
+            return value
+        ordered = dict(value)
+        for name in "fst":
+            if isinstance(ordered.get(name), list):
+                items = [self.ordered(item) for item in ordered[name]]
+                ordered[name] = sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+        return ordered
+
+
+@CASES
+@given(st.lists(randoms, min_size=3, max_size=10))
+def test_any_history_with_lists_is_the_oracles(seeds):
+    world = Listed()
     for random in seeds:
         world.step(random)
 
@@ -373,6 +462,66 @@ def test_what_nobody_owned_stays_and_may_be_changed_by_anybody():
 def test_a_deleted_document_has_no_owners():
     content, owners = applied(ABSENT, None, {"x": 1}, "a")
     assert taken_over(owners, content, ABSENT, author="ann", revision=2) is None
+
+
+FIELDS = parse_lists(
+    [{"pointer": "/fields", "item_key": ["path"]}, {"pointer": "/tags", "set": True}]
+)
+
+
+def test_items_are_owned_by_key_and_members_of_sets_by_value():
+    state = applied(ABSENT, None, {"fields": [{"path": "a", "type": 1}]}, "a", 1, lists=FIELDS)
+    wanted = {"fields": [{"path": "b", "type": 2}, {"path": "a", "note": "x"}], "tags": ["pii"]}
+    state = applied(*state, wanted, "b", 2, lists=FIELDS)
+    assert state[0] == {
+        "fields": [{"path": "a", "type": 1, "note": "x"}, {"path": "b", "type": 2}],
+        "tags": ["pii"],
+    }
+    assert ["/".join(tokens) for tokens in flat(state[1])] == [
+        "fields/a/path",
+        "fields/a/type",
+        "fields/a/note",
+        "fields/b/path",
+        "fields/b/type",
+        'tags/"pii"',
+    ]
+    wanted = {"fields": [{"path": "a", "type": 5}]}
+    (only,) = contested_of(*state, wanted, lists=FIELDS).contested
+    assert (only.pointer, only.value, only.wanted) == ("/fields/a/type", 1, 5)
+    state = applied(*state, {"tags": ["pii", "gold"]}, "a", 3, lists=FIELDS)
+    assert state[0]["fields"] == [{"path": "a", "note": "x"}, {"path": "b", "type": 2}]
+    state = applied(*state, {}, "b", 4, lists=FIELDS)
+    assert state[0] == {"tags": ["pii", "gold"]}
+
+
+def test_an_item_keeps_its_key_as_long_as_anything_is_left_in_it():
+    state = applied(ABSENT, None, {"fields": [{"path": "a", "type": 1}]}, "a", 1, lists=FIELDS)
+    content = {"fields": [{"path": "a", "type": 1, "note": "by hand"}]}
+    owners = taken_over(state[1], state[0], content, author="ann", revision=2, lists=FIELDS)
+    assert applied(content, owners, {}, "a", 3, lists=FIELDS) == (
+        {"fields": [{"path": "a", "note": "by hand"}]},
+        None,
+    )
+
+
+def test_owners_follow_the_rules_for_lists():
+    wanted = {"tags": ["x"], "fields": [{"path": "a", "type": 1}]}
+    state = applied(ABSENT, None, wanted, "a", 1)
+    state = applied(*state, {"tags": ["y"]}, "b", 2, lists=FIELDS)
+    assert state[0]["tags"] == ["x", "y"]
+    assert flat(state[1])["fields", "a", "type"] == {("a", False): 1}
+    # no rules any more: the array is theirs who owned anything in it
+    state = applied(*state, wanted | {"tags": ["x", "y"]}, "a", 3)
+    assert flat(state[1]) == {
+        ("tags",): {("a", False): 1, ("b", False): 2},
+        ("fields",): {("a", False): 1},
+    }
+
+
+def test_what_breaks_the_rules_cant_be_wanted():
+    for wanted in ({"tags": ["x", "x"]}, {"fields": [{"type": 1}]}):
+        with pytest.raises(ListViolation):
+            applied(ABSENT, None, wanted, lists=FIELDS)
 
 
 @pytest.mark.parametrize("wanted", [None, 1, "x", [], [{}], True])
