@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "diff": Entry(f"{_HERE}.differences", "diff", "Show the differences between two revisions."),
     "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
     "watch": Entry(f"{_HERE}.history", "watch", "Print commits as they are made."),
+    "revert": Entry(f"{_HERE}.reverting", "revert", "Undo commits as a new commit."),
     "transaction": Entry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
     ),

@@ -67,6 +67,8 @@ def _hints(error: Problem) -> Iterator[tuple[str, str]]:
     for name, what in (("errors", _schema_error), ("failed_compares", _compare), ("stale", _stale)):
         for item in problem.get(name, ())[:_LISTED_MAX]:
             yield what(item)
+    for item in problem.get("contested", ())[:_LISTED_MAX]:
+        yield "", _contested(item)
     if problem.get("overlap"):
         pointers = ", ".join(repr(each) for each in problem["overlap"][:_LISTED_MAX])
         yield "", f"overlapping pointers {pointers}"
@@ -112,6 +114,11 @@ def _stale(item: Mapping[str, Any]) -> tuple[str, str]:
     current = item.get("current")
     there = current.get("etag") if isinstance(current, Mapping) else "absent"
     return str(there), f"{item.get('key')!r} is {there}, not {item.get('expected') or 'absent'}"
+
+
+def _contested(item: Mapping[str, Any]) -> str:
+    about = f" of {item['key']!r}" if item.get("key") else ""
+    return f"contested {item.get('pointer')!r}{about}"
 
 
 def exit_code(error: ClientError) -> int:

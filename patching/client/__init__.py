@@ -72,6 +72,7 @@ from patching.client._results import (
 )
 from patching.client._retention import Pin, PinState
 from patching.client._retry import Backoff, Retry
+from patching.client._reverting import Reverted, SkippedPlace
 from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
 from patching.client._subscription import Reload, Subscription
 from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
@@ -140,10 +141,12 @@ __all__ = [
     "Reload",
     "RequestError",
     "Retry",
+    "Reverted",
     "RevisionTooOld",
     "RevisionUnknown",
     "Settings",
     "Several",
+    "SkippedPlace",
     "Snapshot",
     "Subscription",
     "Token",

@@ -25,6 +25,7 @@ from patching.client._results import (
 )
 from patching.client._retention import Pin
 from patching.client._retry import Retry
+from patching.client._reverting import Reverting
 from patching.client._terms import Tokens, WriteTerms, encoded
 from patching.client._transactions import Transaction, run_transaction
 from patching.client._transport import Closable, Transport
@@ -134,7 +135,7 @@ class Gateway(Closable):
         return f"<Gateway {self.url}>"
 
 
-class Catalog(Owning, Readable):
+class Catalog(Owning, Readable, Reverting):
     """A catalog of the gateway; only its methods send requests. Thread-safe.
 
     ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;

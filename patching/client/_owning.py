@@ -104,7 +104,8 @@ class Owning:
 
 
 def contested(error: Problem) -> tuple[ContestedLeaf, ...]:
-    """The leaves that an apply was refused for, the first 100; () for another refusal."""
+    """The leaves that an apply, or the places that a revert was refused for, the first 100; () for
+    another refusal."""
     shapes = error.problem.get("contested")
     if not isinstance(shapes, list):
         return ()
@@ -112,9 +113,12 @@ def contested(error: Problem) -> tuple[ContestedLeaf, ...]:
         return tuple(
             ContestedLeaf(
                 shape["pointer"],
-                msgspec.convert(shape["owners"], tuple[Owner, ...]),
+                msgspec.convert(shape.get("owners", ()), tuple[Owner, ...]),
                 shape.get("value", ABSENT),
                 shape.get("wanted", ABSENT),
+                shape.get("key"),
+                shape.get("part"),
+                shape.get("revision"),
             )
             for shape in shapes
         )

@@ -78,13 +78,21 @@ class OwnersChange:
 
 @dataclass(frozen=True, slots=True)
 class ContestedLeaf:
-    """A leaf that others own and that a manager wants otherwise. ``value`` is there, ``wanted`` is
-    sent; ABSENT where the gateway doesn't tell them, or (``wanted``) nothing is sent for it."""
+    """A leaf that others own and that a manager wants otherwise; or a place, of document ``key`` in
+    its ``part`` "content" or "attributes", that was changed since what a revert would undo, the
+    last time at ``revision`` or before.
+
+    ``value`` is there, ``wanted`` is sent or was there before; ABSENT where the gateway doesn't
+    tell them, or there is, or would be, nothing.
+    """
 
     pointer: str
     owners: tuple[Owner, ...]
     value: Any = ABSENT
     wanted: Any = ABSENT
+    key: str | None = None
+    part: str | None = None
+    revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +331,10 @@ def parse_difference(shape: Any) -> Difference:
         )
 
 
+def changes_of(shapes: Any) -> tuple[Change, ...]:
+    return msgspec.convert(_changes(shapes), tuple[Change, ...])
+
+
 def _changes(shapes: Any) -> list[Any]:
     return [{**shape, "patch": shape["patch"] or []} for shape in shapes]
 
@@ -406,7 +418,7 @@ def parse_transaction(answer: Answer) -> TransactionResult:
             etag=None if etag is None else unquoted(etag),
             replayed=is_replayed(answer),
             dry_run=content.get("dry_run", False),
-            changes=msgspec.convert(_changes(content.get("changes", ())), tuple[Change, ...]),
+            changes=changes_of(content.get("changes", ())),
         )
 
 

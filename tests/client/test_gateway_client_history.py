@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import Catalog, Conflict, Gateway, NotFound, PinLost, Transport, segment
+from patching.client import (
+    Catalog,
+    Conflict,
+    Gateway,
+    NotFound,
+    PinLost,
+    SkippedPlace,
+    Transport,
+    contested,
+    segment,
+)
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
@@ -109,3 +119,31 @@ def test_differences_between_two_revisions_come_page_by_page(catalog: Catalog) -
     assert [each.key for each in catalog.differences(7, 6, prefix="k1")] == ["k1"]
     with pytest.raises(NotFound, match="revision_not_found"):
         list(catalog.differences(8))
+
+
+def test_commits_are_reverted_on_what_came_after(catalog: Catalog) -> None:
+    catalog.put("k", {"a": 1, "b": 1})
+    catalog.merge("k", {"a": 2})
+    catalog.merge("k", {"b": 2})
+    dry = catalog.revert(2, dry_run=True)
+    assert (dry.changed, dry.commit_id, dry.dry_run) == (True, None, True)
+    assert dry.changes[0].patch == [{"op": "replace", "path": "/a", "value": 1}]
+    done = catalog.revert([2], message="back", idempotency_key="once")
+    assert (done.revision, done.changed, done.skipped, done.replayed) == (4, True, (), False)
+    assert catalog.revert([2], idempotency_key="once").replayed
+    assert catalog.get("k").value == {"a": 1, "b": 2}
+    assert catalog.commit(4).message == "back"
+    catalog.merge("k", {"a": 7})
+    with pytest.raises(Conflict, match="changed_since") as refused:
+        catalog.revert(4)
+    (place,) = contested(refused.value)
+    assert (place.key, place.part, place.pointer, place.revision) == ("k", "content", "/a", 5)
+    assert (place.value, place.wanted, place.owners) == (7, 2, ())
+    skipped = catalog.revert(4, conflict="skip")
+    assert (skipped.changed, skipped.skipped) == (False, (SkippedPlace("k", "content", "/a"),))
+    assert catalog.revert(4, conflict="force").revision == 6
+    assert catalog.revert(to=1, prefix="k").changed
+    assert catalog.get("k").value == {"a": 1, "b": 1}
+    for arguments in ({}, {"revisions": 1, "to": 1}):
+        with pytest.raises(ValueError, match="either"):
+            catalog.revert(**arguments)  # type: ignore[arg-type]

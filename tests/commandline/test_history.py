@@ -130,3 +130,23 @@ def test_all_documents_are_compared_at_two_revisions(run: Commands, catalog: str
     run("diff", catalog, code=2)
     run("diff", catalog, "t/a", "--from", "1", code=2)
     assert "revision_not_found" in run.any("diff", catalog, "--from", "9").stderr
+
+
+def test_commits_are_reverted(run: Commands, catalog: str) -> None:
+    for value in ('{"a": 1, "b": 1}', '{"a": 2, "b": 1}', '{"a": 2, "b": 2}'):
+        run("put", "-q", catalog, "k", value)
+    dry = run("revert", catalog, "2", "--dry-run").json()
+    assert (dry["changed"], dry["commit_id"], len(dry["changes"])) == (True, None, 1)
+    done = run("revert", catalog, "2", "-m", "undo").json()
+    assert (done["revision"], done["skipped"]) == (4, [])
+    assert run("get", catalog, "k").json() == {"a": 1, "b": 2}
+    run("put", "-q", catalog, "k", '{"a": 9, "b": 2}')
+    error = run("revert", catalog, "4", code=4).error()
+    assert "409 changed_since" in error
+    assert "contested '/a' of 'k'" in error
+    skipped = run("revert", catalog, "4", "--conflict", "skip").json()
+    assert [each["pointer"] for each in skipped["skipped"]] == ["/a"]
+    run("revert", "-q", catalog, "--to", "1", "--prefix", "k", "--from", "5")
+    assert run("get", catalog, "k").json() == {"a": 1, "b": 1}
+    run("revert", catalog, code=2)
+    run("revert", catalog, "1", "--to", "1", code=2)

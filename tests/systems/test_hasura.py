@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Service, put, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Service, add, put, side_by_side, statuses
 
 
 def track(name: str) -> dict[str, Any]:
@@ -312,3 +312,62 @@ def test_h9_what_depends_on_a_range_is_refused_when_that_changed(catalog: Catalo
     untracked, *_ = side_by_side([partial(untrack, "author", seen), *racing])
     (first,) = catalog.commit(seen + 1)["changes"]
     assert (untracked.status == 200) == (first["key"] == "tables/author")
+
+
+def test_h11_a_change_is_taken_back_as_a_new_version(catalog: Catalog) -> None:
+    """A change is taken back, or a catalog brought to what it was at a version, as a new version;
+    what was changed since is named.
+    """
+
+    def revert(**body: Any) -> Answer:
+        return catalog.send("POST", "/reverts", body)
+
+    tables = {name: {"table": name, "columns": ["id"]} for name in ("authors", "books")}
+    for name, table in tables.items():
+        catalog.put(name, table).done(201)
+    # 3: books are renamed, with a relationship to them; 4: somebody else adds a column to authors.
+    renamed = catalog.transaction(
+        {"action": "move", "from": "books", "to": "volumes"},
+        put("authors", {**tables["authors"], "relationship": "volumes"}),
+    ).done()
+    catalog.patch("authors", add("/description", "who writes")).done()
+
+    # Taken back as a new version: what came after is there, and what was moved is where it was.
+    undone = revert(revisions=[renamed["revision"]]).done()
+    assert (undone["revision"], undone["changed"], undone["skipped"]) == (5, True, [])
+    assert catalog.get("authors").done() == {**tables["authors"], "description": "who writes"}
+    assert catalog.get("books").done() == tables["books"]
+    catalog.get("volumes").refused(404, "document_not_found")
+    assert {each["key"] for each in catalog.commit(5)["changes"]} == {"authors", "books", "volumes"}
+
+    # What was changed since is named, with both values, and nothing is done.
+    catalog.merge("authors", {"relationship": "papers"}).done()
+    refused = revert(revisions=[5]).refused(409, "changed_since")
+    assert refused["contested"] == [
+        {
+            "key": "authors",
+            "part": "content",
+            "pointer": "/relationship",
+            "revision": 6,
+            "value": "papers",
+            "wanted": "volumes",
+        }
+    ]
+    assert catalog.revision == 6
+    assert revert(revisions=[5], conflict="skip").done()["skipped"] == [
+        {"key": "authors", "part": "content", "pointer": "/relationship"}
+    ]
+
+    # Brought to what it was at version 2, as a new version, while others write elsewhere.
+    answers = side_by_side(
+        [
+            lambda: revert(to=2, prefix="b"),
+            *(partial(catalog.put, f"other/{n}", n) for n in range(4)),
+        ]
+    )
+    assert [each.status for each in answers] == [200, 201, 201, 201, 201]
+    revert(to=2, conflict="force").done()
+    assert catalog.export()["metadata"] == tables
+    told = catalog.send("GET", "/differences", query={"from": 2}).done()
+    assert told["differences"] == []
+    assert [each["revision"] for each in catalog.commits()] == list(range(1, catalog.revision + 1))

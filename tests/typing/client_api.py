@@ -21,6 +21,7 @@ from patching.client import (
     Commit,
     CommitSummary,
     Compaction,
+    Difference,
     Document,
     DocumentDigest,
     Feed,
@@ -32,8 +33,10 @@ from patching.client import (
     Reload,
     RequestError,
     Retry,
+    Reverted,
     RevisionTooOld,
     Several,
+    SkippedPlace,
     Snapshot,
     Subscription,
     TransactionResult,
@@ -125,6 +128,10 @@ def documents(catalog: Catalog) -> None:
 
 
 def together(catalog: Catalog) -> None:
+    assert_type(catalog.revert(3, conflict="skip"), Reverted)
+    assert_type(catalog.revert([3, 4], prefix="a", dry_run=True), Reverted)
+    assert_type(catalog.revert(to=3, since=9).skipped, tuple[SkippedPlace, ...])
+    assert_type(list(catalog.differences(1, 2)), list[Difference])
     transaction = catalog.transaction()
     transaction.compare("a", etag="1-0").compare("b", absent=True).compare_revision(3)
     transaction.then.put("a", 1, attributes={}).delete("b").move("c", "d").get("a")

@@ -1,0 +1,96 @@
+"""Undoing commits, and bringing documents back, as a new commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import msgspec
+
+from patching import Conflict
+from patching.client._calls import Calls
+from patching.client._results import Change, changes_of, expecting, is_replayed
+from patching.client._terms import Tokens, WriteTerms, encoded
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedPlace:
+    """A place that was changed since, and left so: of a document's content, or (``part``) of its
+    attributes. ``key`` None: of the catalog's settings."""
+
+    key: str | None
+    part: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written.
+
+    ``changes`` are those of the commit, or those that a dry run would have made. ``replayed``: it
+    was done before, under the same idempotency key.
+    """
+
+    revision: int
+    changed: bool
+    commit_id: str | None
+    attempts: int
+    skipped: tuple[SkippedPlace, ...]
+    changes: tuple[Change, ...]
+    replayed: bool = False
+    dry_run: bool = False
+
+
+class Reverting:
+    """A part of `Catalog`."""
+
+    _calls: Calls
+    _catalog_path: str
+
+    def revert(
+        self,
+        revisions: int | Collection[int] = (),
+        *,
+        to: int | None = None,
+        since: int | None = None,
+        prefix: str = "",
+        conflict: Conflict = "refuse",
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> Reverted:
+        """Undo the commits that made ``revisions``, or all of them after revision ``to``, as one
+        new commit; with a ``prefix`` only what they did to documents whose keys begin so.
+
+        What others changed since is kept. Where that is what would be undone, Conflict is raised,
+        and `contested` tells the places; or they are skipped, and listed in the result; or forced
+        to be as they were (``conflict``). ``since``, with ``to``: the revision that the caller has
+        seen, what comes after it being changed since; by default the newest.
+
+        Gone where history was compacted, OverLimit where it is too much for one commit. ValueError
+        unless one of ``revisions`` and ``to`` is given.
+        """
+        listed = [revisions] if isinstance(revisions, int) else sorted(set(revisions))
+        if bool(listed) == (to is not None):
+            raise ValueError("a revert takes either revisions or 'to'")
+        asked: dict[str, Any] = {"revisions": listed} if listed else {"to": to}
+        if since is not None:
+            asked["from"] = since
+        if prefix:
+            asked["prefix"] = prefix
+        body = encoded({**asked, "conflict": conflict})
+        answer = self._calls.write(
+            "POST", self._catalog_path, "/reverts", terms, body=body, if_match=if_match
+        )
+        content = answer.json()
+        with expecting("revert's answer"):
+            return Reverted(
+                revision=content["revision"],
+                changed=content["changed"],
+                commit_id=content["commit_id"],
+                attempts=content["attempts"],
+                skipped=msgspec.convert(content["skipped"], tuple[SkippedPlace, ...]),
+                changes=changes_of(content.get("changes", ())),
+                replayed=is_replayed(answer),
+                dry_run=content.get("dry_run", False),
+            )
