@@ -289,12 +289,21 @@ class AttributesInvalid(CommitError):  # ``pointer``: what of them can't be kept
 
 
 class DocumentForbidden(CommitError):
+    """``of_range``: it is a document, not to be named, whose key begins with ``key``."""
+
     code = "forbidden"
 
-    def __init__(self, name: str, right: Right, key: str) -> None:
-        super().__init__(f"the acl of document {key!r} doesn't let {name!r} {right} it")
+    def __init__(self, name: str, right: Right, key: str, *, of_range: bool = False) -> None:
+        which = f"a document under {key!r}" if of_range else f"document {key!r}"
+        super().__init__(f"the acl of {which} doesn't let {name!r} {right} it")
+        self.name = name
         self.key = key
         self.right: Right = right
+        self.of_range = of_range
+
+    def under(self, prefix: str) -> DocumentForbidden:
+        """The same of a document that isn't to be named."""
+        return DocumentForbidden(self.name, self.right, prefix, of_range=True)
 
 
 class PinNotFound(CommitError):

@@ -206,8 +206,9 @@ class Commit(msgspec.Struct, frozen=True):
     without changes is a touch. ``succeeded`` is false where a transaction's ``else`` was committed;
     ``rebased_from`` is the version token that a rebased patch was made against;
     ``deletes_catalog`` marks the one that deleted every document and the settings. ``skipped`` is
-    what its applies left to others. ``size_bytes`` is about what its record takes, 0 where nobody
-    has measured it.
+    what its applies left to others, ``left_out`` the positions of a transaction's actions whose own
+    condition was false. ``size_bytes`` is about what its record takes, 0 where nobody has measured
+    it.
     """
 
     catalog: str
@@ -223,6 +224,7 @@ class Commit(msgspec.Struct, frozen=True):
     rebased_from: str | None = None
     deletes_catalog: bool = False
     skipped: tuple[Skipped, ...] = ()
+    left_out: tuple[int, ...] = ()
     size_bytes: int = 0
 
     def __eq__(self, other: object) -> bool:

@@ -14,22 +14,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from gateway.decide.ranges import (
+    DOCUMENTS_MAX,
     Changed,
     Listed,
-    RangeCompare,
+    RangeListed,
+    RangeLook,
     Ranges,
     RangeUnchanged,
     is_under,
     listed_for,
 )
 from gateway.decide.request import Request, View
-from gateway.model import BareDocument, Commit
+from gateway.model import WITHHELD, BareDocument, Commit, Document
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, bare_after
 from gateway.store.contract import Store
 
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128
+# Documents that are listed for one view.
+_LISTED_MAX = 4 * DOCUMENTS_MAX
 
 
 def add_ranges(
@@ -41,53 +45,75 @@ def add_ranges(
         requests = batches[catalog][: view.requests]
         if not any(request.ranges for request in requests):
             continue
-        asked, count = _asked(requests)
-        ranges = _read(store, cache, view, asked, requests[:count])
-        if ranges is None:
+        try:
+            read = _read(store, cache, view, requests)
+        except HistoryIncomplete:
+            # It was written out and compacted meanwhile.
+            cache.forget(catalog)
+            read = None
+        if read is None:
             del views[catalog]
-        else:
-            cut = count if count < len(requests) else view.requests
-            views[catalog] = replace(view, ranges=ranges, requests=cut)
+            continue
+        ranges, asked, count = read
+        cut = count if count < len(requests) else view.requests
+        documents = {**_bare_documents(ranges, asked), **view.documents}
+        views[catalog] = replace(view, ranges=ranges, requests=cut, documents=documents)
 
 
-def _asked(requests: Sequence[Request]) -> tuple[set[RangeCompare], int]:
-    """What the first requests ask, and how many these are."""
-    asked: set[RangeCompare] = set()
+def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Document]:
+    """The documents of ranges that may be edited, to be deleted: without content, nor a token."""
+    listed = [ranges.listed[each.prefix] for each in asked if isinstance(each, RangeListed)]
+    return {
+        key: Document(
+            key, WITHHELD, each.revision, each.create_revision, "", 0, attributes=each.attributes
+        )
+        for of_range in listed
+        for key, each in of_range.documents.items()
+    }
+
+
+def _asked(requests: Sequence[Request]) -> tuple[set[RangeLook], int]:
+    """What the first requests ask, and how many these are. One that may change a whole range is the
+    last of its batch: how much it takes away from others isn't known."""
+    asked: set[RangeLook] = set()
     for index, request in enumerate(requests):
         more = asked.union(request.ranges)
         if index and len(more) > _LOOKS_MAX:
             return asked, index
         asked = more
+        if any(isinstance(look, RangeListed) for look in request.ranges):
+            return asked, index + 1
     return asked, len(requests)
 
 
 def _read(
-    store: Store,
-    cache: Cache,
-    view: View,
-    asked: Iterable[RangeCompare],
-    requests: Sequence[Request],
-) -> Ranges | None:
-    """None: the head has moved on."""
+    store: Store, cache: Cache, view: View, requests: Sequence[Request]
+) -> tuple[Ranges, set[RangeLook], int] | None:
+    """The ranges, and what of the first requests, how many, they are for. None: the head has moved
+    on. Raises HistoryIncomplete."""
+    asked, count = _asked(requests)
     wanted: dict[str, int] = {}
     changes: dict[tuple[str, int], Changed] = {}
-    for compare in asked:
-        if not isinstance(compare, RangeUnchanged):
-            needed = max(wanted.get(compare.prefix, 0), listed_for(compare))
-            wanted[compare.prefix] = needed
+    for look in asked:
+        if not isinstance(look, RangeUnchanged):
+            wanted[look.prefix] = max(wanted.get(look.prefix, 0), listed_for(look))
         else:
-            changes[compare.prefix, compare.since] = changed_since(store, cache, view, compare)
-    keys = {key for request in requests for key in request.keys}
+            changes[look.prefix, look.since] = changed_since(store, cache, view, look)
+    keys = {key for request in requests[:count] for key in request.keys}
+    keys.update(_changed_keys(view.tail))
     listed: dict[str, Listed] = {}
+    room = _LISTED_MAX
     for prefix, needed in wanted.items():
         # Each of these may take one away of what is listed.
-        slack = sum(is_under(key, prefix) for key in keys.union(_changed_keys(view.tail)))
-        found = _listed(store, view, prefix, needed + slack)
+        limit = needed + sum(is_under(key, prefix) for key in keys)
+        if limit > room and count > 1:
+            return _read(store, cache, view, requests[:1])
+        found = _listed(store, view, prefix, min(limit, room))
         if found is None:
-            cache.forget(view.catalog)
             return None
+        room -= len(found.documents)
         listed[prefix] = found
-    return Ranges(changes, listed)
+    return Ranges(changes, listed), asked, count
 
 
 def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchanged) -> Changed:
@@ -116,8 +142,8 @@ def _changed_keys(tail: Iterable[Commit]) -> set[str]:
 
 
 def _listed(store: Store, view: View, prefix: str, limit: int) -> Listed | None:
-    """None: the head has moved on, or what the tail goes on from was compacted."""
-    found = store.list_range(view.catalog, prefix, view.revision, limit)
+    """None: the head has moved on. Raises HistoryIncomplete."""
+    found = store.list_range(view.catalog, prefix, view.revision, limit) if limit else ()
     if any(document.revision > view.revision for document in found):
         return None
     is_whole = len(found) < limit
@@ -128,7 +154,7 @@ def _listed(store: Store, view: View, prefix: str, limit: int) -> Listed | None:
                 after = overlaid(live.pop(key, None), key, view.tail)
             except HistoryIncomplete:
                 if is_whole:
-                    return None
+                    raise
                 continue  # it is behind what was listed
             if after is not None and after.exists:
                 live[key] = after

@@ -57,5 +57,10 @@ class BatchState:
         self.spend(len(self.documents) * ITEM_BYTES)
         return self._ranges.count(prefix)
 
+    def keys_under(self, prefix: str) -> list[str]:
+        keys = self._ranges.keys(prefix)
+        self.spend((len(keys) + len(self.documents)) * ITEM_BYTES)
+        return keys
+
     def spend(self, work_bytes: int) -> None:
         self._work_bytes += work_bytes

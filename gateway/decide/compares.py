@@ -115,6 +115,9 @@ class State(Protocol):
     def count_under(self, prefix: str) -> Count:
         """See ``RangeState.count``."""
 
+    def keys_under(self, prefix: str) -> list[str]:
+        """See ``RangeState.keys``."""
+
     def spend(self, work_bytes: int) -> None:
         """Count work against the batch, in bytes of documents."""
 
@@ -152,7 +155,9 @@ class Comparing:
         if isinstance(compare, _ABOUT_RANGES):
             return _failed_range(index, compare, state)
         live = living(state.document(compare.key))
-        if isinstance(compare, Satisfies):
+        if isinstance(compare, IsUnchanged) and compare.since > state.revision:
+            reason = _yet_to_reach(compare.since, state.revision)
+        elif isinstance(compare, Satisfies):
             reason = self._why_unsatisfied(compare, live)
         else:
             reason = _why_false(compare, live)
@@ -223,12 +228,18 @@ def why_changed(compare: RangeUnchanged, state: State) -> tuple[str, int | None]
     """The reason, as text, why the range isn't unchanged, and a revision that changed it; empty and
     None where it is. Raises RevisionCompacted."""
     since, revision = compare.since, state.revision
-    if since > revision:  # of another catalog, or of before a backup was restored
-        return f"the catalog is at revision {revision}, and has yet to reach {since}", None
+    if since > revision:
+        return _yet_to_reach(since, revision), None
     changed_at = state.changed_under(compare.prefix, since)
     if changed_at is None:
         return "", None
     return f"they changed at revision {changed_at}, after {since}", changed_at
+
+
+def _yet_to_reach(since: int, revision: int) -> str:
+    """Why nothing is unchanged since a revision of another catalog, or of before a backup was
+    restored."""
+    return f"the catalog is at revision {revision}, and has yet to reach {since}"
 
 
 def _why_false(compare: TokenIs | IsAbsent | IsUnchanged | Equals, live: Document | None) -> str:

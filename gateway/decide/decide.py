@@ -27,6 +27,7 @@ from gateway.decide.guards import (
     require_revision,
 )
 from gateway.decide.lists import is_pinned, require_held
+from gateway.decide.performing import perform_all
 from gateway.decide.ranges import RangeAbsent
 from gateway.decide.record import (
     Stamp,
@@ -49,6 +50,7 @@ from gateway.decide.request import (
     Touch,
     Unchanged,
     View,
+    replaced_keys,
 )
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.decide.verdicts import is_remembered, replayed, told_outcome, verdict_bytes
@@ -63,7 +65,6 @@ from gateway.model import (
     Change,
     Commit,
     Document,
-    Skipped,
     Verdict,
     living,
 )
@@ -195,6 +196,7 @@ class Deciding(BatchState):
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
+        self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
@@ -203,12 +205,12 @@ class Deciding(BatchState):
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
-        comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
-        failed = comparing.failed(request.compare, self) if request.compare else []
+        failed = self._comparing.failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
-        if self.holds_already(request, [each.index for each in failed]):
-            return self._unchanged(request.edits)
+        done = self.holds_already(request, [each.index for each in failed])
+        if done is not None:
+            return self._unchanged(request.edits, drafts=done)
         if request.otherwise is None:
             raise PreconditionFailed(compares_conflict(request, failed))
         return self._edit(request, request.otherwise, attempt, succeeded=False)
@@ -217,8 +219,9 @@ class Deciding(BatchState):
         """The live document of a request that edits one."""
         return living(self.document(request.key)) if len(request.edits) == 1 else None
 
-    def holds_already(self, request: Request, failed: Sequence[int]) -> bool:
-        """Whether the request was made before: what it asks for is so, by its own doing or another.
+    def holds_already(self, request: Request, failed: Sequence[int]) -> Drafts | None:
+        """The drafts of a request that was made before: what it asks for is so, by its own doing or
+        another. None: it isn't.
 
         Only where the false compares speak of the contents of documents that it writes: then they
         are false because the content is there. A token, a revision, or another document's content
@@ -226,17 +229,27 @@ class Deciding(BatchState):
         that it writes. This goes before ``otherwise``, which is for a state that somebody else
         wanted. A move holds by no state alone: what was moved isn't known.
         """
-        written = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
-        if not all(self._is_explained(request.compare[index], written) for index in failed):
-            return False
+        if not self._are_explained(request, failed, request.edits):
+            return None
         try:
             drafts = self._drafted(request, request.edits)
         except CommitError:
-            return False
-        return not drafts.forced and not drafts.changed()
+            return None
+        if drafts.left_out:  # of these nobody knows whether they were done
+            done = [each for n, each in enumerate(request.edits) if n not in drafts.left_out]
+            if not self._are_explained(request, failed, done):
+                return None
+        return None if drafts.forced or drafts.changed() else drafts
+
+    def _are_explained(
+        self, request: Request, failed: Sequence[int], edits: Sequence[KeyEdit]
+    ) -> bool:
+        """Whether the compares may be false because of what ``edits`` write."""
+        written = {each.key for each in edits if not isinstance(each.edit, Get | Touch)}
+        written |= replaced_keys(edits)
+        return all(self._is_explained(request.compare[index], written) for index in failed)
 
     def _is_explained(self, compare: Compare, written: Collection[str]) -> bool:
-        """Whether a compare may be false because of documents ``written``."""
         if isinstance(compare, RangeAbsent):
             return self._ranges.are_within(compare.prefix, written)
         return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
@@ -253,17 +266,14 @@ class Deciding(BatchState):
             self._settings.lists,
             lambda key: is_pinned(request, key, otherwise=otherwise),
         )
-        alone = len(edits) == 1 and not request.compare
         try:
-            for step in (drafts.perform, drafts.require_gettable):
-                for index, each in enumerate(edits):
-                    try:
-                        step(each)
-                    except CommitError as error:
-                        error.action = None if alone else index
-                        error.otherwise = otherwise
-                        raise
+            drafts.left_out = perform_all(edits, drafts, self, self._comparing)
             drafts.require_undisputed()
+        except CommitError as error:
+            if len(edits) == 1 and not request.compare:
+                error.action = None
+            error.otherwise = otherwise
+            raise
         finally:  # a refusal may have taken as long
             self.spend(drafts.work_bytes)
         return drafts
@@ -280,7 +290,7 @@ class Deciding(BatchState):
         drafts = self._drafted(request, edits)
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
-            return self._unchanged(edits, succeeded, rebased_from, drafts.skipped)
+            return self._unchanged(edits, succeeded, rebased_from, drafts)
         for key, draft in changed.items():
             self._require_fit(request, key, draft)
         commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
@@ -296,6 +306,7 @@ class Deciding(BatchState):
                 changes=commit.changes,
                 rebased_from=rebased_from,
                 skipped=commit.skipped,
+                left_out=commit.left_out,
             )
         if not self._fits(size_bytes):
             return None
@@ -323,14 +334,15 @@ class Deciding(BatchState):
         edits: Sequence[KeyEdit],
         succeeded: bool = True,
         rebased_from: str | None = None,
-        skipped: tuple[Skipped, ...] = (),
+        drafts: Drafts | None = None,
     ) -> Outcome:
         return Unchanged(
             {key: living(self.document(key)) for key in named_keys(edits)},
             self.revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
-            skipped=skipped,
+            skipped=drafts.skipped if drafts else (),
+            left_out=drafts.left_out if drafts else (),
         )
 
     def _commit(
@@ -361,6 +373,7 @@ class Deciding(BatchState):
                 rebased_from=rebased_from,
                 deletes_catalog=request.deletes_catalog,
                 skipped=drafts.skipped,
+                left_out=drafts.left_out,
             )
 
         recorded = {

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal
-from gateway.access.acl import AclMalformed, acl_of
+from gateway.access.acl import AclMalformed, acl_of, may_read
 from gateway.conflict import Disputed
 from gateway.decide.compares import ITEM_BYTES
 from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.ranges import RangeEdit, is_under
 from gateway.decide.request import (
     ApplyPatch,
     ContentEdit,
@@ -85,7 +86,7 @@ class Drafts:
 
     ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
     ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
-    to others.
+    to others; ``left_out``: the positions of edits whose condition was false.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Drafts:
         self._disputed: list[Disputed] = []
         self.forced = False
         self.skipped: tuple[Skipped, ...] = ()
+        self.left_out: tuple[int, ...] = ()
 
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit.
@@ -132,7 +134,7 @@ class Drafts:
             self.forced = True
         elif isinstance(edit, Move):
             self._move(each.key, edit.to)
-        else:
+        elif not isinstance(edit, RangeEdit):  # these are done document by document
             before = self._draft(each.key)
             if before.attributes is not None:
                 self._require_editable(each.key, edit)
@@ -147,11 +149,43 @@ class Drafts:
         if self._disputed:
             raise ChangedSince(self._disputed)
 
+    def left(self, key: str) -> Draft | None:
+        """The draft of ``key`` so far, None where its document is as it was found."""
+        draft = self._drafts.get(key)
+        if draft is None:
+            return None
+        self.work_bytes += draft.size_bytes
+        return draft if self._differs(key, draft) else None
+
+    def left_under(self, prefix: str) -> dict[str, Draft]:
+        """``left``, for all keys that begin with ``prefix``."""
+        drafts = {key: self.left(key) for key in self.drafted_under(prefix)}
+        return {key: draft for key, draft in drafts.items() if draft is not None}
+
+    def exists(self, key: str) -> bool:
+        """Whether the edits so far have left a document."""
+        draft = self._drafts.get(key)
+        if draft is None:
+            return living(self._document_of(key)) is not None
+        return draft.content is not ABSENT
+
+    def drafted_under(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix`` and were edited so far."""
+        return [key for key in self._drafts if is_under(key, prefix)]
+
+    def may_be_read(self, key: str) -> bool:
+        """Whether the principal may read what the edits so far have left."""
+        return may_read(self._by, self._catalog, self._attributes(key))
+
+    def require_readable(self, key: str) -> None:
+        """Raise DocumentForbidden unless the principal may read what the edits so far have left."""
+        require_readable(self._by, self._catalog, key, self._attributes(key))
+
     def require_gettable(self, each: KeyEdit) -> None:
         """Raise DocumentForbidden if ``each`` is a get and all edits leave its document unreadable
         for the principal."""
         if isinstance(each.edit, Get) and not each.edit.to_write:
-            require_readable(self._by, self._catalog, each.key, self._attributes(each.key))
+            self.require_readable(each.key)
 
     def changed(self) -> dict[str, Draft]:
         """By key, the drafts that differ from the document as found."""

@@ -27,7 +27,7 @@ from gateway.decide.compares import (
     why_changed,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Look
-from gateway.decide.ranges import RangeUnchanged, range_text
+from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import (
     ApplyPatch,
@@ -53,7 +53,7 @@ _COMPARED_BYTES = 50
 def refuse_forbidden(request: Request, look: Look) -> None:
     """Raise DocumentForbidden for what can be told before anything else is.
 
-    That is all that the request looks at, and what it edits unless that depends on its compares;
+    That is all that the request looks at, and what it edits unless that depends on compares;
     what edits leave to later ones is checked as they are performed.
     """
     for key in _looked_at(request):
@@ -64,7 +64,7 @@ def refuse_forbidden(request: Request, look: Look) -> None:
         return
     for index, each in enumerate(request.edits):
         document = look(each.key)
-        if document is None or document.attributes is None or _is_shown(each.edit):
+        if each.when or document is None or document.attributes is None or _is_shown(each.edit):
             continue
         try:
             require_editable(request.by, request.catalog, each.key, document.attributes, each.edit)
@@ -130,6 +130,10 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
 def _is_guarded(each: KeyEdit) -> bool:
     """Whether an edit carries a precondition of its own, or writes no document of a client's."""
     edit = each.edit.edit if isinstance(each.edit, EditAttributes) else each.edit
+    if each.when:
+        return True
+    if isinstance(edit, RangeEdit):
+        return False
     if isinstance(edit, ApplyPatch) and is_conditional(edit.patch):
         return True
     return isinstance(edit, Get | Touch | Revert) or each.key == SETTINGS_KEY

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.decide.compares import Equals, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY, CatalogTag, Composite, Conditions
 from gateway.decide.list_errors import DocumentsBreakSettings, ListsUnchecked
-from gateway.decide.ranges import RangeUnchanged
+from gateway.decide.ranges import RangeUnchanged, is_under
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
 from gateway.model import WITHHELD, Document
@@ -38,6 +38,8 @@ def is_pinned(request: Request, key: str, *, otherwise: bool) -> bool:
                 return True
             if isinstance(each, RangeUnchanged) and key.startswith(each.prefix):
                 return True
+    if any(is_under(key, each.prefix) for each in request.conditions.unchanged_under):
+        return True
     return _is_named(request.conditions, key, request.key)
 
 

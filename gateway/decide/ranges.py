@@ -24,11 +24,14 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from gateway.errors import RevisionCompacted
+from gateway.errors import OverLimit, RevisionCompacted
 from gateway.model import OWN_KEYS, BareDocument, Document
+from patching import Json
 
 # What a count of documents is compared with at most.
 COUNT_MAX: Final = 10_000
+# The documents of a range that one request may be about.
+DOCUMENTS_MAX: Final = 20_000
 # Each range that a request looks at is read.
 RANGES_MAX: Final = 64
 
@@ -76,14 +79,60 @@ class RangeCount:
 RangeCompare = RangeUnchanged | RangeAbsent | RangeCount
 
 
-def listed_for(compare: RangeCompare) -> int:
+@dataclass(frozen=True, slots=True)
+class RangeDeletion:
+    """Delete every document under ``prefix``."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReplacement:
+    """Have these ``documents`` under ``prefix``, (key, content, its length as JSON) each, and no
+    other: those that are there are replaced and keep their attributes, the rest is deleted."""
+
+    prefix: str
+    documents: tuple[tuple[str, Json, int], ...]
+
+
+RangeEdit = RangeDeletion | RangeReplacement
+
+
+@dataclass(frozen=True, slots=True)
+class RangeListed:
+    """All documents of a range are to be known."""
+
+    prefix: str
+
+
+RangeLook = RangeCompare | RangeListed
+
+
+def listed_for(look: RangeLook) -> int:
     """How many documents have to be known of the range, if there are as many."""
-    match compare:
+    match look:
         case RangeUnchanged():
             return 0
         case RangeAbsent():
             return 1
-    return compare.number + 1
+        case RangeListed():
+            return DOCUMENTS_MAX + 1
+    return look.number + 1
+
+
+def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tuple[RangeLook, ...]:
+    """What has to be known of ranges. Where some are edited, the documents of others are listed
+    whole, too: what the edits leave of them is counted."""
+    edited = tuple(RangeListed(each.prefix) for each in edits)
+    if not edited:
+        return tuple(compares)
+    return (
+        *edited,
+        *(
+            each if isinstance(each, RangeUnchanged) else RangeListed(each.prefix)
+            for each in compares
+        ),
+    )
 
 
 class Changed(NamedTuple):
@@ -162,6 +211,20 @@ class RangeState:
                 least += document.exists - (before is not None and before.exists)
         return Count(least, listed.is_whole)
 
+    def keys(self, prefix: str) -> list[str]:
+        """Of the live documents of a range that was listed whole. Raises OverLimit for too many."""
+        listed = self._ranges.listed[prefix]
+        keys = list(dict.fromkeys(self._live(listed, prefix)))
+        if not listed.is_whole or len(keys) > DOCUMENTS_MAX:
+            raise OverLimit(
+                f"there are {len(keys)} documents under {prefix!r}, or more, and one request may"
+                f" be about {DOCUMENTS_MAX} of a range",
+                limit="range_documents_max",
+                maximum=DOCUMENTS_MAX,
+                actual=len(keys),
+            )
+        return keys
+
     def are_within(self, prefix: str, keys: Collection[str]) -> bool:
         """Whether all live documents of a range that was listed are known, and among ``keys``."""
         listed = self._ranges.listed[prefix]
@@ -169,7 +232,7 @@ class RangeState:
 
     def _live(self, listed: Listed, prefix: str) -> Iterable[str]:
         gone = {key for key, document in self._documents.items() if not document.exists}
-        yield from listed.documents.keys() - gone
+        yield from (key for key in listed.documents if key not in gone)
         for key, document in self._documents.items():
             if document.exists and is_under(key, prefix):
                 yield key

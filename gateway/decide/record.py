@@ -92,6 +92,7 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
         texts += len(request.idempotency.principal) + len(request.idempotency.key)
     if commit.skipped:
         texts += len(_encode(commit.skipped))
+    texts += 16 * len(commit.left_out)
     changes = commit.changes
     if len(changes) == 1 and len(edits) == 1:
         return RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])

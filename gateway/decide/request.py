@@ -6,9 +6,10 @@ write of one document is a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Final, TypedDict
 
 import msgspec
@@ -26,7 +27,14 @@ from gateway.decide.compares import (
 )
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.ranges import NO_RANGES, RangeCompare, Ranges
+from gateway.decide.ranges import (
+    NO_RANGES,
+    RangeEdit,
+    RangeLook,
+    RangeReplacement,
+    Ranges,
+    looks_of,
+)
 from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
@@ -103,12 +111,18 @@ class Touch(msgspec.Struct, frozen=True):
     """Make a commit even where nothing changes. The key plays no part."""
 
 
-Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch
+Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch | RangeEdit
 
 
 class KeyEdit(msgspec.Struct, frozen=True):
+    """An edit of the document ``key``; that of a range, and a touch, have the settings' key.
+
+    It is done only where ``when`` holds of what the edits before it have left.
+    """
+
     key: str
     edit: Edit
+    when: tuple[Compare, ...] = ()
 
 
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
@@ -162,14 +176,11 @@ class Request(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS
     token_keys: frozenset[str] = _NO_KEYS
-    ranges: tuple[RangeCompare, ...] = ()
+    ranges: tuple[RangeLook, ...] = ()
 
     def __post_init__(self) -> None:
         keys = self._keys()
         force_setattr(self, "keys", keys)
-        if self.compare or self.conditions is not NO_CONDITIONS:
-            ranges = (*self.conditions.unchanged_under, *compared_ranges(self.compare))
-            force_setattr(self, "ranges", ranges)
         alone = len(keys) <= 2  # the settings among them
         if self.fence is not None or self.step is not None:
             force_setattr(self, "keys", keys | OWN_KEYS)
@@ -182,29 +193,48 @@ class Request(msgspec.Struct, frozen=True):
         return self.edits[0].key if self.edits else SETTINGS_KEY
 
     def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
-        edits = (*self.edits, *(self.otherwise or ()))
-        worked_on = {each.key for each in edits if not isinstance(each.edit, Delete | Touch)}
+        worked_on = {
+            each.key for each in self._branches() if not isinstance(each.edit, Delete | Touch)
+        }
+        replaced = replaced_keys(self._branches())
         by_token = (TokenIs, IsAbsent, IsUnchanged)
-        looked_into = compared_keys(each for each in self.compare if not isinstance(each, by_token))
-        return keys - worked_on - looked_into - _SETTINGS_ALONE
+        looked_into = compared_keys(c for c in self._compares() if not isinstance(c, by_token))
+        return keys - worked_on - replaced - looked_into - _SETTINGS_ALONE
 
     def _keys(self) -> frozenset[str]:
+        """Notes the ranges, too."""
         if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:
-            edit = self.edits[0].edit
-            if not isinstance(edit, Move):
-                return frozenset((self.edits[0].key, SETTINGS_KEY))
-        edits = (*self.edits, *(self.otherwise or ()))
+            (each,) = self.edits
+            if not each.when and not isinstance(each.edit, Move | RangeEdit):
+                return frozenset((each.key, SETTINGS_KEY))
+        edits, compares = self._branches(), self._compares()
+        in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
+        compared = (*self.conditions.unchanged_under, *compared_ranges(compares))
+        force_setattr(self, "ranges", looks_of(compared, in_ranges))
         moved_to = (each.edit.to for each in edits if isinstance(each.edit, Move))
         return reduce(
             frozenset.union,
             (
                 frozenset(each.key for each in edits),
                 frozenset(moved_to),
-                compared_keys(self.compare),
+                replaced_keys(edits),
+                compared_keys(compares),
                 self.conditions.keys,
             ),
             _SETTINGS_ALONE,
         )
+
+    def _branches(self) -> tuple[KeyEdit, ...]:
+        return (*self.edits, *(self.otherwise or ()))
+
+    def _compares(self) -> tuple[Compare, ...]:
+        return (*self.compare, *chain.from_iterable(each.when for each in self._branches()))
+
+
+def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
+    """The keys of the documents that replacements of ranges put."""
+    ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
+    return frozenset(key for each in ranges for key, _, _ in each.documents)
 
 
 class Terms(TypedDict, total=False):
@@ -256,7 +286,8 @@ class Unchanged(msgspec.Struct, frozen=True):
     a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
     tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
     false and the ``otherwise`` of the request changes nothing. ``replayed``: it was found out the
-    first time that the request was sent; contents are WITHHELD. ``skipped`` is what its applies
+    first time that the request was sent; contents are WITHHELD. ``left_out``: as in ``Commit``.
+    ``skipped`` is what its applies
     left to others.
     """
 
@@ -268,6 +299,7 @@ class Unchanged(msgspec.Struct, frozen=True):
     rebased_from: str | None = None
     replayed: bool = False
     skipped: tuple[Skipped, ...] = ()
+    left_out: tuple[int, ...] = ()
 
     @property
     def document(self) -> Document | None:

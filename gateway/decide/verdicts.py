@@ -36,6 +36,8 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
         told["rebased_from"] = outcome.rebased_from
     if outcome.skipped:
         told["skipped"] = msgspec.to_builtins(outcome.skipped)
+    if outcome.left_out:
+        told["left_out"] = list(outcome.left_out)
     return told
 
 
@@ -66,6 +68,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
         rebased_from=told.get("rebased_from"),
         replayed=True,
         skipped=msgspec.convert(told.get("skipped", ()), tuple[Skipped, ...]),
+        left_out=tuple(told.get("left_out", ())),
     )
 
 

@@ -76,7 +76,7 @@ from patching.client._reverting import Reverted, SkippedPlace
 from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
 from patching.client._subscription import Reload, Subscription
 from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
-from patching.client._transactions import Branch, Transaction
+from patching.client._transactions import Branch, Condition, Transaction
 from patching.client._transport import Answer, Transport, segment
 from patching.client._uploads import Upload, Uploads, UploadState
 from patching.client._versions import History, Snapshot
@@ -106,6 +106,7 @@ __all__ = [
     "CommitSummary",
     "CommitsMissed",
     "Compaction",
+    "Condition",
     "Conflict",
     "ContestedLeaf",
     "Difference",

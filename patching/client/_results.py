@@ -258,10 +258,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """A document as the whole transaction left it; ``key`` None: of ``touch``.
+    """A document as the whole transaction left it; ``key`` None: of ``touch``, and of ranges.
 
     ``value`` is told of ``get`` alone, and ABSENT where there is no document. ``etag`` is None then
     and where a dry run would have changed it. ``exists`` None: it can't be told any more.
+    ``left_out``: the action's own condition is false. ``written`` and ``deleted`` documents of the
+    range ``prefix``, if the action is about one.
     """
 
     action: str
@@ -271,6 +273,10 @@ class ActionResult:
     exists: bool | None
     value: Json | Absent = ABSENT
     attributes: Mapping[str, Any] | None = None
+    left_out: bool = False
+    prefix: str | None = None
+    written: int | None = None
+    deleted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +437,10 @@ def _parse_result(shape: Mapping[str, Any]) -> ActionResult:
         exists=shape["exists"],
         value=shape.get("value", ABSENT),
         attributes=shape.get("attributes"),
+        left_out=shape.get("left_out", False),
+        prefix=shape.get("prefix"),
+        written=shape.get("written"),
+        deleted=shape.get("deleted"),
     )
 
 

@@ -20,108 +20,16 @@ from patching.client._terms import (
 Relation = Literal["less", "equal", "greater"]
 
 
-class Branch:
-    """Actions, done in order, each on what those before it left. Every method returns the branch.
-
-    ``nothing`` makes an empty ``otherwise`` one that is done: a false compare is no error then.
-    """
+class Condition:
+    """Compares, all of which are to be true. Every method returns the condition."""
 
     def __init__(self) -> None:
-        self._actions: list[dict[str, Any]] = []
-        self._is_given = False
-
-    def put(self, key: str, value: Json, *, attributes: Mapping[str, Any] | None = None) -> Self:
-        """Create or replace; ``attributes`` None: as they are, ``{}``: none, else these."""
-        action = {"action": "put", "key": key, "value": value}
-        if attributes is not None:
-            mode = {"mode": "replace", "value": attributes} if attributes else {"mode": "clear"}
-            action["attributes"] = mode
-        return self._add(action)
-
-    def patch(
-        self,
-        key: str,
-        operations: Operations,
-        *,
-        array_primary_keys: Mapping[str, Sequence[str]] | None = None,
-    ) -> Self:
-        """A JSON Patch, or an extended one."""
-        action: dict[str, Any] = {"action": "patch", "key": key, "patch": list(operations)}
-        if array_primary_keys is not None:
-            action["array_primary_keys"] = array_primary_keys
-        return self._add(action)
-
-    def merge(self, key: str, value: Json) -> Self:
-        return self._add({"action": "merge", "key": key, "value": value})
-
-    def apply(
-        self,
-        key: str,
-        wanted: Mapping[str, Any],
-        *,
-        manager: str | None = None,
-        conflict: Conflict = "refuse",
-        force: Sequence[str] = (),
-    ) -> Self:
-        """As `Catalog.apply`."""
-        action: dict[str, Any] = {"action": "apply", "key": key, "value": wanted}
-        action |= {"conflict": conflict, "force": list(force)}
-        return self._add(action if manager is None else {**action, "manager": manager})
-
-    def let_go(self, key: str, *, manager: str | None = None, prune: bool = False) -> Self:
-        """As `Catalog.let_go`."""
-        action: dict[str, Any] = {"action": "let_go", "key": key, "prune": prune}
-        return self._add(action if manager is None else {**action, "manager": manager})
-
-    def delete(self, key: str) -> Self:
-        return self._add({"action": "delete", "key": key})
-
-    def move(self, key: str, to: str) -> Self:
-        """Where there is a document ``to`` already, the transaction is refused (Conflict)."""
-        return self._add({"action": "move", "from": key, "to": to})
-
-    def attributes(self, key: str, value: Mapping[str, Any]) -> Self:
-        """Replace the attributes of a document that exists."""
-        return self._add({"action": "attributes", "key": key, "value": value})
-
-    def touch(self) -> Self:
-        return self._add({"action": "touch"})
-
-    def get(self, key: str) -> Self:
-        """Tell the document, as the whole transaction leaves it, in the results."""
-        return self._add({"action": "get", "key": key})
-
-    def nothing(self) -> Self:
-        self._is_given = True
-        return self
+        self._compares: list[dict[str, Any]] = []
 
     @property
-    def actions(self) -> list[dict[str, Any]] | None:
-        """None: it was left alone."""
-        return list(self._actions) if self._is_given else None
-
-    def _add(self, action: dict[str, Any]) -> Self:
-        self._actions.append(action)
-        return self.nothing()
-
-
-class Transaction:
-    """If every compare is true, ``then`` is done, as one commit; else ``otherwise``::
-
-        transaction = catalog.transaction()
-        transaction.compare("info", etag=info).compare("names/new", absent=True)
-        transaction.then.move("names/old", "names/new").touch()
-        transaction.otherwise.get("info")
-        result = transaction.run(message="rename")
-
-    Where ``otherwise`` was left alone, false compares are PreconditionFailed.
-    """
-
-    def __init__(self, transact: Callable[..., TransactionResult]) -> None:
-        self._transact = transact
-        self._compares: list[dict[str, Any]] = []
-        self.then = Branch()
-        self.otherwise = Branch()
+    def compares(self) -> list[dict[str, Any]]:
+        """As the JSON of the contract."""
+        return list(self._compares)
 
     def compare(
         self,
@@ -180,10 +88,142 @@ class Transaction:
         self._compares.append({"resource_version": revision})
         return self
 
+
+class Branch:
+    """Actions, done in order, each on what those before it left. Every method returns the branch.
+
+    ``when`` gives the actions behind it a condition of their own::
+
+        transaction.then.when(Condition().compare("a", absent=True)).put("a", 1).always().touch()
+
+    ``nothing`` makes an empty ``otherwise`` one that is done: a false compare is no error then.
+    """
+
+    def __init__(self) -> None:
+        self._actions: list[dict[str, Any]] = []
+        self._is_given = False
+        self._when: list[dict[str, Any]] = []
+
+    def when(self, condition: Condition) -> Self:
+        """Each of the actions from here on is done only where ``condition`` is true of what those
+        before it have left; else it is left out, which its result says. ValueError for an empty
+        condition."""
+        if not condition.compares:
+            raise ValueError("a condition without a compare is always true")
+        self._when = condition.compares
+        return self
+
+    def always(self) -> Self:
+        """The actions from here on have no condition of their own."""
+        self._when = []
+        return self
+
+    def put(self, key: str, value: Json, *, attributes: Mapping[str, Any] | None = None) -> Self:
+        """Create or replace; ``attributes`` None: as they are, ``{}``: none, else these."""
+        action = {"action": "put", "key": key, "value": value}
+        if attributes is not None:
+            mode = {"mode": "replace", "value": attributes} if attributes else {"mode": "clear"}
+            action["attributes"] = mode
+        return self._add(action)
+
+    def patch(
+        self,
+        key: str,
+        operations: Operations,
+        *,
+        array_primary_keys: Mapping[str, Sequence[str]] | None = None,
+    ) -> Self:
+        """A JSON Patch, or an extended one."""
+        action: dict[str, Any] = {"action": "patch", "key": key, "patch": list(operations)}
+        if array_primary_keys is not None:
+            action["array_primary_keys"] = array_primary_keys
+        return self._add(action)
+
+    def merge(self, key: str, value: Json) -> Self:
+        return self._add({"action": "merge", "key": key, "value": value})
+
+    def apply(
+        self,
+        key: str,
+        wanted: Mapping[str, Any],
+        *,
+        manager: str | None = None,
+        conflict: Conflict = "refuse",
+        force: Sequence[str] = (),
+    ) -> Self:
+        """As `Catalog.apply`."""
+        action: dict[str, Any] = {"action": "apply", "key": key, "value": wanted}
+        action |= {"conflict": conflict, "force": list(force)}
+        return self._add(action if manager is None else {**action, "manager": manager})
+
+    def let_go(self, key: str, *, manager: str | None = None, prune: bool = False) -> Self:
+        """As `Catalog.let_go`."""
+        action: dict[str, Any] = {"action": "let_go", "key": key, "prune": prune}
+        return self._add(action if manager is None else {**action, "manager": manager})
+
+    def delete(self, key: str) -> Self:
+        return self._add({"action": "delete", "key": key})
+
+    def delete_range(self, prefix: str) -> Self:
+        """Delete all documents whose keys begin with ``prefix``."""
+        return self._add({"action": "delete", "prefix": prefix})
+
+    def replace_range(self, prefix: str, documents: Mapping[str, Json]) -> Self:
+        """Have these ``documents``, by key, under ``prefix`` and no other. Those that are there
+        already keep their attributes."""
+        return self._add({"action": "replace", "prefix": prefix, "documents": documents})
+
+    def move(self, key: str, to: str) -> Self:
+        """Where there is a document ``to`` already, the transaction is refused (Conflict)."""
+        return self._add({"action": "move", "from": key, "to": to})
+
+    def attributes(self, key: str, value: Mapping[str, Any]) -> Self:
+        """Replace the attributes of a document that exists."""
+        return self._add({"action": "attributes", "key": key, "value": value})
+
+    def touch(self) -> Self:
+        return self._add({"action": "touch"})
+
+    def get(self, key: str) -> Self:
+        """Tell the document, as the whole transaction leaves it, in the results."""
+        return self._add({"action": "get", "key": key})
+
+    def nothing(self) -> Self:
+        self._is_given = True
+        return self
+
+    @property
+    def actions(self) -> list[dict[str, Any]] | None:
+        """None: it was left alone."""
+        return list(self._actions) if self._is_given else None
+
+    def _add(self, action: dict[str, Any]) -> Self:
+        self._actions.append({**action, "if": self._when} if self._when else action)
+        return self.nothing()
+
+
+class Transaction(Condition):
+    """If every compare is true, ``then`` is done, as one commit; else ``otherwise``::
+
+        transaction = catalog.transaction()
+        transaction.compare("info", etag=info).compare("names/new", absent=True)
+        transaction.then.move("names/old", "names/new").touch()
+        transaction.otherwise.get("info")
+        result = transaction.run(message="rename")
+
+    Where ``otherwise`` was left alone, false compares are PreconditionFailed.
+    """
+
+    def __init__(self, transact: Callable[..., TransactionResult]) -> None:
+        super().__init__()
+        self._transact = transact
+        self.then = Branch()
+        self.otherwise = Branch()
+
     @property
     def body(self) -> dict[str, Any]:
         """The transaction as the JSON of the contract."""
-        body: dict[str, Any] = {"compare": list(self._compares), "then": self.then.actions or []}
+        body: dict[str, Any] = {"compare": self.compares, "then": self.then.actions or []}
         if self.otherwise.actions is not None:
             body["else"] = self.otherwise.actions
         return body

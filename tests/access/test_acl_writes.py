@@ -309,3 +309,35 @@ def test_no_write_slips_through_beside_a_change_of_the_acl(people: People) -> No
     bobs = [commit["revision"] for commit in log if commit["author"] == "bob"]
     assert len(bobs) == statuses.count(200)
     assert all(revision < shut for revision in bobs)
+
+
+def test_a_range_is_deleted_or_replaced_by_who_may_write_all_of_it(people: People) -> None:
+    bob, ann = people("bob"), people("ann")
+    delete = {"action": "delete", "prefix": ""}
+    replace = {"action": "replace", "prefix": "", "documents": {"open": {"n": 2}}}
+    for action in (delete, replace):
+        told = problem(bob.transaction(then=[action]), 403, "forbidden")
+        assert (told["prefix"], told["right"], "key" in told) == ("", "write", False), "not named"
+    told = problem(
+        bob.transaction(then=[{**replace, "documents": {"k": {"n": 3}}}]), 403, "forbidden"
+    )
+    assert told["key"] == "k", "whose name was sent"
+    ann.put_attributes("k", {"acl": {"write": ["ann"]}})
+    assert problem(bob.transaction(then=[delete]), 403, "forbidden")["key"] == "k"
+    ann.put_attributes("k", {"acl": {"read": ["ann"]}})
+    dry = bob.transaction(then=[delete], dry_run=True).get_json()
+    assert dry["results"][0]["deleted"] == 2
+    assert [each["key"] for each in dry["changes"]] == ["open"], "what it may not read isn't named"
+    ann.put_attributes("k", ANN_ALONE)
+    only_open = {"action": "delete", "prefix": "o"}
+    assert bob.transaction(then=[only_open]).status_code == 200
+    assert ann.transaction(then=[delete]).status_code == 200
+
+
+def test_a_condition_of_an_action_looks_only_at_what_may_be_read(people: People) -> None:
+    bob = people("bob")
+    action = {"action": "put", "key": "open", "value": 1, "if": [{"key": "k", "absent": True}]}
+    told = problem(bob.transaction(then=[{"action": "touch"}, action]), 403, "forbidden")
+    assert (told["key"], told["right"], told["action"]) == ("k", "read", 1)
+    counted = {**action, "if": [{"prefix": "k", "count": {"equal": 1}}]}
+    assert bob.transaction(then=[counted]).status_code == 200, "how many there are is no secret"

@@ -60,7 +60,13 @@ def _transaction(body: Object) -> None:
 def _action(given: Object) -> Object:
     name = given["action"]
     known, _ = transaction_items._ACTIONS[name]
-    action = {"action": name}
+    action: Object = {"action": name}
+    if "if" in given:
+        action["if"] = [_compare(each) for each in given["if"]][:3]
+    if name == "replace":
+        return {**action, "prefix": "no/such/", "documents": {"no/such/1": given.get("value")}}
+    if name == "delete" and "prefix" in given:
+        return {**action, "prefix": one_of(("no/such/", "absent"), given)}
     for member in ("key", "from", "to"):
         if member in known:
             action[member] = one_of(_KEYS, (member, given))

@@ -101,7 +101,7 @@ def test_the_members_of_transactions_and_bulk_lines_are_those_of_the_service() -
     actions = schemas["TransactionAction"]["properties"]
     assert actions["action"]["enum"] == list(transaction_items._ACTIONS)
     known = {name for members, _ in transaction_items._ACTIONS.values() for name in members}
-    assert actions.keys() - {"action"} == known
+    assert actions.keys() - {"action", "if"} == known
     compares = schemas["Compare"]["properties"].keys()
     assert compares == set(transaction_compares._KNOWN)
     line = schemas["BulkLine"]["properties"]

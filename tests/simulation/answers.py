@@ -112,7 +112,11 @@ def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Viola
     state = ledger.state(revision)
     verdict = judge(call.ask, state)
     expected = "would" if outcome.would_change else "unchanged"
-    if (verdict.kind, verdict.succeeded) != (expected, outcome.succeeded):
+    if (verdict.kind, verdict.succeeded, verdict.left_out) != (
+        expected,
+        outcome.succeeded,
+        outcome.left_out,
+    ):
         yield Violation("untrue-no-op", f"at {revision} it is {verdict}")
     elif outcome.documents.keys() != set(verdict.named):
         yield Violation("untrue-no-op", f"is answered with {set(outcome.documents)}")
@@ -147,9 +151,9 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
         return call.ask.resource_version not in (None, revision)  # as true as "not found"
     if isinstance(error, RevisionCompacted):
         floor = ledger.floors(call.called, call.answered)[-1]
-        return any(
-            each.what == "range-unchanged" and each.value < floor for each in call.ask.compare
-        )
+        actions = (*call.ask.actions, *(call.ask.otherwise or ()))
+        compares = (*call.ask.compare, *(each for action in actions for each in action.when))
+        return any(each.what == "range-unchanged" and each.value < floor for each in compares)
     verdict = judge(call.ask, state)
     if call.ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
         # What it was to be rebased from may have been compacted.

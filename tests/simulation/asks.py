@@ -34,6 +34,8 @@ Deed = Literal[
     "attributes-put",
     "attributes-patch",
     "attributes-delete",
+    "delete-range",
+    "replace-range",
 ]
 
 
@@ -64,17 +66,6 @@ Tag = str | int | tuple[tuple[Name, str | None], ...]
 
 
 @dataclass(frozen=True)
-class Action:
-    """``value`` is the content of a put, the operations of a patch, the patch of a merge, the new
-    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them."""
-
-    deed: Deed
-    key: Name
-    value: Any = None
-    attributes: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
 class Compare:
     """``value``: a token, a content, test operations, or a revision (of the catalog); since which
     revision a document or range is unchanged; "less", "equal" or "greater" and a number.
@@ -95,6 +86,21 @@ class Compare:
     ]
     key: Name
     value: Any = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """``value`` is the content of a put, the operations of a patch, the patch of a merge, the new
+    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them.
+
+    Of a range it is the prefix, or the prefix and the documents by key. ``when``: the action is
+    done only where these are true of what those before it have left."""
+
+    deed: Deed
+    key: Name
+    value: Any = None
+    attributes: dict[str, Any] | None = None
+    when: tuple[Compare, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,7 @@ class Ledger:
             or (verdict.succeeded, ask.deletes_catalog)
             != (commit.succeeded, commit.deletes_catalog)
             or (commit.rebased_from or None) not in (verdict.rebased_from or {None})
+            or commit.left_out != verdict.left_out
         ):
             yield Violation("untrue-commit", f"{where} {ask.label}: should be {verdict}")
         changed = dict(self.states[-1])

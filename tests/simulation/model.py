@@ -7,7 +7,7 @@ nothing runs at the same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .asks import SETTINGS, Action, Ask, Compare, Name, Tag
@@ -63,6 +63,7 @@ class Verdict:
     named: tuple[Name, ...] = ()
     succeeded: bool = True
     rebased_from: frozenset[str] = frozenset()
+    left_out: tuple[int, ...] = ()
 
 
 def live(doc: Doc | None) -> Doc | None:
@@ -96,8 +97,9 @@ def _judged(ask: Ask, state: State, rebasing: bool) -> Verdict:
     failed = [compare for compare in ask.compare if not _is_true(compare, state)]
     if not failed:
         return _performed(ask, ask.actions, state, rebased_from=rebased_from)
-    if _holds_already(ask, failed, state):
-        return Verdict("unchanged", named=_named(ask.actions))
+    held = _held(ask, failed, state)
+    if held is not None:
+        return Verdict("unchanged", named=_named(ask.actions), left_out=held.left_out)
     _require(ask.otherwise is not None)
     return _performed(ask, ask.otherwise or (), state, succeeded=False)
 
@@ -124,7 +126,11 @@ def _require_precondition(ask: Ask) -> None:
 
 
 def _is_guarded(action: Action) -> bool:
-    """It is about nothing of a client's, or a patch with a test of its own."""
+    """It is about nothing of a client's, a patch with a test or an action with a condition."""
+    if action.when:
+        return True
+    if action.deed.endswith("-range"):
+        return False
     if action.deed in ("get", "touch") or action.key == SETTINGS:
         return True
     patches = action.deed in ("patch", "attributes-patch")
@@ -157,7 +163,7 @@ def _is_true(compare: Compare, state: State) -> bool:
     if compare.what == "token":
         return bool(doc.token == compare.value)
     if compare.what == "unchanged":
-        return bool(doc.revision <= compare.value)
+        return bool(doc.revision <= compare.value <= state.revision)
     if compare.what == "equals":
         return bool(doc.content == compare.value)
     try:
@@ -188,28 +194,44 @@ def _under(prefix: str, state: State) -> list[str]:
     return [key for key in state.docs if key != SETTINGS and key.startswith(prefix)]
 
 
-def _holds_already(ask: Ask, failed: Sequence[Compare], state: State) -> bool:
+def _held(ask: Ask, failed: Sequence[Compare], state: State) -> Drafts | None:
     """A content that a compare doesn't want there any more is there because this was done."""
-    written = {action.key for action in ask.actions if action.deed not in ("get", "touch")}
-    for compare in failed:
-        if compare.what == "range-absent":
-            if not {key for key in _under(compare.key, state) if state.live(key)} <= written:
-                return False
-        elif compare.what not in ("absent", "equals", "tests") or compare.key not in written:
-            return False
     try:
         drafts = _drafted(ask.actions, state)
     except RefusedEdit:
-        return False
-    return not drafts.forced and not drafts.changed()
+        return None
+    done = [each for index, each in enumerate(ask.actions) if index not in drafts.left_out]
+    written = {action.key for action in done if action.deed not in ("get", "touch")}
+    written |= {k for each in done if each.deed == "replace-range" for k in each.value[1]}
+    for compare in failed:
+        if compare.what == "range-absent":
+            if not {key for key in _under(compare.key, state) if state.live(key)} <= written:
+                return None
+        elif compare.what not in ("absent", "equals", "tests") or compare.key not in written:
+            return None
+    return None if drafts.forced or drafts.changed() else drafts
 
 
 def _drafted(actions: Sequence[Action], state: State) -> Drafts:
     found = {key: After(doc.content, doc.attributes) for key, doc in state.docs.items()}
     drafts = Drafts(found)
-    for action in actions:
-        drafts.perform(action)
+    for index, action in enumerate(actions):
+        if action.when and not _all_true(action.when, drafts, state):
+            drafts.left_out += (index,)
+        else:
+            drafts.perform(action)
     return drafts
+
+
+def _all_true(compares: Sequence[Compare], drafts: Drafts, state: State) -> bool:
+    """Of what ``drafts`` have left: what they changed has a revision to come, and no token."""
+    after = state.revision + 1
+    changed = {
+        key: Doc(each.content, after, after, "?", 0, 0, each.attributes)
+        for key, each in drafts.changed().items()
+    }
+    so_far = replace(state, docs={**state.docs, **changed})
+    return all(_is_true(each, so_far) for each in compares)
 
 
 def _performed(
@@ -228,7 +250,12 @@ def _performed(
     for key, after in changed.items():
         _require_valid(key, after, state)
     return Verdict(
-        kind, changed, named=_named(actions), succeeded=succeeded, rebased_from=rebased_from
+        kind,
+        changed,
+        named=_named(actions),
+        succeeded=succeeded,
+        rebased_from=rebased_from,
+        left_out=drafts.left_out,
     )
 
 

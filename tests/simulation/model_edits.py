@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .asks import Action
+from .asks import SETTINGS, Action
 
 
 class Gone:
@@ -54,6 +54,7 @@ class Drafts:
         self._found = found
         self._now: dict[str, After] = {}
         self.forced = False
+        self.left_out: tuple[int, ...] = ()
 
     def changed(self) -> dict[str, After]:
         return {
@@ -72,6 +73,10 @@ class Drafts:
             self.forced = True
         elif action.deed == "move":
             self._move(action.key, action.value)
+        elif action.deed == "delete-range":
+            self._replace(action.value, {})
+        elif action.deed == "replace-range":
+            self._replace(*action.value)
         elif action.deed != "get":
             before = self._now.get(action.key) or self._found.get(action.key, _NOTHING)
             if action.deed.startswith("attributes-"):
@@ -83,6 +88,16 @@ class Drafts:
         last = self._now.get(key, After(None, None, kept=True))
         anew = last.anew or content is GONE
         self._now[key] = After(content, attributes or None, anew, kept and last.kept)
+
+    def _replace(self, prefix: str, documents: Mapping[str, Any]) -> None:
+        for key in {**self._found, **self._now}:
+            if key != SETTINGS and key.startswith(prefix) and key not in documents:
+                before = self._now.get(key) or self._found[key]
+                if before.content is not GONE:
+                    self._put(key, GONE, None)
+        for key, value in documents.items():
+            before = self._now.get(key) or self._found.get(key, _NOTHING)
+            self._put(key, copy.deepcopy(value), before.attributes)
 
     def _move(self, key: str, to: str) -> None:
         moved = self._now.get(key) or self._found.get(key, _NOTHING)

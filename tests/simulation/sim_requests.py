@@ -10,7 +10,13 @@ import patching
 from gateway.decide import compares as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.conditions import Tag as GatewayTag
-from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
+from gateway.decide.ranges import (
+    RangeAbsent,
+    RangeCount,
+    RangeDeletion,
+    RangeReplacement,
+    RangeUnchanged,
+)
 from gateway.decide.request import (
     ApplyPatch,
     ContentEdit,
@@ -94,7 +100,9 @@ def _compare(compare: Compare) -> values.Compare:
 
 
 def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:
-    return tuple(KeyEdit(action.key, _edit(action)) for action in actions)
+    return tuple(
+        KeyEdit(action.key, _edit(action), tuple(map(_compare, action.when))) for action in actions
+    )
 
 
 def _edit(action: Action) -> Edit:
@@ -105,6 +113,12 @@ def _edit(action: Action) -> Edit:
             return Touch()
         case "get":
             return Get()
+        case "delete-range":
+            return RangeDeletion(action.value)
+        case "replace-range":
+            prefix, documents = action.value
+            sent = tuple((key, value, _size(value)) for key, value in documents.items())
+            return RangeReplacement(prefix, sent)
     part, dash, deed = action.deed.partition("-")
     edit = _content_edit(deed or part, action)
     return EditAttributes(edit) if dash else edit

@@ -193,7 +193,24 @@ class Wishes:
 
     def _actions(self, catalog: Name, label: str) -> tuple[Action, ...]:
         keys = (self._rng.choice(self._keys) for _ in range(self._rng.randrange(1, 5)))
-        return tuple(self._action(catalog, key, label) for key in keys)
+        if not self._tastes.ranges:
+            return tuple(self._action(catalog, key, label) for key in keys)
+        return tuple(self._range_action(catalog, key, label) for key in keys)
+
+    def _range_action(self, catalog: Name, key: Name, label: str) -> Action:
+        """One that is about a range, or has a condition of its own, or neither."""
+        action = self._action(catalog, key, label)
+        if self._happens(0.25):
+            prefix = key[: self._rng.choice((0, 1, 2))]
+            action = Action("delete-range", SETTINGS, prefix)
+            if self._happens(0.6):
+                kept = self._rng.sample(self._keys, self._rng.randrange(len(self._keys) + 1))
+                sent = {each: {"log": [label], "n": 0} for each in kept if each.startswith(prefix)}
+                action = Action("replace-range", SETTINGS, (prefix, sent))
+        if self._happens(0.4):
+            when = tuple(self._compare(catalog) for _ in range(self._rng.choice((1, 1, 2))))
+            action = replace(action, when=when)
+        return action
 
     def _compare(self, catalog: Name) -> Compare:
         key = self._rng.choice(self._keys)

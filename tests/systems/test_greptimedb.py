@@ -350,3 +350,36 @@ def test_g9_any_refused_write_can_carry_the_current_value(catalog: Catalog) -> N
         {"etag": route, "revision": 1, "value": {"regions": [{"peer": 0}]}},
     ]
     assert catalog.revision == 3
+
+
+def test_g8_compares_and_deletions_are_about_key_ranges(catalog: Catalog) -> None:
+    """Compares over a key range: all absent, unchanged since; delete by range."""
+    create(catalog).done()
+    names, infos = "__table_name/", "__table_info/"
+    free = {"prefix": "__table_route/2", "absent": True}
+    taken = {"prefix": infos, "absent": True}
+    assert catalog.transaction(put("a", 1), compare=[free]).done()["succeeded"]
+    told = catalog.transaction(put("a", 2), compare=[free, taken], otherwise=[get(INFO)]).done()
+    assert (told["succeeded"], told["results"][0]["exists"]) == (False, True)
+
+    seen = catalog.revision
+    unchanged = {"prefix": names, "unchanged_since": seen}
+    catalog.put("__table_info/1024", {"other": True}).done()  # no name
+    drop = [{"action": "delete", "prefix": prefix} for prefix in (names, infos)]
+    catalog.delete(name_key("t")).done(204)
+    problem = catalog.transaction(*drop, compare=[unchanged]).refused(412, "precondition_failed")
+    assert problem["failed_compares"][0]["changed_at"] == catalog.revision
+
+    now = {"prefix": names, "unchanged_since": catalog.revision}
+    results = catalog.transaction(*drop, compare=[now]).done()["results"]
+    assert [each["deleted"] for each in results] == [0, 1]
+    assert set(catalog.export()["metadata"]) == {ROUTE, "a"}
+
+    # Of those who each want to be the only one in a range, one is.
+    alone = {"prefix": "lock/", "absent": True}
+    claims = [partial(catalog.transaction, put(f"lock/{n}", n), compare=[alone]) for n in range(8)]
+    assert statuses(side_by_side(claims)) == [200] + [412] * 7
+    catalog.compact(catalog.revision).done()
+    catalog.transaction(compare=[{"prefix": "none", "unchanged_since": 1}]).refused(
+        410, "revision_compacted"
+    )

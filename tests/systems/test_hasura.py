@@ -371,3 +371,40 @@ def test_h11_a_change_is_taken_back_as_a_new_version(catalog: Catalog) -> None:
     told = catalog.send("GET", "/differences", query={"from": 2}).done()
     assert told["differences"] == []
     assert [each["revision"] for each in catalog.commits()] == list(range(1, catalog.revision + 1))
+
+
+def test_h10_everything_under_a_prefix_is_replaced_by_what_is_sent(catalog: Catalog) -> None:
+    """replace_metadata: everything under a prefix, or the whole catalog, is replaced by what is
+    sent, atomically; what isn't in it goes."""
+
+    def replace_all(prefix: str, documents: Any, **more: Any) -> Answer:
+        action = {"action": "replace", "prefix": prefix, "documents": documents}
+        return catalog.transaction(action, **more)
+
+    catalog.transaction(track("a"), track("b"), put("sources/x", {"n": 1})).done()
+    catalog.put_attributes("tables/a", {"team": "sales"}).done()
+    tables = {"tables/a": {"n": 2}, "tables/c": {"n": 3}}
+    (result,) = replace_all("tables/", tables, compare=[at(2)]).done()["results"]
+    assert (result["written"], result["deleted"]) == (2, 1)
+    exported = catalog.export()
+    assert exported == {"resource_version": 3, "metadata": {**tables, "sources/x": {"n": 1}}}
+    assert catalog.get_attributes("tables/a").done() == {"team": "sales"}
+
+    replace_all("", {"tables/z": {}}, compare=[at(2)]).refused(412, "precondition_failed")
+    refused = replace_all("", {"tables/z": {}, "": {}})
+    assert refused.status == 400
+    assert catalog.export() == exported
+
+    many = {f"tables/{n}": {"n": n, "columns": ["id"] * 5} for n in range(5_000)}
+    assert replace_all("", many).done()["results"][0]["deleted"] == 3
+    assert catalog.export() == {"resource_version": 4, "metadata": many}
+    assert len(catalog.commit(4)["changes"]) == 5_003
+    replace_all("", exported["metadata"]).done()
+    assert catalog.export()["metadata"] == exported["metadata"]
+    assert replace_all("", exported["metadata"]).done()["changed"] is False
+
+    # People who replace it at the same time: it is the one's or the other's, never a mixture.
+    mine = [{f"tables/{n}": {"by": who} for n in range(who, who + 50)} for who in range(6)]
+    answers = side_by_side([partial(replace_all, "", each) for each in mine])
+    assert statuses(answers) == [200] * 6
+    assert catalog.export()["metadata"] in mine

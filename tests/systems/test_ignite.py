@@ -527,3 +527,54 @@ def test_i10_commands_may_allow_for_what_is_there_and_errors_name_the_field(
             assert problem["pointer"] == f"/then/1{place}"
         assert field in problem["detail"]
     assert catalog.head() == before
+
+
+def test_i11_each_command_of_a_list_may_have_its_own_condition(catalog: Catalog) -> None:
+    """A command list in which a command applies only `IF EXISTS`, others all the same: a condition
+    per action."""
+    catalog.transaction(put("tables/person", {"id": 1}), put("objectId", 1)).done()
+
+    def exists(key: str) -> dict[str, Any]:
+        return {"key": key, "test": [{"op": "defined", "path": ""}]}
+
+    commands = [
+        {"action": "delete", "key": "tables/nobody", "if": [exists("tables/nobody")]},
+        {"action": "delete", "key": "tables/person", "if": [exists("tables/person")]},
+        {**put("tables/person", {"id": 2}), "if": [{"key": "tables/person", "absent": True}]},
+        {**put("tables/person", {"id": 3}), "if": [{"key": "tables/person", "absent": True}]},
+        {**patch("tables/city", remove("/columns/x")), "if": [exists("tables/city")]},
+        {**put("first", True), "if": [{"prefix": "tables/", "count": {"equal": 1}}]},
+        put("objectId", 2),
+    ]
+    key = "list-1"
+    done = catalog.transaction(*commands, idempotency_key=key).done()
+    left_out = [each.get("left_out", False) for each in done["results"]]
+    assert left_out == [True, False, False, True, True, False, False]
+    assert (done["revision"], catalog.revision) == (2, 2)
+    state = {"tables/person": {"id": 2}, "first": True, "objectId": 2}
+    assert catalog.export()["metadata"] == state
+
+    catalog.put("tables/nobody", {}).done(201)
+    again = catalog.transaction(*commands, idempotency_key=key).done()
+    assert again["results"][0]["left_out"], "as it was decided the first time"
+    catalog.transaction(*commands[:1]).done()
+    assert catalog.get("tables/nobody").status == 404
+
+    # One that fails fails the list, though others are left out.
+    failing = patch("tables/person", remove("/columns/x"))
+    problem = catalog.transaction(commands[0], failing).refused(409, "path_missing")
+    assert problem["action"] == 1
+    # All left out: nothing is appended.
+    nothing = catalog.transaction(commands[0]).done()
+    assert (nothing["changed"], nothing["revision"]) == (False, catalog.revision)
+
+    def create_if_absent(number: int) -> Answer:
+        action = {
+            **put("tables/new", {"by": number}),
+            "if": [{"key": "tables/new", "absent": True}],
+        }
+        return catalog.transaction(action, put(f"done/{number}", {}))
+
+    answers = side_by_side([partial(create_if_absent, n) for n in range(8)])
+    first = [each.done()["results"][0].get("left_out", False) for each in answers]
+    assert sorted(first) == [False] + [True] * 7

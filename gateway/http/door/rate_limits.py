@@ -21,6 +21,7 @@ from typing import Final
 import flask
 
 from gateway.access.limits import Excess, PrincipalLimits, Rate
+from gateway.decide.ranges import RangeReplacement
 from gateway.decide.request import ApplyPatch, Edit, EditAttributes
 from gateway.http.context import Context, HeaderList, context_of, declared_bytes
 from gateway.http.wire.refusals import TryLater
@@ -141,7 +142,10 @@ def spend_operations(context: Context, count: int) -> None:
 
 
 def operations_in(edit: Edit) -> int:
-    """The operations that an edit counts for: those of a patch, one for any other edit."""
+    """The operations that an edit counts for: those of a patch, the documents that replace those of
+    a range, one for any other edit."""
+    if isinstance(edit, RangeReplacement):
+        return 1 + len(edit.documents)
     inner = edit.edit if isinstance(edit, EditAttributes) else edit
     return max(1, len(inner.patch)) if isinstance(inner, ApplyPatch) else 1
 

@@ -202,7 +202,8 @@ def _of_gateway_error(error: GatewayError) -> Problem:
         case errors.AttributesInvalid():
             problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
         case errors.DocumentForbidden():
-            problem.members |= {"key": error.key, "right": error.right}
+            of = "prefix" if error.of_range else "key"
+            problem.members |= {of: error.key, "right": error.right}
         case errors.PinHolds():
             problem.members["pinned_revision"] = error.pinned
         case errors.SnapshotExists():

@@ -139,12 +139,17 @@ def key_of(members: dict[str, Any], name: str, at: str, reader: Reader) -> str:
     if not isinstance(key, str):
         place = f"{at}/{name}" if name in members else at
         refuse_member(place, f"'{name}' must be a document's key")
+    require_key_at(key, f"{at}/{name}", reader)
+    return key
+
+
+def require_key_at(key: str, place: str, reader: Reader) -> None:
+    """Raise RequestRefused unless the text at ``place`` can be a document's key."""
     try:
         require_key(key, reader.limits)
     except RequestRefused as error:
-        error.members["pointer"] = f"{at}/{name}"
+        error.members["pointer"] = place
         raise
-    return key
 
 
 def prefix_of(members: dict[str, Any], at: str, reader: Reader) -> str:

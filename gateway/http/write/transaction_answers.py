@@ -13,6 +13,7 @@ from typing import Any, Final
 from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.drafts import named_keys
 from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
 from gateway.decide.request import (
     Applied,
     ApplyPatch,
@@ -41,7 +42,7 @@ from gateway.service import Gateway
 _ETAG_BYTES_MAX: Final = 8 * 1024
 _VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
 
-_ACTIONS: Final = {
+_ACTIONS: Final[dict[type, str]] = {
     Put: "put",
     ApplyPatch: "patch",
     Merge: "merge",
@@ -52,6 +53,8 @@ _ACTIONS: Final = {
     EditAttributes: "attributes",
     Touch: "touch",
     Get: "get",
+    RangeDeletion: "delete",
+    RangeReplacement: "replace",
 }
 
 
@@ -86,7 +89,7 @@ def transaction_answer(
         "attempts": result.attempts,
     }
     if not ask.is_minimal:
-        content["results"] = _results(edits, states, represented)
+        content["results"] = _results(edits, states, outcome, represented)
     if outcome.skipped:
         content["skipped"] = [
             {"key": each.key, **shape}
@@ -95,9 +98,11 @@ def transaction_answer(
     if ask.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):
+            hidden = _hidden_deletions(gateway, ask, outcome.changes, states)
             content["changes"] = [
                 change_shape(each, result.catalog_revision + 1)
                 for each in outcome.changes
+                if each.key not in hidden
                 if each.key not in states or states[each.key].untold is None
             ]
     headers = headers_of(result)
@@ -106,6 +111,19 @@ def transaction_answer(
         headers.append(etag(tag))
     headers += preferences_applied(ask, result, represented=represented)
     return body_answer(encode(content), headers)
+
+
+def _hidden_deletions(
+    gateway: Gateway, ask: Ask, changes: Iterable[Change], states: Mapping[str, _State]
+) -> Collection[str]:
+    """The keys of documents that would be deleted with a range and that who asks may not read."""
+    sight = gateway.acls.sight(ask.by, ask.catalog)
+    deleted = {
+        Life(each.key, each.create_revision)
+        for each in changes
+        if each.action == "delete" and each.key not in states
+    }
+    return set() if sight is None else {life.key for life in sight.hidden(deleted)}
 
 
 def _states(
@@ -121,7 +139,9 @@ def _states(
         seen = sight is None or document is None or sight.sees(document)
         states[key] = _state(document, seen=seen)
     if isinstance(outcome, Unchanged):
-        for change in outcome.changes:  # of a dry run
+        for change in outcome.changes:  # of a dry run; those of ranges aren't told one by one
+            if change.key not in states:
+                continue
             states[change.key] = replace(states[change.key], etag=None, revision=None)
     return states
 
@@ -190,15 +210,24 @@ def _told_of(document: Document | None) -> _State:
 
 
 def _results(
-    edits: Iterable[KeyEdit], states: Mapping[str, _State], represented: bool
+    edits: Iterable[KeyEdit],
+    states: Mapping[str, _State],
+    outcome: Applied | Unchanged,
+    represented: bool,
 ) -> list[dict[str, Any]]:
+    commit = outcome.commit if isinstance(outcome, Applied) else outcome
     results = []
     left_bytes = _VALUES_BYTES_MAX
-    for each in edits:
+    for index, each in enumerate(edits):
         result: dict[str, Any] = {"action": _ACTIONS[type(each.edit)]}
         results.append(result)
-        if isinstance(each.edit, Touch):
+        is_left_out = index in commit.left_out
+        if is_left_out:
+            result["left_out"] = True
+        if isinstance(each.edit, Touch | RangeEdit):
             result |= {"key": None, "etag": None, "revision": None, "exists": None}
+            if isinstance(each.edit, RangeEdit):
+                result |= _range_result(each.edit, () if is_left_out else commit.changes)
             continue
         key = each.key
         if isinstance(each.edit, Move):
@@ -211,9 +240,16 @@ def _results(
             "revision": state.revision,
             "exists": state.exists,
         }
-        if represented or isinstance(each.edit, Get):
+        if represented or (isinstance(each.edit, Get) and not is_left_out):
             left_bytes -= _add_value(result, state, left_bytes)
     return results
+
+
+def _range_result(edit: RangeEdit, changes: Iterable[Change]) -> dict[str, Any]:
+    """How many documents of the range the commit wrote and deleted, or a dry run would."""
+    of_range = [each.action for each in changes if is_under(each.key, edit.prefix)]
+    deleted = of_range.count("delete")
+    return {"prefix": edit.prefix, "written": len(of_range) - deleted, "deleted": deleted}
 
 
 def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
@@ -234,6 +270,8 @@ def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
 
 def _composite(edits: Iterable[KeyEdit], states: Mapping[str, _State]) -> str | None:
     """The tag of all documents written that exist, as far as they have tokens to keep."""
-    keys = named_keys([each for each in edits if not isinstance(each.edit, Get | Touch)])
+    keys = named_keys(
+        [each for each in edits if not isinstance(each.edit, Get | Touch | RangeEdit)]
+    )
     tokens = [(key, states[key].etag) for key in keys if states[key].etag is not None]
     return tag_text(Composite(tuple(tokens))) if tokens else None

@@ -12,20 +12,28 @@
 An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
 "replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
 ``merge`` (``key``, ``value``), ``apply`` (``key``, ``value``, ``manager``?, ``conflict``?,
-``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``delete`` (``key``), ``move``
-(``from``, ``to``), ``attributes`` (``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``).
-Patches are extended ones.
+``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``delete`` (``key``, or ``prefix``),
+``move`` (``from``, ``to``), ``attributes`` (``key``, ``value`` or ``patch``), ``touch``, ``get``
+(``key``), ``replace`` (``prefix``, ``documents``: by key). Patches are extended ones. Any may have
+``if``, compares of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import patching
 from gateway.decide.compares import Compare, compared_ranges
-from gateway.decide.ranges import RANGES_MAX
+from gateway.decide.ranges import (
+    DOCUMENTS_MAX,
+    RANGES_MAX,
+    RangeDeletion,
+    RangeEdit,
+    RangeReplacement,
+)
 from gateway.decide.request import (
     ApplyPatch,
     Delete,
@@ -56,10 +64,17 @@ from gateway.http.wire.owning import (
     require_wanted,
 )
 from gateway.http.wire.refusals import RequestRefused
-from gateway.http.write.compares import Reader, key_of, patch_of, read_compare
+from gateway.http.write.compares import (
+    Reader,
+    key_of,
+    patch_of,
+    prefix_of,
+    read_compare,
+    require_key_at,
+)
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
-from patching import Json, Limits
+from patching import Json, Limits, join_pointer
 
 _Item = TypeVar("_Item")
 
@@ -89,22 +104,40 @@ def read_transaction(
     body: Any = decode_members(raw)
     asked = load(TRANSACTION, body, invalid_body)
     lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
-    count = sum(map(len, lists.values()))
+    count = sum(map(len, lists.values())) + _conditions_in(lists)
     _refuse_many(
         count, "compares and actions", "transaction_actions_max", limits.transaction_actions_max
     )
     reader = Reader(limits, patch_limits, principal)
     compare = _each(lists, "compare", reader, read_compare)
-    _refuse_many(len(compared_ranges(compare)), "compares of ranges", "ranges_max", RANGES_MAX)
+    then = _each(lists, "then", reader, read_action)
+    otherwise = _each(lists, "else", reader, read_action) if "else" in lists else None
+    _refuse_many_ranges(compare, (*then, *(otherwise or ())))
     return Transaction(
         compare=compare,
-        then=_each(lists, "then", reader, read_action),
-        otherwise=_each(lists, "else", reader, read_action) if "else" in lists else None,
+        then=then,
+        otherwise=otherwise,
         message=asked["message"] or None,
         author=asked["author"],
         dry_run=asked["dry_run"],
         body=lists,
     )
+
+
+def _conditions_in(lists: dict[str, Any]) -> int:
+    """The compares in the ``if`` of actions."""
+    actions = (*lists.get("then", ()), *lists.get("else", ()))
+    conditions = (each.get("if") for each in actions if isinstance(each, dict))
+    return sum(len(each) for each in conditions if isinstance(each, list))
+
+
+def _refuse_many_ranges(compare: Iterable[Compare], actions: Sequence[KeyEdit]) -> None:
+    compared = compared_ranges((*compare, *chain.from_iterable(each.when for each in actions)))
+    edited = [each.edit for each in actions if isinstance(each.edit, RangeEdit)]
+    count = len(compared) + len(edited)
+    _refuse_many(count, "compares and actions on ranges", "ranges_max", RANGES_MAX)
+    put = sum(len(each.documents) for each in edited if isinstance(each, RangeReplacement))
+    _refuse_many(put, "documents to replace others", "range_documents_max", DOCUMENTS_MAX)
 
 
 def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
@@ -133,12 +166,50 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
         place = f"{at}/action" if "action" in item else at
         refuse_member(place, f"an action is one of: {', '.join(_ACTIONS)}")
     known, read = _ACTIONS[name]
-    require_known(item, ("action", *known), at)
+    require_known(item, ("action", "if", *known), at)
+    when = _when(item, at, reader)
     if name == "move":
-        return KeyEdit(key_of(item, "from", at, reader), Move(key_of(item, "to", at, reader)))
+        to = key_of(item, "to", at, reader)
+        return KeyEdit(key_of(item, "from", at, reader), Move(to), when)
     if name == "touch":
-        return KeyEdit(SETTINGS_KEY, Touch())
-    return KeyEdit(key_of(item, "key", at, reader), read(item, at, reader))
+        return KeyEdit(SETTINGS_KEY, Touch(), when)
+    if "prefix" in item or name == "replace":
+        return KeyEdit(SETTINGS_KEY, _range_edit(item, at, reader), when)
+    return KeyEdit(key_of(item, "key", at, reader), read(item, at, reader), when)
+
+
+def _when(item: dict[str, Any], at: str, reader: Reader) -> tuple[Compare, ...]:
+    if "if" not in item:
+        return ()
+    listed, place = item["if"], f"{at}/if"
+    if not isinstance(listed, list) or not listed:
+        refuse_member(place, "it must be a list of compares that isn't empty")
+    return tuple(read_compare(each, f"{place}/{n}", reader) for n, each in enumerate(listed))
+
+
+def _range_edit(item: dict[str, Any], at: str, reader: Reader) -> RangeEdit:
+    if "key" in item:
+        refuse_member(f"{at}/key", "it is about a prefix, or about a key")
+    prefix = prefix_of(item, at, reader)
+    if item["action"] == "delete":
+        return RangeDeletion(prefix)
+    documents = item.get("documents")
+    if not isinstance(documents, dict):
+        place = f"{at}/documents" if "documents" in item else at
+        refuse_member(place, "'documents' must be an object: documents by key")
+    return RangeReplacement(
+        prefix, tuple(_replacing(prefix, *each, at, reader) for each in documents.items())
+    )
+
+
+def _replacing(
+    prefix: str, key: str, value: Json, at: str, reader: Reader
+) -> tuple[str, Json, int]:
+    place = f"{at}/documents{join_pointer([key])}"
+    if not key.startswith(prefix):
+        refuse_member(place, f"the key doesn't begin with {prefix!r}")
+    require_key_at(key, place, reader)
+    return key, value, document_bytes(value, reader.limits, place)
 
 
 def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
@@ -209,9 +280,10 @@ _ACTIONS: Final[
     "merge": (("key", "value"), _merge),
     "apply": (("key", "value", *APPLY_MEMBERS), _apply),
     "let_go": (("key", *LET_GO_MEMBERS), _let_go),
-    "delete": (("key",), lambda *_: Delete()),
+    "delete": (("key", "prefix"), lambda *_: Delete()),
     "move": (("from", "to"), _nothing),
     "attributes": ((*_PATCH_MEMBERS, "value"), _attributes),
     "touch": ((), _nothing),
     "get": (("key",), lambda *_: Get()),
+    "replace": (("prefix", "documents"), _nothing),
 }

@@ -5,8 +5,8 @@
 1. A head holds its last batch: revision, base_revision, batch.
 2. A head holds its tail: head, written, tail (see ``records``). The documents, commits, pins and
    tokens of format 1 are as they were.
-3. Documents and changes may have owners, and commits what their applies skipped. All else is as in
-   format 2.
+3. Documents and changes may have owners, and commits what their applies skipped and which actions
+   were left out. All else is as in format 2.
 
 A gateway that knows only format 1 can't write a head of format 2: its condition on ``revision``
 holds of none, so all its moves are lost. Whatever such a gateway still makes, a catalog that is

@@ -238,6 +238,8 @@ def _commit_fields(commit: Commit) -> Record:
         fields["deletes_catalog"] = True
     if commit.skipped:
         fields["skipped"] = _encode(commit.skipped).decode()
+    if commit.left_out:
+        fields["left_out"] = list(commit.left_out)
     return fields
 
 
@@ -306,6 +308,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
         skipped=_skipped_from(record["skipped"]) if "skipped" in record else (),
+        left_out=tuple(record.get("left_out", ())),
         size_bytes=len(record["changes"]),
     )
 
