@@ -30,13 +30,14 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class RevertTerms:
     """The terms of a revert: of the documents under ``prefix``, at most ``documents_max``, all of
-    which have to be within ``sight``."""
+    which have to be within ``sight``; of the one under ``key`` alone, if given."""
 
     catalog: str
     prefix: str
     conflict: Conflict
     documents_max: int
     sight: Sight | None
+    key: str | None = None
 
 
 class Reverts:
@@ -56,7 +57,7 @@ class Reverts:
             for revision in sorted(set(revisions), reverse=True):
                 commit = self._history.commit(terms.catalog, revision)
                 for change in commit.changes:
-                    if _is_meant(change.key, terms.prefix):
+                    if _is_meant(change.key, terms):
                         made.setdefault(change.key, []).append(revision)
                 _require_few(len(made), terms)
             undos = _Undos(terms)
@@ -73,7 +74,10 @@ class Reverts:
         with as_unavailable():
             keys: list[str] = []
             after = ""
-            while True:
+            if terms.key is not None:
+                found = self._store.digests_of(terms.catalog, [terms.key])
+                keys = [record.key for record in found if record.revision > span.low]
+            while terms.key is None:
                 page = self._store.scan_digests(
                     terms.catalog, after, terms.prefix, _PAGE, above=span.low
                 )
@@ -150,10 +154,10 @@ class _Undos:
             )
 
 
-def _is_meant(key: str, prefix: str) -> bool:
+def _is_meant(key: str, terms: RevertTerms) -> bool:
     if key in OWN_KEYS:
-        return key == SETTINGS_KEY and not prefix
-    return key.startswith(prefix)
+        return key == SETTINGS_KEY and not terms.prefix and terms.key is None
+    return key.startswith(terms.prefix) if terms.key is None else key == terms.key
 
 
 def _require_few(documents: int, terms: RevertTerms) -> None:

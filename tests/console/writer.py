@@ -37,6 +37,12 @@ class Writer:
         path = f"documents/{quote(key, safe='')}?manager={quote(manager)}"
         self._request("PATCH", path, json.dumps(wanted), {"Content-Type": APPLY})
 
+    def put_together(self, documents: dict[str, Any]) -> None:
+        """In one commit."""
+        then = [{"action": "put", "key": key, "value": value} for key, value in documents.items()]
+        headers = {"Content-Type": "application/json"}
+        self._request("POST", "transactions", json.dumps({"then": then}), headers)
+
     def owners(self, key: str) -> dict[str, list[str]]:
         """By pointer who owns it; people with an asterisk."""
         path = self._path(f"owners/{quote(key, safe='')}")

@@ -379,7 +379,7 @@ class TestTerms:
             ({"to": -1}, "/to"),
             ({"to": 1, "conflict": "merge"}, "/conflict"),
             ({"to": 1, "prefix": 1}, "/prefix"),
-            ({"to": 1, "key": "k"}, "/key"),
+            ({"to": 1, "keys": "k"}, "/keys"),
         ],
     )
     def test_a_bad_body_is_refused(self, catalog: Catalog, body: Any, pointer: str) -> None:
@@ -417,6 +417,25 @@ class TestTerms:
                 catalog.put([random.random(), "x" * 3_000_000], key=f"k{number}")
         found = problem(send(catalog, {"to": 12}), 413, "over_limit")
         assert found["limit"] == "documents_bytes_max"
+
+
+def test_a_revert_can_be_of_one_document_alone(catalog: Catalog) -> None:
+    """Not of those whose keys begin with its key; also of a commit that changed several."""
+    for number, key in enumerate(("k", "k2", "k/x"), 1):
+        catalog.put(number, key)
+    transact(catalog, *({"action": "put", "key": key, "value": 9} for key in ("k", "k2", "k/x")))
+    done = revert(catalog, 4, key="k")
+    assert [change["key"] for change in done["changes"]] == ["k"]
+    assert [value(catalog, key) for key in ("k", "k2", "k/x")] == [1, 9, 9]
+    done = revert(catalog, to=2, key="k/x")
+    assert [value(catalog, key) for key in ("k", "k2", "k/x")] == [1, 9, None]
+    assert done["changes"][0]["action"] == "delete"
+    message = catalog.client.get(f"{catalog.path}/commits/6").get_json()["message"]
+    assert message == "reverts to revision 2 of 'k/x'"
+    assert revert(catalog, to=2, key="never")["changed"] is False
+    problem(send(catalog, {"to": 1, "key": "k", "prefix": "k"}), 400, "invalid_body")
+    for key in ("", "\0applications"):
+        problem(send(catalog, {"to": 1, "key": key}), 400, "invalid_name")
 
 
 def random_write(rng: random.Random, catalog: Catalog) -> None:

@@ -160,6 +160,25 @@ export class Api {
     return this.write(catalog, key, { method: "DELETE", ...more });
   }
 
+  /**
+   * Undo commits (`revisions`), or bring documents back (`to`), as one commit; with `dry` only what
+   * that would be. The answer is `{commitId, catalogRevision, changed, skipped, changes}`.
+   */
+  async revert(catalog, what, { dry = false, resourceVersion = null, idempotencyKey } = {}) {
+    const headers = { "Content-Type": JSON_TYPE };
+    if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
+    const query = { dry_run: dry ? "true" : null, resource_version: resourceVersion };
+    const answer = await this.request(`${path(catalog)}/reverts`, { method: "POST", headers, query, body: JSON.stringify(what) });
+    const content = record(parse(await answer.text()));
+    return {
+      commitId: content.commit_id,
+      catalogRevision: content.revision,
+      changed: content.changed,
+      skipped: content.skipped.map(record),
+      changes: content.changes.map(record),
+    };
+  }
+
   /** The response to a GET of the feed, whose body goes on. */
   changes(catalog, { after, lastEventId, signal }) {
     const headers = { Accept: "text/event-stream" };

@@ -2,7 +2,7 @@
 
 ::
 
-    {"revisions": [12, 13]} or {"to": 10, "from"?: 42}, with "prefix"?,
+    {"revisions": [12, 13]} or {"to": 10, "from"?: 42}, with "prefix"? or "key"?,
     "conflict"?: "refuse" | "skip" | "force", "message"?, "author"?, "dry_run"?
 """
 
@@ -26,7 +26,7 @@ from gateway.http.door.rate_limits import spend_operations
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import Answer
 from gateway.http.wire.conditions import refuse_all_but_several
-from gateway.http.wire.headers import catalog_name
+from gateway.http.wire.headers import catalog_name, require_key
 from gateway.http.wire.members import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.write.answer import carried_out
@@ -54,6 +54,7 @@ _BODY: dict[str, fields.Field[Any]] = {
     "to": whole(),
     "from": whole(),
     "prefix": text(4096, load_default=""),
+    "key": text(4096, load_default=None),
     "conflict": Exact(
         str,
         f"it must be one of {', '.join(_CONFLICTS)}",
@@ -83,6 +84,8 @@ class RevertRoutes:
         refuse_all_but_several(ask.conditions)
         asked = take_members(context, self._limits, REVERT)
         _require_either(asked)
+        if asked["key"] is not None:
+            require_key(asked["key"], self._limits)
         ask = with_members(
             ask, context.environ, asked["message"] or None, asked["author"], asked["dry_run"]
         )
@@ -112,6 +115,7 @@ class RevertRoutes:
             asked["conflict"],
             self._limits.transaction_actions_max,
             self._gateway.acls.sight(context.by, ask.catalog),
+            asked["key"],
         )
         reverts = self._gateway.reverts
         if asked["revisions"] is None:
@@ -137,6 +141,8 @@ class RevertRoutes:
 
 
 def _require_either(asked: dict[str, Any]) -> None:
+    if asked["key"] is not None and asked["prefix"]:
+        refuse_member("/key", "it can't be given together with 'prefix'")
     if (asked["revisions"] is None) == (asked["to"] is None):
         refuse_member("", "it must have exactly one of: revisions, to")
     since = asked["from"]
@@ -157,4 +163,6 @@ def _message(asked: dict[str, Any]) -> str:
         done = f"reverts {', '.join(map(str, revisions[:10]))}"
         if len(revisions) > 10:
             done += f" and {len(revisions) - 10} more"
+    if asked["key"] is not None:
+        return f"{done} of {asked['key'][:200]!r}"
     return done + (f" under {asked['prefix'][:200]!r}" if asked["prefix"] else "")

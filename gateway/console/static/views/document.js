@@ -112,11 +112,12 @@ export class DocumentView {
   }
 
   #content(shown) {
+    const undone = this.mayWrite ? (text) => this.#sent(text, "history") : null;
     if (this.tab === "history" && this.route.revision !== null) {
-      this.past = new RevisionView(this.api, this.model, this.route.revision);
+      this.past = new RevisionView(this.api, this.model, this.route.revision, undone);
       return this.past.element;
     }
-    if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route).element;
+    if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route, undone).element;
     if (this.tab === "edit" && !this.mayWrite) return h("p", { class: "empty" }, "You may read this catalog, and not change it.");
     if (this.tab === "edit") return this.editor.element;
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");

@@ -229,9 +229,9 @@ export class EditorView {
       this.#redraw("Take over: it becomes mine");
     });
     return h("div", { class: "note stale takeover" },
-      h("p", {}, h("strong", {}, `${names} owns ${plural(pointers.length, "place")} that you edit: `),
+      h("p", {}, h("strong", {}, `${names} ${names.includes(", ") ? "own" : "owns"} ${plural(pointers.length, "place")} that you edit: `),
         pointers.map((pointer, index) => [index > 0 && ", ", h("code", {}, pointer || this.words.whole)]), "."),
-      h("p", {}, "What you send is yours then. The pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
+      h("p", {}, "What you send is yours then. A pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
       h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned))));
   }
 

@@ -5,6 +5,7 @@ import { ABSENT, edits } from "../differences.js";
 import { button, field, fill, h, problemNote, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
+import { revertDialog } from "./revert.js";
 
 const COUNT = 30;
 const TRIES = 10; // pages without a find that are looked through at a time
@@ -13,8 +14,9 @@ const FILTERS = ["author", "since", "until"];
 export class HistoryView {
   #asked = 0;
 
-  constructor(api, model, floor, route) {
-    Object.assign(this, { api, model, floor, commits: [] });
+  /** `undone(text)` is called when something was; null where one may not. */
+  constructor(api, model, floor, route, undone) {
+    Object.assign(this, { api, model, floor, undone, commits: [] });
     this.pair = { from: numberOf(route.from), to: numberOf(route.to) };
     this.filter = Object.fromEntries(FILTERS.map((name) => [name, route[name] ?? ""]));
     this.list = h("ol", { class: "history" });
@@ -97,7 +99,15 @@ export class HistoryView {
         h("p", { class: "who" }, h("strong", {}, `r${revision}`), h("span", {}, `${didTo(change, revision)} by `, h("strong", {}, author)),
           h("span", { class: "muted" }, time(commit.time))),
         message && h("p", { class: "message" }, message)),
-      h("a", { class: "view", href: revisionHref(this.model, revision), "aria-label": `View revision ${revision}` }, "View"));
+      h("div", { class: "ways" },
+        h("a", { href: revisionHref(this.model, revision), "aria-label": `View revision ${revision}` }, "View"),
+        this.undone && button("Undo …", () => this.#undo(commit), { class: "quiet", "aria-label": `Undo revision ${revision} …` })));
+  }
+
+  async #undo({ revision, changes, author }) {
+    const others = changes.filter(({ key }) => key !== this.model.key).length;
+    const done = await revertDialog(this.model, `Undo revision ${revision} of ${author}?`, { revisions: [revision] }, { others });
+    if (done) this.undone(done);
   }
 
   #choose(side, revision) {

@@ -3,26 +3,28 @@
 import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
 import { stringify } from "../json.js";
-import { fill, h, problemNote, say, time } from "../page.js";
+import { button, fill, h, problemNote, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 import { numberOf } from "./history.js";
+import { revertDialog } from "./revert.js";
 import { textView } from "./text.js";
 import { tree } from "./tree.js";
 
 export class RevisionView {
   #comparedTo = null;
 
-  /** `revision` as the address has it. */
-  constructor(api, model, revision) {
-    Object.assign(this, { api, model, revision, number: numberOf(revision), past: null });
+  /** `revision` as the address has it; `restored(text)` is called when it was, null: one may not. */
+  constructor(api, model, revision, restored) {
+    Object.assign(this, { api, model, revision, restored, number: numberOf(revision), past: null });
     const { catalog, key } = model;
     this.facts = h("div", { class: "facts", role: "status" });
+    this.restore = button("Restore this …", () => this.#restore(), { hidden: true });
     this.whole = h("div", { class: "column" });
     this.result = h("section", { class: "comparison", "aria-label": "Differences to now" });
     this.element = h("div", { class: "column" },
       h("p", {}, h("a", { href: hrefOf({ catalog, key, tab: "history" }) }, "All of its history")),
-      h("h2", { tabindex: "-1" }, `As it was at revision ${revision}`),
+      h("div", { class: "head" }, h("h2", { tabindex: "-1" }, `As it was at revision ${revision}`), this.restore),
       this.facts, h("div", { class: "halves" }, this.whole, this.result));
     this.#load();
   }
@@ -59,6 +61,12 @@ export class RevisionView {
       attributes.size ? tree(attributes, `Attributes of ${label}`) : h("p", { class: "muted" }, "It had none.")];
   }
 
+  async #restore() {
+    const what = { to: this.number, from: this.model.current.catalogRevision };
+    const done = await revertDialog(this.model, `Restore ${this.model.key} as it was at revision ${this.number}?`, what);
+    if (done) this.restored(done);
+  }
+
   /** The document may have become something else. */
   update() {
     const { current } = this.model;
@@ -67,6 +75,7 @@ export class RevisionView {
     const found = edits(this.past.value, current.value);
     const attributes = edits(this.past.attributes, current.attributes);
     const title = `From revision ${this.number} to now`;
+    this.restore.hidden = !this.restored || !(found.length || attributes.length);
     say(`${title}: ${summaryOf(found)}.`);
     fill(this.result, h("h3", {}, title), h("p", { class: "muted" }, summaryOf(found)), changeList(found),
       attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })]);

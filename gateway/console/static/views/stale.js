@@ -226,7 +226,7 @@ export function elsewhereList(model, commits, spoken) {
 }
 
 /** An operation of a commit's patch, as far as it is told without the document, as an edit. */
-function editOf(operation) {
+export function editOf(operation) {
   const kinds = { add: "added", remove: "removed", replace: "changed", move: "changed", copy: "added" };
   const path = operation.get("path");
   return {

@@ -1,0 +1,119 @@
+// Undoing a commit, or bringing a document back to a revision: tried first, so that what it comes to is
+// seen, and what others changed since is decided by the person.
+
+import { newIdempotencyKey, record } from "../api.js";
+import { button, field, fill, h, openDialog, plural, problemNote } from "../page.js";
+import { ABSENT } from "../differences.js";
+import { IdempotencyKeys } from "../sending.js";
+import { changeList, valueOf } from "./changes.js";
+import { editOf } from "./stale.js";
+
+const CHOICES = {
+  skip: "leave these places as they are now",
+  force: "make them what they were, and lose what was done since",
+};
+
+/**
+ * `what` is `{revisions}` or `{to, from}`; `others` how many other documents the commit changed.
+ * Resolves to what to tell, null where it was given up.
+ */
+export function revertDialog(model, title, what, { others = 0 } = {}) {
+  return openDialog(title, (close) => new Revert(model, what, others, close).element, { wide: true });
+}
+
+class Revert {
+  #keys = new IdempotencyKeys(newIdempotencyKey);
+  #asked = 0;
+
+  constructor(model, what, others, close) {
+    Object.assign(this, { model, what, close, conflict: "refuse", found: null, contested: [] });
+    this.isAlone = h("input", { type: "checkbox", checked: !("revisions" in what), onchange: () => this.#try("refuse") });
+    this.news = h("div", { role: "status" });
+    this.places = h("div", {});
+    this.result = h("div", { "aria-live": "polite" });
+    this.trouble = h("div", {});
+    this.message = h("input", { maxlength: "1000", autocomplete: "off" });
+    this.submit = h("button", { type: "submit", class: "primary" }, "revisions" in what ? "Undo" : "Restore");
+    this.element = h("form", { onsubmit: (event) => this.#submit(event) }, this.news,
+      others > 0 && h("label", { class: "check" }, this.isAlone, `Only ${model.key}, not the ${plural(others, "other document")} of that commit`),
+      this.places, this.result, field("Message", this.message, "For the history; optional."), this.trouble,
+      h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), this.submit));
+    this.#try("refuse");
+  }
+
+  #request() {
+    const { what, conflict, model, message } = this;
+    return { ...what, conflict, key: this.isAlone.checked ? model.key : undefined, message: message.value || undefined };
+  }
+
+  /** What it would come to, under this choice about what others changed since. */
+  async #try(conflict, news = null) {
+    const mine = (this.#asked += 1);
+    Object.assign(this, { conflict, found: null });
+    this.submit.disabled = true;
+    fill(this.trouble);
+    fill(this.news, news && h("p", { class: "note stale" }, news));
+    fill(this.result, h("p", { class: "muted" }, "Trying …"));
+    if (conflict === "refuse") fill(this.places);
+    try {
+      const found = await this.model.api.revert(this.model.catalog, this.#request(), { dry: true });
+      if (mine !== this.#asked) return;
+      this.found = found;
+      this.#show();
+    } catch (error) {
+      if (mine !== this.#asked) return;
+      if (error.code === "changed_since") this.#contest(error);
+      else fill(this.result, problemNote(error));
+    }
+  }
+
+  #show() {
+    const { changes, changed, skipped } = this.found;
+    this.submit.disabled = !changed;
+    fill(this.result, h("h3", {}, changed ? "What would change" : "Nothing would change"),
+      changes.map((change) => h("div", { class: "comparison" },
+        h("p", { class: "place" }, h("span", { class: "mono" }, change.key ?? "the settings"),
+          h("span", { class: "muted" }, change.action === "delete" ? "goes" : "")),
+        change.action !== "delete" && change.patch?.length > 0 && changeList(change.patch.map(editOf)),
+        change.attributes && h("p", { class: "muted" }, "and its attributes"))),
+      skipped.length > 0 && h("p", { class: "muted" }, `${plural(skipped.length, "place")} left as they are.`));
+  }
+
+  /** What others changed since, place by place, and what is to become of that. */
+  #contest({ members }) {
+    const contested = members.contested.map(record);
+    const more = members.contested_count - contested.length;
+    const option = ([conflict, text]) => h("label", { class: "check" },
+      h("input", { type: "radio", name: "conflict", value: conflict, onchange: () => this.#try(conflict) }), text);
+    fill(this.result, h("p", { class: "muted" }, "Shown once that is decided."));
+    fill(this.places, h("fieldset", { class: "conflict" },
+      h("legend", {}, `Changed since: ${plural(members.contested_count, "place")}`),
+      contested.map(({ key, pointer, part, revision, value = ABSENT, wanted = ABSENT }) => h("div", {},
+        h("p", { class: "place" }, h("span", { class: "mono" }, key ?? "the settings"),
+          h("code", {}, pointer || (part === "attributes" ? "all attributes" : "the whole document")),
+          part === "attributes" && h("span", { class: "muted" }, "of its attributes"),
+          h("span", { class: "muted" }, `by revision ${revision}`)),
+        h("div", { class: "values" }, h("del", { "aria-label": "now" }, valueOf(value)), h("ins", { "aria-label": "as it was" }, valueOf(wanted))))),
+      more > 0 && h("p", { class: "muted" }, `and ${more} more`),
+      Object.entries(CHOICES).map(option)));
+  }
+
+  async #submit(event) {
+    event.preventDefault();
+    if (!this.found?.changed) return;
+    const { model, conflict } = this;
+    const asked = this.#request();
+    // What the person decided about is what was there: anything new is looked at again.
+    const resourceVersion = conflict === "refuse" ? null : this.found.catalogRevision;
+    const idempotencyKey = this.#keys.for(asked, resourceVersion);
+    fill(this.trouble);
+    try {
+      const answer = await model.write(() => model.api.revert(model.catalog, asked, { resourceVersion, idempotencyKey }));
+      this.close(`${"revisions" in this.what ? "Undone" : "Restored"}, as revision ${answer.catalogRevision}.`);
+    } catch (error) {
+      if (error.status === 412 || error.code === "changed_since") {
+        this.#try("refuse", "Others changed something meanwhile, and nothing was applied. Look at it again.");
+      } else fill(this.trouble, problemNote(error));
+    }
+  }
+}

@@ -1,0 +1,97 @@
+"""Going back in the console: a commit undone, a revision restored, once it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import PHONE, Browser
+from tests.console.writer import Writer
+
+Screenshot = Callable[[Browser, str], None]
+T = "tables/t"
+
+
+def _undo(browser: Browser, revision: int) -> None:
+    name = f"Undo revision {revision} …"
+    browser.wait(lambda: browser.find(f'button[aria-label="{name}"]'))
+    browser.run(f"document.querySelector('button[aria-label=\"{name}\"]').click()")
+    browser.wait_text("dialog", f"Undo revision {revision} of")
+
+
+def test_a_commit_is_undone_and_what_came_after_is_decided_about(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    writer.put(T, {"owner": "ann", "tier": 1})
+    writer.replace(T, "/owner", "bob", message="hand over")
+    writer.replace(T, "/tier", 2)
+    browser.open(writer.catalog, T, "history")
+    _undo(browser, 2)
+    browser.wait_text("dialog", "What would change", "/owner", '"ann"')
+    assert writer.read(T) == {"owner": "bob", "tier": 2}, "it is only tried"
+    assert "/tier" not in browser.text("dialog .changes")
+    browser.press("Undo", within="dialog")
+    browser.wait_text("main", "Undone, as revision 4.")
+    assert writer.read(T) == {"owner": "ann", "tier": 2}
+    browser.wait_text(".history", "r4", "reverts 2")
+    assert browser.text(".note.stale") == "", "it was oneself"
+
+    # Changed since: nothing is undone before it is said what becomes of that.
+    writer.replace(T, "/owner", "eve")
+    browser.press("Reload")
+    browser.wait_text(".history", "r5")
+    _undo(browser, 4)
+    browser.wait_text("dialog", "Changed since: 1 place", T, "/owner", '"eve"', '"bob"')
+    screenshot(browser, "undo-contested")
+    assert violations(browser) == []
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "undo-contested-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.choose("dialog input[value=skip]")
+    browser.wait_text("dialog", "Nothing would change", "1 place left as they are")
+    assert browser.run("return document.querySelector('dialog [type=submit]').disabled")
+    browser.choose("dialog input[value=force]")
+    browser.wait_text("dialog", "What would change", '"bob"')
+    # What was decided about is what was there.
+    writer.replace(T, "/owner", "joe")
+    browser.press("Undo", within="dialog")
+    browser.wait_text("dialog", "nothing was applied", '"joe"')
+    assert writer.read(T)["owner"] == "joe"
+    browser.choose("dialog input[value=force]")
+    browser.wait_text("dialog", "What would change")
+    browser.press("Undo", within="dialog")
+    browser.wait_text("main", "Undone, as revision 7.")
+    assert writer.read(T) == {"owner": "bob", "tier": 2}
+
+
+def test_a_revision_is_restored_and_one_document_of_a_commit_undone(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    """Of this document alone: others whose keys begin so, or that were changed with it, stay."""
+    writer.put_together({T: {"v": 1}, f"{T}2": {"v": 1}})
+    writer.set_attributes(T, {"team": "sales"})
+    writer.put_together({T: {"v": 2}, f"{T}2": {"v": 2}})
+    writer.delete(T)
+    browser.open(writer.catalog, T, "history&revision=3")
+    browser.press("Restore this")
+    browser.wait_text("dialog", "Restore tables/t as it was at revision 3?", "What would change")
+    assert f"{T}2" not in browser.text("dialog")
+    screenshot(browser, "restore")
+    browser.press("Restore", within="dialog")
+    browser.wait_text("main", "Restored, as revision 5.")
+    assert (writer.read(T), writer.read(f"{T}2")) == ({"v": 2}, {"v": 2})
+    browser.wait_text(".facts", "team")
+
+    _undo(browser, 3)
+    browser.wait_text(
+        "dialog", "Only tables/t, not the 1 other document", "What would change", f"{T}2"
+    )
+    browser.choose("dialog input[type=checkbox]")
+    browser.wait(lambda: f"{T}2" not in browser.text("dialog"))
+    browser.wait_text("dialog", "What would change")
+    browser.press("Undo", within="dialog")
+    browser.wait_text("main", "Undone, as revision 6.")
+    assert (writer.read(T), writer.read(f"{T}2")) == ({"v": 1}, {"v": 2})
