@@ -6,7 +6,6 @@ that broke off may go on under the accounts that share it, and no others.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ import pytest
 from gateway.access.principal import parse_grant
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
+from patching.client import CatalogRoutes
+from patching.spark.options import WRITE, Options
 from tests.access.certificates import Authority
 from tests.patience import WAIT_MS
 from tests.service import RunningGateway
@@ -117,25 +118,28 @@ def goes_on_under_another_account(
         operation = '[{"op": "add", "path": "/log/-", "value": %s}]'
         return [(f"k{n % 3}", operation % (spelled % n)) for n in numbers]
 
-    def logs() -> dict[str, list[int]]:
-        asked = {**closed, "catalog": "jobs", "token": tokens["ann"]}
-        found = spark.read.format("metadata").options(**asked).load().collect()
-        return {row["key"]: json.loads(row["value"])["log"] for row in found}
-
-    documents = [(f"k{n}", '{"log": []}') for n in range(3)]
-    begun = spark.createDataFrame(documents, "key string, document string")
     asked = {**closed, "catalog": "jobs", "token": tokens["ann"]}
-    begun.write.format("metadata").mode("append").options(**asked).save()
-    ann, bob = {"txnPrincipals": "bob"}, {"txnPrincipals": "ann", "message": "of bob"}
-    broken = [(key, "{" if n >= 50 else text) for n, (key, text) in enumerate(patches("1%02d"))]
-    with pytest.raises(Exception, match="it is no JSON"):
-        write("ann", broken, 3, **ann)
-    applied = sum(map(len, logs().values()))
-    assert 0 < applied < 60
-    with pytest.raises(Exception, match=r"403 forbidden: .* shared by 'ann', 'bob', not by 'mall"):
-        write("mallory", patches("1%02d"), 2)
-    write("bob", list(reversed(patches("1%02d.0"))), 2, **bob)
-    expected = {f"k{n}": [100 + each for each in numbers if each % 3 == n] for n in range(3)}
-    assert logs() == expected
-    write("ann", patches("9%02d"), 4, **ann)
-    assert logs() == expected, "it was finished"
+    with Options.parse(asked, WRITE).open_transport() as transport:
+        routes = CatalogRoutes(transport, "jobs")
+        routes.transact(
+            [], [{"action": "put", "key": f"k{n}", "value": {"log": []}} for n in range(3)]
+        )
+
+        def logs() -> dict[str, list[int]]:
+            return {key: value["log"] for key, value in routes.export().documents.items()}
+
+        ann, bob = {"txnPrincipals": "bob"}, {"txnPrincipals": "ann", "message": "of bob"}
+        broken = [(key, "{" if n >= 50 else text) for n, (key, text) in enumerate(patches("1%02d"))]
+        with pytest.raises(Exception, match="it is no JSON"):
+            write("ann", broken, 3, **ann)
+        applied = sum(map(len, logs().values()))
+        assert 0 < applied < 60
+        with pytest.raises(
+            Exception, match=r"403 forbidden: .* shared by 'ann', 'bob', not by 'mall"
+        ):
+            write("mallory", patches("1%02d"), 2)
+        write("bob", list(reversed(patches("1%02d.0"))), 2, **bob)
+        expected = {f"k{n}": [100 + each for each in numbers if each % 3 == n] for n in range(3)}
+        assert logs() == expected
+        write("ann", patches("9%02d"), 4, **ann)
+        assert logs() == expected, "it was finished"
