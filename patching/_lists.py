@@ -12,15 +12,15 @@ in it ('"pii"',); the *address* "/fields/id/tags" is that of /fields/0/tags, whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from patching._digest import canonical
 from patching._errors import InvalidPatch, ListViolation, PatchConflict
-from patching._json import ABSENT, Document, Json, described, encoded_bytes, shown
-from patching._pointer import Tokens, find, join_pointer
+from patching._json import ABSENT, Container, Document, Json, described, encoded_bytes, shown
+from patching._pointer import Tokens, find, index_of, join_pointer
 
 SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key
 
@@ -189,25 +189,22 @@ class Lists(msgspec.Struct, frozen=True):
 
     def arrays(self, document: Document) -> Iterator[tuple[Tokens, list[Any], ListRule]]:
         """The lists that are in `document`, with their pointers' tokens, each once."""
-        for number, (pattern, rule) in enumerate(self.rules):
-            for tokens, array in _matches(document, pattern):
-                if not any(
-                    len(other) == len(tokens) and all(map(_fits, other, tokens))
-                    for other, _ in self.rules[:number]
-                ):
-                    yield tokens, array, rule
+        for tokens, part, way in _parts(self, document, ABSENT):
+            if way.rule is not None and isinstance(part, list):
+                yield tokens, part, way.rule
 
     def require(self, document: Document, before: Document = ABSENT) -> int:
-        """The number of items that were looked at.
+        """The number of items and members that were looked at.
 
-        Raises ListViolation where a list has two items with one key, or one without. A list that is
-        the same object in `before` is not looked at: see `apply` for what is shared."""
+        Raises ListViolation where a list has two items with one key, or one without. What is the
+        same object in `before` is not looked at: see `apply` for what is shared."""
         examined = 0
-        for tokens, array, rule in self.arrays(document):
-            if find(before, tokens) is array:
-                continue
-            examined += len(array)
-            require_distinct(array, tokens, rule)
+        for tokens, part, way in _parts(self, document, before):
+            if way.others is not None:
+                examined += len(part)
+            if way.rule is not None and isinstance(part, list):
+                examined += len(part)
+                require_distinct(part, tokens, way.rule)
         return examined
 
 
@@ -239,24 +236,71 @@ def _fits(own: str, token: str) -> bool:
     return own in (ANY_TOKEN, token)
 
 
-def _matches(document: Document, pattern: Tokens) -> Iterator[tuple[Tokens, list[Any]]]:
-    """The arrays in `document` at the pointers that `pattern` stands for."""
-    pending: list[tuple[Tokens, Any]] = [((), document)]
-    while pending:
-        tokens, value = pending.pop()
-        if len(tokens) == len(pattern):
-            if isinstance(value, list):
-                yield tokens, value
-            continue
-        token = pattern[len(tokens)]
-        if token != ANY_TOKEN:
-            inner = find(value, (token,))
-            if isinstance(inner, dict | list):
-                pending.append(((*tokens, token), inner))
-        elif isinstance(value, dict | list):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            inside = [((*tokens, str(name)), item) for name, item in items]
-            pending += [each for each in reversed(inside) if isinstance(each[1], dict | list)]
+class _Way:
+    """The rules for a value, and for what is in it: by token, and for all `others`. Those by token
+    are found as a document needs them."""
+
+    __slots__ = ("lists", "named", "others", "rule")
+
+    def __init__(self, lists: Lists) -> None:
+        self.lists = lists
+        self.rule = lists.rule
+        self.named: dict[str, _Way | None] = {
+            own[0]: None for own, _ in lists.rules if own and own[0] != ANY_TOKEN
+        }
+        others = [(own[1:], rule) for own, rule in lists.rules if own and own[0] == ANY_TOKEN]
+        self.others = _Way(Lists(tuple(others))) if others else None
+
+    def below(self, token: str) -> _Way | None:
+        if token not in self.named:
+            return self.others
+        way = self.named[token]
+        if way is None:
+            way = self.named[token] = _Way(self.lists.below(token))
+        return way
+
+    def inside(self, tokens: Tokens, part: Container, before: Document) -> Iterator[_Part]:
+        """The containers in `part` that rules lead to, but those that are the same in `before`."""
+        names: Iterable[Any] = self.named
+        if self.others is not None or len(part) < len(self.named):
+            names = part if isinstance(part, dict) else range(len(part))
+        for name in names:
+            value, then = _member(part, name), _member(before, name)
+            if value is not then and isinstance(value, dict | list):
+                way = self.below(str(name))
+                if way is not None:
+                    yield (*tokens, str(name)), value, then, way
+
+
+_Part: TypeAlias = "tuple[Tokens, Container, Document, _Way]"
+
+
+def _member(part: Document, name: Any) -> Any:
+    """`name` is a token, or an index."""
+    if isinstance(part, dict):
+        return part.get(name, ABSENT)
+    if isinstance(part, list):
+        index = index_of(name, len(part)) if isinstance(name, str) else name
+        return part[index] if 0 <= index < len(part) else ABSENT
+    return ABSENT
+
+
+def _parts(
+    lists: Lists, document: Document, before: Document
+) -> Iterator[tuple[Tokens, Container, _Way]]:
+    """The containers in `document` that the rules lead to or through, each once, in its order. Of
+    what is the same object in `before`, none. No more are held than the document is deep."""
+    if not lists or document is before or not isinstance(document, dict | list):
+        return
+    first: _Part = ((), document, before, _Way(lists))
+    inside: list[Iterator[_Part]] = [iter([first])]
+    while inside:
+        for tokens, part, then, way in inside[-1]:
+            yield tokens, part, way
+            inside.append(way.inside(tokens, part, then))
+            break
+        else:
+            inside.pop()
 
 
 def _text(key: Document) -> str | None:

@@ -19,6 +19,7 @@ from patching import (
     InvalidPatch,
     Lists,
     ListViolation,
+    _lists,
     equal,
     parse_lists,
     split_pointer,
@@ -122,7 +123,7 @@ def test_a_double_or_a_missing_key_is_named_with_both_pointers(
     assert caught.value.code == "list_violation"
 
 
-@pytest.mark.parametrize("document", [ABSENT, None, [], {"fields": {"path": 1}}, {"fields": []}])
+@pytest.mark.parametrize("document", [ABSENT, None, [], {"tags": {"path": 1}}, {"fields": []}])
 def test_what_is_no_array_has_no_items(document: Any) -> None:
     assert LISTS.require(document) == 0
 
@@ -132,6 +133,32 @@ def test_a_list_that_is_shared_with_the_document_before_is_not_looked_at() -> No
     assert LISTS.require({"fields": double, "n": 2}, {"fields": double, "n": 1}) == 0
     with pytest.raises(ListViolation):
         LISTS.require({"fields": list(double)}, {"fields": double})
+
+
+def test_the_work_is_counted_and_grows_with_the_document_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lists without items take work too; what is shared takes none, nor does another rule."""
+    many: list[Any] = [[] for _ in range(1000)]
+    rules = parse_lists([{"pointer": f"/{n}/x", "set": True} for n in range(99)] + [
+        {"pointer": "/*/x", "set": True}
+    ])  # fmt: skip
+    looked_at = 0
+
+    def counted(part: Any, name: Any, member: Any = _lists._member) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return member(part, name)
+
+    monkeypatch.setattr(_lists, "_member", counted)
+    for document in (many, [{} for _ in many]):
+        looked_at = 0
+        assert rules.require(document) == len(many)
+        assert looked_at < 5 * len(many)
+    assert rules.require({"a": many}, {"a": many}) == 1
+    looked_at = 0
+    assert rules.require([*many, []], many) == len(many) + 1
+    assert looked_at < 5 * len(many)
 
 
 REFUSED = [
