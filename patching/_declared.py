@@ -48,6 +48,9 @@ class ListDeclarations:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ListDeclarations, (self.entries,))
+
     def lists_of(self, key: str) -> Lists:
         """The rules for the document under `key`."""
         if not self.entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
 from gateway.cli.output import operations, printable, readable
-from patching import ABSENT, Document, apply
+from patching import ABSENT, NO_LISTS, Document, apply
 from patching.client import Difference, NotFound
 
 
@@ -29,7 +30,7 @@ class Side:
 @click.argument("key", type=KEY, required=False)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)
 @click.argument("second", metavar="[REV2]", required=False)
-@click.option("--patch", "as_patch", is_flag=True, help="Print a JSON Patch, RFC 6902.")
+@click.option("--patch", "as_patch", is_flag=True, help="Print a patch, for `gateway patch`.")
 @click.option("--attributes", is_flag=True, help="Compare the document's attributes instead.")
 @click.option(
     "--from",
@@ -78,9 +79,20 @@ def diff(
     if old.value is ABSENT and new.value is ABSENT:
         raise Missing(f"there is no document {key!r} ({old.name}, {new.name})")
     if as_patch:
-        session.output.value(operations(old.value, new.value))
+        session.output.value(_patch(of, old, new))
         return
     _tell(session, f"{catalog}/{key}", old, new)
+
+
+def _patch(of: Subject, old: Side, new: Side) -> Any:
+    """For `gateway patch`: it names the items of lists that the catalog declares by their keys."""
+    lists = NO_LISTS
+    if not of.attributes:
+        with suppress(NotFound):
+            declared = of.session.gateway.catalog(of.catalog).settings.lists()
+            lists = declared.lists_of(of.key)
+    changes = operations(old.value, new.value, lists)
+    return {"patch": changes, "array_primary_keys": {}} if lists and changes else changes
 
 
 def _tell(session: Session, what: str, old: Side, new: Side) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from patching import Absent, Document, Json, diff
+from patching import NO_LISTS, Absent, Document, Json, Lists, diff
 from patching.status_line import StatusLine
 
 _INDENT: Final = 2
@@ -164,10 +164,10 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Progress]
         line.leave()
 
 
-def operations(before: Document, after: Document) -> list[dict[str, Json]]:
-    """The RFC 6902 patch that makes ``after`` of ``before``, fit to be sent; [] where they are
-    equal."""
-    return diff(before, after, compact=False)
+def operations(before: Document, after: Document, lists: Lists = NO_LISTS) -> list[dict[str, Json]]:
+    """The patch that makes ``after`` of ``before``, fit to be sent; [] where they are equal. Where
+    there are ``lists``, an extended one that names their items by key."""
+    return diff(before, after, compact=False, lists=lists)
 
 
 def readable(

@@ -9,7 +9,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
-from patching import ABSENT, DEFAULT_LIMITS, Absent, Json, apply, as_operations, diff, is_extended
+from patching import (
+    ABSENT,
+    DEFAULT_LIMITS,
+    NO_LISTS,
+    Absent,
+    Json,
+    Lists,
+    apply,
+    as_operations,
+    diff,
+    is_extended,
+)
 from patching.client._calls import Calls
 from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
 from patching.client._results import Document, Updated, Written, parse_document, parse_written
@@ -140,6 +151,7 @@ class Part:
         create: bool = False,
         rebase: bool = False,
         tries_max: int = 20,
+        lists: Lists = NO_LISTS,
         **terms: Unpack[WriteTerms],
     ) -> Updated:
         """Read-modify-write, for what a patch can't say.
@@ -153,7 +165,9 @@ class Part:
 
         ``create``: where there is no document, the function gets ABSENT; otherwise NotFound.
         ``rebase``: also where others changed what the function's own change doesn't concern. For
-        functions that look at nothing but what they change.
+        functions that look at nothing but what they change. ``lists``: those that the catalog
+        declares for this document; what differs is then sent by the items' keys, so that with
+        ``rebase`` writers of different items don't meet, and their order is no difference.
 
         UpdateFailed after ``tries_max`` tries or at the deadline. TypeError where ``function``
         returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
@@ -173,7 +187,7 @@ class Part:
             after = _changed(function, ABSENT if before is None else before.value)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
-                written = self._write_changes(key, before, after, rebase, terms)
+                written = self._write_changes(key, before, after, rebase, lists, terms)
             except PreconditionFailed as error:
                 # The catalog has left that revision for good.
                 if error.applied != "no" or terms.get("resource_version") is not None:
@@ -210,17 +224,21 @@ class Part:
         before: Document | None,
         after: Json | Absent,
         rebase: bool,
+        lists: Lists,
         terms: WriteTerms,
     ) -> Written | None:
         """None where there is nothing to change."""
         if before is None:
             return None if after is ABSENT else self.put(key, after, if_absent=True, **terms)
-        operations = diff(before.value, after, compact=not rebase)
+        operations = diff(before.value, after, compact=not rebase, lists=lists)
         if not operations:
             return None
+        by_key: dict[str, Sequence[str]] | None = {} if lists else None
         if len(operations) > DEFAULT_LIMITS.operations_max:
-            operations = diff(before.value, after)
-        return self.patch(key, operations, if_match=before, rebase=rebase, **terms)
+            operations, by_key = diff(before.value, after), None
+        return self.patch(
+            key, operations, array_primary_keys=by_key, if_match=before, rebase=rebase, **terms
+        )
 
     def _rest(self, key: str) -> str:
         return f"/{self._part}/{segment(key)}"

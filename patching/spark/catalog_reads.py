@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
+from patching import ListDeclarations, parse_declarations
 from patching.client import (
     Answer,
     ClientError,
@@ -104,6 +105,10 @@ class CommitShape(msgspec.Struct, frozen=True):
     changes: list[ChangeShape]
 
 
+class CatalogShape(msgspec.Struct, frozen=True):
+    settings: dict[str, Any] | None
+
+
 class CommitPage(msgspec.Struct, frozen=True):
     commits: list[CommitShape]
     next: int | None
@@ -182,6 +187,11 @@ class CatalogReads:
     def head_if_any(self) -> int:
         """0 if it was never written."""
         return self.commits(_BEYOND, 1)[1]
+
+    def lists(self) -> ListDeclarations:
+        """The lists that the catalog declares now."""
+        settings = _decoded(self._ask("", [], about="its settings"), CatalogShape).settings or {}
+        return parse_declarations(settings.get("arrays", []))
 
     def revision_at(self, timestamp: str) -> int:
         """The newest one that is no younger."""

@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types
 
-from patching import diff
+from patching import NO_DECLARATIONS, ListDeclarations, diff
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.json_values import Converter, NoJson, converter, decoded_json, encode
 
@@ -72,7 +72,8 @@ class Planner:
     """Makes lines. The same input gives the same lines, so that sending them again does nothing.
 
     ``kind`` is the type of the column that holds the documents wanted: a string is JSON, all else
-    is turned into it. ``run`` is the beginning of every idempotency key.
+    is turned into it. ``run`` is the beginning of every idempotency key. Of ``lists``, items are
+    compared by key: their order is no difference.
     """
 
     catalog: str
@@ -80,6 +81,7 @@ class Planner:
     kind: types.DataType
     prefix: str = ""
     message: str | None = None
+    lists: ListDeclarations = NO_DECLARATIONS
 
     def plan(self, wanted: Wanted, there: There | None) -> Planned:
         try:
@@ -99,14 +101,17 @@ class Planner:
         return self._planned(CREATE, key, members)
 
     def change(self, key: str, value: Any, there: There) -> Planned:
-        """UNCHANGED where they are equal."""
-        changes = diff(_decode(there.content), value)
+        """UNCHANGED where they are equal, or but for the order of items of lists."""
+        lists = self.lists.lists_of(key)
+        changes = diff(_decode(there.content), value, lists=lists)
         if not changes:
             return Planned(UNCHANGED, key)
         if changes[0]["path"] == "":
             members = {"op": "put", "value": value, "if_match": there.etag}
         else:
             members = {"op": "patch", "patch": changes, "if_match": there.etag}
+            if lists:  # it names items by key
+                members["array_primary_keys"] = {}
         return self._planned(PATCH, key, members)
 
     def value(self, wanted: Wanted) -> Any:

@@ -28,6 +28,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching import NO_DECLARATIONS, ListDeclarations
+from patching.spark.catalog_reads import catalog_reads
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
@@ -151,6 +153,7 @@ class _Work:
     partitions: int
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:20])
     begun: float = field(default_factory=time.monotonic)
+    lists: ListDeclarations = NO_DECLARATIONS
 
     @classmethod
     def of(
@@ -195,6 +198,7 @@ class _Work:
     def sync(self, delete: bool, allow_empty: bool, rounds: int) -> SyncReport:
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}"))
+            self.lists = declared_lists(self.reading, revision)
             planned = self._planned(kept, revision, delete)
             counts = self._checked(planned, may_delete_all=allow_empty or not delete)
             report = SyncReport(self.catalog, revision, rounds=0)
@@ -219,6 +223,7 @@ class _Work:
     def write_plan(self, path: str, delete: bool, allow_empty: bool, overwrite: bool) -> PlanReport:
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"plan {self.run}"))
+            self.lists = declared_lists(self.reading, revision)
             planned = self._planned(kept, revision, delete)
             counts = self._checked(planned, may_delete_all=allow_empty or not delete)
             self.progress(f"writing {_to_send(counts):,} lines")
@@ -260,6 +265,7 @@ class _Work:
             kind=self.wanted.schema["value"].dataType,
             prefix=self.prefix,
             message=self.message,
+            lists=self.lists,
         )
 
     def _checked(self, planned: DataFrame, *, may_delete_all: bool = True) -> dict[str, int]:
@@ -278,6 +284,14 @@ class _Work:
         self.progress(f"sending {lines:,} changes" + (f", round {number}" if number > 1 else ""))
         sent = planned.where(F.col("line").isNotNull()).select("line")
         return _kept(kept, sent.mapInArrow(Delivery(self.writing).batches, delivery.SCHEMA))
+
+
+def declared_lists(reading: Options, head: int) -> ListDeclarations:
+    """Those of the catalog at ``head``; none where it was never written."""
+    if not head:
+        return NO_DECLARATIONS
+    with catalog_reads(reading) as reads:
+        return reads.lists()
 
 
 def options_for(given: Mapping[str, Any], use: str) -> dict[str, str]:

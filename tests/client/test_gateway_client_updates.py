@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import Catalog, NotFound, PreconditionFailed, UpdateFailed
+from patching.client import Catalog, Invalid, NotFound, PreconditionFailed, UpdateFailed
 from tests.client.fake_documents import FakeDocuments, lose
 from tests.patience import WAIT_S
 
@@ -67,6 +67,40 @@ def test_an_update_sends_what_differs_alone(catalog: Catalog) -> None:
     many = {f"m{n}": n for n in range(1500)}
     assert catalog.update("k", lambda _: many).changed
     assert catalog.update("k", lambda now: dict.fromkeys(now, -1), rebase=True).changed
+
+
+def test_an_update_by_key_meets_nobody_who_changes_other_items(catalog: Catalog) -> None:
+    declared = {"arrays": [{"keys": "*", "pointer": "/fields", "item_key": ["path"]}]}
+    catalog.put("k", {"fields": [{"path": "a", "n": 1}, {"path": "b", "n": 1}]})
+    catalog.settings.put(declared)
+    lists = catalog.settings.lists().lists_of("k")
+    tries = []
+
+    def change(now: Any) -> Any:
+        if not tries:  # somebody is faster, and moves what this one is about to change
+            new = {"op": "add", "path": "/fields/0", "value": {"path": "new"}}
+            catalog.patch("k", [new])
+        tries.append(1)
+        now["fields"][1]["n"] = 2
+        now["fields"].append({"path": "mine"})
+        return now
+
+    updated = catalog.update("k", change, rebase=True, lists=lists)
+    assert (updated.changed, len(tries)) == (True, 1)
+    fields = catalog.get("k").value["fields"]
+    assert [each["path"] for each in fields] == ["new", "a", "b", "mine"]
+    assert fields[2] == {"path": "b", "n": 2}
+    again = catalog.update("k", lambda now: {"fields": now["fields"][::-1]}, lists=lists)
+    assert not again.changed  # their order is no difference
+
+
+def test_lists_are_declared_without_a_look_where_that_is_asked_for(catalog: Catalog) -> None:
+    declared = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
+    catalog.put("k", {"tags": [1, 1]})
+    with pytest.raises(Invalid) as caught:
+        catalog.settings.put(declared)
+    assert [each["key"] for each in caught.value.problem["documents"]] == ["k"]
+    assert catalog.settings.put(declared, check_documents=False).changed
 
 
 def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked: Catalog) -> None:

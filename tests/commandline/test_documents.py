@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from patching.client import Gateway
 from tests.commandline.conftest import Commands
 
 ORDERS = {"name": "orders", "fields": ["id"], "owner": None}
@@ -194,6 +195,22 @@ def test_differences_between_revisions_and_files(
     run("diff", catalog, "never", code=3)
     run("diff", catalog, "never", "1", "2", code=3)
     run("diff", catalog, "k", "1", "99", code=3)
+
+
+def test_a_difference_names_items_of_declared_lists_by_key(run: Commands, catalog: str) -> None:
+    put(run, catalog, "k", {"f": [{"n": "a"}, {"n": "b"}]})
+    with Gateway(run.url) as gateway:
+        declared = {"arrays": [{"keys": "*", "pointer": "/f", "item_key": ["n"]}]}
+        gateway.catalog(catalog).settings.put(declared)
+    wanted = '{"f": [{"n": "b", "x": 1}, {"n": "a"}]}'
+    patch = run("diff", catalog, "k", "-", "--patch", stdin=wanted)
+    assert patch.json() == {
+        "patch": [{"op": "add", "path": "/f/b/x", "value": 1}],
+        "array_primary_keys": {},
+    }
+    run("patch", catalog, "k", "-", stdin=patch.stdout)
+    assert run("get", catalog, "k").json() == {"f": [{"n": "a"}, {"n": "b", "x": 1}]}
+    assert run("diff", catalog, "k", "-", "--patch", stdin=wanted).json() == []
 
 
 def test_a_transaction_is_done_as_a_whole(run: Commands, catalog: str, tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ class Catalog:
         answers = [msgspec.json.decode(line) for line in answer.body.splitlines()]
         assert all(each["status"] in (200, 201) for each in answers), answers
 
+    def set_up(self, settings: Any) -> None:
+        headers = {"Content-Type": "application/json"}
+        path = f"/v1/catalogs/{segment(self.name)}"
+        self.transport.request("PUT", path, body=msgspec.json.encode(settings), headers=headers)
+
     def documents(self) -> dict[str, Any]:
         return self.routes.export().documents
 
@@ -375,3 +380,17 @@ def test_the_pin_is_released_when_it_fails(there: Catalog) -> None:
         there.sync({"a": 2}, progress=broken)
     assert len(held[0]) == 1
     assert there.pins() == []
+
+
+def test_items_of_declared_lists_are_compared_by_key(there: Catalog) -> None:
+    declared = {"arrays": [{"keys": "t*", "pointer": "/columns", "item_key": ["n"]}]}
+    there.put({"t": {"columns": [{"n": "a", "x": 1}, {"n": "b"}]}, "u": [1, 2]})
+    there.set_up(declared)
+
+    moved = {"t": {"columns": [{"n": "b"}, {"n": "a", "x": 1}]}}
+    assert there.sync(moved).unchanged == 1
+
+    report = there.sync({"t": {"columns": [{"n": "b", "x": 3}, {"n": "c"}]}, "u": [2]})
+
+    assert (report.patched, report.in_step) == (2, True)
+    assert there.documents() == {"t": {"columns": [{"n": "b", "x": 3}, {"n": "c"}]}, "u": [2]}

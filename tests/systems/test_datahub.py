@@ -435,3 +435,63 @@ def test_d13_two_producers_keep_their_own_fields(catalog: Catalog) -> None:
     catalog.patch("properties", add("/note", "by hand")).done()
     catalog.send("DELETE", "/owners/properties", query={"manager": "ingestion"}).done()
     assert catalog.get("properties").done() == {**theirs, "note": "by hand"}
+
+
+def test_d14_a_retried_patch_never_edits_another_item(catalog: Catalog) -> None:
+    """An aspect's lists declare their primary key once for the catalog; a patch that was retried on
+    newer state never edits another item."""
+    declared = {"keys": "schemaMetadata", "pointer": "/fields", "item_key": ["fieldPath"]}
+    catalog.put("schemaMetadata", {"fields": [{"fieldPath": "id"}, {"fieldPath": "id"}]})
+    told = catalog.settings({"arrays": [declared]}).refused(422, "documents_break_settings")
+    assert [each["key"] for each in told["documents"]] == ["schemaMetadata"]
+    names = ["id", "total", "user.name"]
+    seen = catalog.put("schemaMetadata", {"fields": [{"fieldPath": each} for each in names]})
+    catalog.settings({"arrays": [declared]}).done(201)
+
+    def fields() -> dict[str, Any]:
+        found = catalog.get("schemaMetadata").done()["fields"]
+        assert len({each["fieldPath"] for each in found}) == len(found)
+        return {each["fieldPath"]: each.get("description") for each in found}
+
+    def describe(name: str, place: str, number: int) -> Answer:
+        """By index, as of the fields that this writer saw, and saying which it means."""
+        return catalog.patch(
+            "schemaMetadata",
+            {"op": "test", "path": f"/fields/{place}/fieldPath", "value": name},
+            add(f"/fields/{place}/description", f"{name} {number}"),
+        )
+
+    def insert(number: int) -> Answer:
+        return catalog.patch("schemaMetadata", add("/fields/0", {"fieldPath": f"new{number}"}))
+
+    def by_key(number: int) -> Answer:
+        path = "/fields/user.name/description"
+        return catalog.extended("schemaMetadata", add(path, f"user.name {number}"))
+
+    # Others insert fields in front, while some describe theirs by index and one by key.
+    by_index = Counter[int]()
+    for number in range(ROUNDS):
+        calls = [partial(insert, number), partial(by_key, number)]
+        calls += [partial(describe, name, str(at), number) for at, name in enumerate(names[:2])]
+        inserted, keyed, *described = side_by_side(calls)
+        assert (inserted.status, keyed.status) == (200, 200)
+        by_index.update(statuses(described))
+        for name, description in fields().items():
+            assert description is None or description.startswith(f"{name} "), "another's"
+        assert fields()["user.name"] == f"user.name {number}"
+    assert set(by_index) <= {200, 409}
+    assert by_index[409] >= 2 * (ROUNDS - 1), "after the first insertion no index is right"
+
+    # Without a test, an index is refused; with the token that it was seen with, it isn't rebased.
+    blind = add("/fields/1/description", "blind")
+    told = catalog.patch("schemaMetadata", blind).refused(422, "index_needs_test")
+    assert told["tests"] == ["/fields/1/fieldPath"]
+    stale = catalog.patch("schemaMetadata", blind, if_match=seen.token, prefer="rebase")
+    assert "/fields" in stale.refused(412, "precondition_failed")["overlap"], "its items have moved"
+    current = catalog.get("schemaMetadata").token
+    catalog.patch("schemaMetadata", blind, if_match=current).done()
+
+    # Two fields never have one path, whoever adds the second.
+    twice = [partial(catalog.patch, "schemaMetadata", add("/fields/-", {"fieldPath": "once"}))] * 2
+    assert sorted(statuses(side_by_side(twice))) == [200, 422]
+    assert "once" in fields()
