@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.command import ClientCommand, Session
-from gateway.cli.names import CATALOG, REVISION
+from gateway.cli.names import CATALOG, KEY, REVISION
 from gateway.cli.writing import terms, write_options, writing
 
 
@@ -25,6 +25,7 @@ from gateway.cli.writing import terms, write_options, writing
     help="With --to: what comes after revision M was changed since. Default: now.",
 )
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.option("--key", type=KEY, help="Only this document.")
 @click.option(
     "--conflict",
     type=click.Choice(["refuse", "skip", "force"]),
@@ -45,6 +46,7 @@ def revert(
     to: int | None,
     since: int | None,
     prefix: str,
+    key: str | None,
     conflict: Any,
     if_match: str | None,
     **given: Any,
@@ -64,6 +66,7 @@ def revert(
             to=to,
             since=since,
             prefix=prefix,
+            key=key,
             conflict=conflict,
             if_match=if_match,
             **write,

@@ -410,7 +410,9 @@ class Settings:
     )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
     transaction_actions_max: int = _setting(
-        kinds.integer(1, 100_000), 4096, "compares and actions in one transaction"
+        kinds.integer(1, 100_000),
+        4096,
+        "compares and actions in one transaction, and documents in one revert",
     )
     items_examined_max: int = _setting(
         kinds.integer(1000, 100_000_000),

@@ -55,12 +55,14 @@ class Reverting:
         to: int | None = None,
         since: int | None = None,
         prefix: str = "",
+        key: str | None = None,
         conflict: Conflict = "refuse",
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Reverted:
         """Undo the commits that made ``revisions``, or all of them after revision ``to``, as one
-        new commit; with a ``prefix`` only what they did to documents whose keys begin so.
+        new commit; with a ``prefix`` only what they did to documents whose keys begin so, with a
+        ``key`` to that document.
 
         What others changed since is kept. Where that is what would be undone, Conflict is raised,
         and `contested` tells the places; or they are skipped, and listed in the result; or forced
@@ -78,6 +80,8 @@ class Reverting:
             asked["from"] = since
         if prefix:
             asked["prefix"] = prefix
+        if key is not None:
+            asked["key"] = key
         body = encoded({**asked, "conflict": conflict})
         answer = self._calls.write(
             "POST", self._catalog_path, "/reverts", terms, body=body, if_match=if_match

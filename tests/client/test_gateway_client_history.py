@@ -142,7 +142,8 @@ def test_commits_are_reverted_on_what_came_after(catalog: Catalog) -> None:
     skipped = catalog.revert(4, conflict="skip")
     assert (skipped.changed, skipped.skipped) == (False, (SkippedPlace("k", "content", "/a"),))
     assert catalog.revert(4, conflict="force").revision == 6
-    assert catalog.revert(to=1, prefix="k").changed
+    assert catalog.revert(to=1, key="k").changed
+    assert not catalog.revert(to=1, prefix="other").changed
     assert catalog.get("k").value == {"a": 1, "b": 1}
     for arguments in ({}, {"revisions": 1, "to": 1}):
         with pytest.raises(ValueError, match="either"):

@@ -12,10 +12,13 @@ from werkzeug.test import TestResponse
 
 import patching
 from gateway.http import create_app
-from gateway.limits import RequestLimits
+from gateway.limits import RequestLimits, ServiceLimits
+from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.test_differences import attributes, state_at, transact
+from tests.patience import WAIT_MS
 
 JSON = dict[str, Any]
 
@@ -235,6 +238,14 @@ class TestConflict:
                 "value": "y",
             },
         ]
+
+    def test_a_place_is_named_once_for_commits_that_follow_each_other(
+        self, catalog: Catalog
+    ) -> None:
+        for number in (1, 2, 3, 9):
+            catalog.put({"a": number})
+        (place,) = refused(catalog, {"revisions": [2, 3]})
+        assert (place["value"], place["wanted"]) == (9, 1)
 
     def test_it_can_be_skipped(self, changed: Catalog) -> None:
         done = revert(changed, 2, conflict="skip")
@@ -529,7 +540,14 @@ def replayed(commits: list[Any], without: int) -> Any:
     return state
 
 
-def test_reverts_under_concurrent_disjoint_edits_keep_them(catalog: Catalog) -> None:
+def test_reverts_under_concurrent_disjoint_edits_keep_them() -> None:
+    """Through two gateways, each of which has a cache and loses races to the other."""
+    store = MemoryStore()
+    limits = ServiceLimits(deadline_ms=WAIT_MS)
+    catalog, other = (
+        Catalog(create_app(Gateway(store, ThreadRuntime(), limits)).test_client(), "c")
+        for _ in range(2)
+    )
     catalog.put({"undone": 0, **{f"w{number}": 0 for number in range(4)}})
     catalog.merge({"undone": 1})
     start = threading.Barrier(5)
@@ -545,7 +563,7 @@ def test_reverts_under_concurrent_disjoint_edits_keep_them(catalog: Catalog) -> 
         start.wait()
         target = 2
         for _ in range(20):
-            answer = send(catalog, {"revisions": [target]})
+            answer = send(other, {"revisions": [target]})
             if answer.status_code != 200:
                 wrong.append(answer.get_json())
                 return
