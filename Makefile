@@ -11,13 +11,16 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo demo-spark test test-fast systems lint bench serve docs-page lock clean libraries java chromium
+.PHONY: help demo demo-owners demo-spark test test-fast systems lint bench serve docs-page lock clean libraries java chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's changes
 	@$(BIN)/gateway demo $(ARGS)
+
+demo-owners: $(INSTALLED) libraries ## show a nightly job and people that share documents
+	@$(BIN)/gateway demo --owners $(ARGS)
 
 demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's packages in step, by Spark
 	@docs/examples/apt-lists.sh $(VENV)/debian

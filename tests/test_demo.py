@@ -8,11 +8,12 @@ from typing import cast
 import pytest
 
 from gateway import demo
-from gateway.demo import run_demo, verification
+from gateway.demo import run_demo, run_owners_demo, verification
+from gateway.demo.owners import CORRECTED, NOTED, Night, faults
 from gateway.demo.workload import Result
 from gateway.settings import Settings
 from gateway.store.embedded import MongodError
-from patching.client import Gateway
+from patching.client import Catalog, Gateway
 
 
 @pytest.mark.mongod
@@ -21,6 +22,27 @@ def test_the_demo_runs_on_a_mongodb_of_its_own(capfd: pytest.CaptureFixture[str]
     shown = capfd.readouterr().out
     assert "Verified" in shown
     assert "300" in shown
+
+
+@pytest.mark.mongod
+def test_a_job_and_people_share_documents(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_owners_demo(Settings()) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "pool/curl /maintainer/name: 'Curl team' is anonymous's since revision" in shown
+    assert "Verified" in shown
+
+
+def test_what_anybody_lost_is_found() -> None:
+    night, again = Night(), Night(changed=1)
+    curl = {"version": "1.0"}
+    catalog = SimpleNamespace(documents=lambda **_: [SimpleNamespace(key=CORRECTED, value=curl)])
+    found = faults(cast(Catalog, catalog), night, again)
+    assert found[:2] == [
+        "the second night is refused for {}",
+        "once more, the same night changes 1 documents",
+    ]
+    assert any(each.startswith(f"{CORRECTED} is {curl}, wanted was") for each in found)
+    assert f"{NOTED} is None, wanted was {{'note': 'replaced by sftp'}}" in found
 
 
 def test_the_advice_without_a_mongodb_keeps_its_brackets(

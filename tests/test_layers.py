@@ -53,7 +53,7 @@ MAY_IMPORT = {
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
     " tokens",
-    "demo": "client settings store",
+    "demo": "client patching settings store",
 }
 # What is below HTTP.
 INNER = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]

@@ -148,12 +148,15 @@ def serve(**flags: Any) -> int:
 
 
 @main.command()
+@click.option("--owners", is_flag=True, help="A nightly job and people in the same documents.")
 @_settings_flags
-def demo(**flags: Any) -> int:
+def demo(owners: bool, **flags: Any) -> int:
     """Show, in a minute, concurrent writers that keep each other's changes."""
     settings = _resolve(flags).settings
     # By name: the demonstration imports an HTTP client and more that nothing else here needs.
-    return int(import_module("gateway.demo").run_demo(settings) or 0)
+    demonstration = import_module("gateway.demo")
+    run = demonstration.run_owners_demo if owners else demonstration.run_demo
+    return int(run(settings) or 0)
 
 
 @main.command()

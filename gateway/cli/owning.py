@@ -43,7 +43,7 @@ _TOLD_MAX = 20
 @click.option(
     "--prune",
     is_flag=True,
-    help="In all other documents the manager lets go; those that nobody owns then are deleted.",
+    help="In all other documents the manager lets go; those of which nothing is left are deleted.",
 )
 @click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
 @click.option("--dry-run", is_flag=True, help="Count the changes without making them.")

@@ -29,8 +29,9 @@ class ApplyWanted(msgspec.Struct, frozen=True):
 class LetGo(msgspec.Struct, frozen=True):
     """``manager`` owns nothing of the document any more; what nobody else owns is removed.
 
-    ``prune``: a document that has no owners because of that is deleted. Of an absent document, or
-    one that the manager owns nothing of: nothing to do.
+    ``prune``: a document of which nothing is left because of that is deleted; what was written into
+    it without an owner keeps it. Of an absent document, or one that the manager owns nothing of:
+    nothing to do.
     """
 
     manager: str
@@ -59,7 +60,7 @@ def owning(
     if draft.owners is None:
         return patching.Applied(draft.content, None)
     done = patching.let_go(draft.content, draft.owners, edit.manager, lists=lists)
-    return patching.Applied(ABSENT, None) if edit.prune and done.owners is None else done
+    return patching.Applied(ABSENT, None) if edit.prune and done.content == {} else done
 
 
 def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:

@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
+from gateway.demo.owners import show_owners
 from gateway.demo.verification import show, verify
 from gateway.demo.workload import CLIENTS, PATCHES, prepare, run
 from gateway.settings import Settings
@@ -32,26 +34,55 @@ def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS)
     else an embedded one in a temporary directory. 1 where anything was lost or applied twice.
     """
     console = Console()
-    database = f"demo_{uuid.uuid4().hex[:12]}"
     with ExitStack() as stack:
-        console.print("Starting MongoDB and two gateway workers …")
-        try:
-            uri = settings.mongodb_uri or stack.enter_context(_own_mongodb())
-        except MongodError as error:
-            console.print(str(error), style="red", markup=False)  # it may hold brackets
+        service = _started(settings, console, stack)
+        if service is None:
             return 1
-        port = stack.enter_context(_service(uri, database))
-        if port is None:
-            console.print("The service did not become ready; see its output above.", style="red")
-            return 1
-        gateway = stack.enter_context(Gateway(_url(port), pool_size=clients))
+        gateway = stack.enter_context(Gateway(_url(service.port), pool_size=clients))
         prepare(gateway)
-        writes_before = count_head_writes(uri, database)
+        writes_before = count_head_writes(service.uri, service.database)
         result = run(gateway, console, patches=patches, clients=clients)
-        head_writes = count_head_writes(uri, database) - writes_before
+        head_writes = count_head_writes(service.uri, service.database) - writes_before
         findings = verify(gateway, result)
         show(console, result, head_writes, findings)
         return 1 if findings else 0
+
+
+def run_owners_demo(settings: Settings) -> int:
+    """The same for a nightly job and people that share documents. 1 where anybody lost anything."""
+    console = Console()
+    with ExitStack() as stack:
+        service = _started(settings, console, stack)
+        if service is None:
+            return 1
+        found = show_owners(stack.enter_context(Gateway(_url(service.port))), console)
+        for fault in found:
+            console.print(fault, style="red", markup=False)
+        if not found:
+            console.print("Verified: what people wrote is there, and what the job left is gone.")
+        return 1 if found else 0
+
+
+class _Service(NamedTuple):
+    uri: str
+    database: str
+    port: int
+
+
+def _started(settings: Settings, console: Console, stack: ExitStack) -> _Service | None:
+    """MongoDB and the service until ``stack`` ends; None, with the reason told, where it can't."""
+    database = f"demo_{uuid.uuid4().hex[:12]}"
+    console.print("Starting MongoDB and two gateway workers …")
+    try:
+        uri = settings.mongodb_uri or stack.enter_context(_own_mongodb())
+    except MongodError as error:
+        console.print(str(error), style="red", markup=False)  # it may hold brackets
+        return None
+    port = stack.enter_context(_service(uri, database))
+    if port is None:
+        console.print("The service did not become ready; see its output above.", style="red")
+        return None
+    return _Service(uri, database, port)
 
 
 @contextmanager

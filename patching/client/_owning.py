@@ -90,7 +90,7 @@ class Owning:
         **terms: Unpack[WriteTerms],
     ) -> Written:
         """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
-        ``prune``: a document that nobody owns any of because of that is deleted."""
+        ``prune``: a document of which nothing is left because of that is deleted."""
         query = [*_named(manager), *([("prune", "true")] if prune else [])]
         answer = self._calls.write(
             "DELETE",

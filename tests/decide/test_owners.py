@@ -207,9 +207,16 @@ def test_who_lets_go_leaves_what_others_own_and_prunes_what_nobody_does(catalog:
     assert (catalog.content(), catalog.owners()) == ({}, {})
     assert isinstance(catalog.write(LetGo("b", prune=True)), Unchanged)  # it owned nothing
     catalog.write(want({"y": 1}, "b"))
-    catalog.write(add("/note", 1))
     catalog.write(LetGo("b", prune=True))
     assert catalog.content() is ABSENT
+
+
+def test_what_people_wrote_is_not_pruned(catalog: Catalog) -> None:
+    """It has no owner, since nobody applied it, and is lost with nobody's knowing otherwise."""
+    catalog.write(want({"y": 1}, "b"))
+    catalog.write(add("/note", 1))
+    catalog.write(LetGo("b", prune=True))
+    assert (catalog.content(), catalog.owners()) == ({"note": 1}, {})
 
 
 def test_letting_go_of_what_is_not_there_does_nothing(catalog: Catalog) -> None:
