@@ -264,7 +264,7 @@ class Deciding(BatchState):
             request.author,
             self.revision + 1,
             self._settings.lists,
-            lambda key: is_pinned(request, key, otherwise=otherwise),
+            lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
         )
         try:
             drafts.left_out = perform_all(edits, drafts, self, self._comparing)

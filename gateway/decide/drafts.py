@@ -12,7 +12,7 @@ import patching
 from gateway.access import Principal
 from gateway.access.acl import AclMalformed, acl_of, may_read
 from gateway.conflict import Disputed
-from gateway.decide.compares import ITEM_BYTES
+from gateway.decide.compares import ITEM_BYTES, Compare
 from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.list_errors import ItemsCollide
@@ -81,7 +81,8 @@ class Drafts:
     """One request's drafts. ``document_of`` returns a document as the request finds it.
 
     They are to be committed at ``revision``, as a write by ``author``. The catalog declares
-    ``lists``; ``is_pinned`` tells of a key whether the request names the very state of its
+    ``lists``; ``is_pinned`` tells of a key, and of the conditions of an edit, whether the request
+    names the very state of its
     document, so that indexes into lists can be trusted.
 
     ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
@@ -98,10 +99,11 @@ class Drafts:
         author: str,
         revision: int,
         lists: ListDeclarations,
-        is_pinned: Callable[[str], bool],
+        is_pinned: Callable[[str, Sequence[Compare]], bool],
     ) -> None:
         self._lists = lists
         self._is_pinned = is_pinned
+        self._when: Sequence[Compare] = ()
         self._catalog = catalog
         self._by = by
         self._author = author
@@ -126,6 +128,7 @@ class Drafts:
         earlier edits left it.
         """
         edit = each.edit
+        self._when = each.when
         if isinstance(edit, Get):
             if edit.to_write:
                 self._require_editable(each.key, edit)
@@ -375,7 +378,7 @@ class Drafts:
                 )
                 self._count_items(after.examined)
                 return after.content, after.size_bytes, after.effective
-            if lists and self._is_pinned(key):
+            if lists and self._is_pinned(key, self._when):
                 lists = NO_LISTS
             content, size_bytes = patching.apply_within(
                 before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists

@@ -9,10 +9,10 @@ each write is checked, on the very state that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.decide.compares import Equals, IsUnchanged, RevisionIs, TokenIs
+from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY, CatalogTag, Composite, Conditions
 from gateway.decide.list_errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.ranges import RangeUnchanged, is_under
@@ -25,19 +25,21 @@ from patching import ABSENT, ListDeclarations, ListViolation
 BROKEN_MAX: Final = 100
 
 
-def is_pinned(request: Request, key: str, *, otherwise: bool) -> bool:
+def is_pinned(request: Request, key: str, when: Sequence[Compare] = (), *, otherwise: bool) -> bool:
     """Whether the request names the very state of the document that it edits, so that an index
-    means there what it meant to its sender. A rebased one does: what it rests on is compared."""
+    means there what it meant to its sender. A rebased one does: what it rests on is compared.
+
+    ``when`` are the conditions of the edit itself; ``otherwise``: it is one of the ``else``."""
     if request.resource_version is not None:
         return True
-    if not otherwise:  # there, a compare was false
-        for each in request.compare:
-            if isinstance(each, RevisionIs):
-                return True
-            if isinstance(each, TokenIs | IsUnchanged | Equals) and each.key == key:
-                return True
-            if isinstance(each, RangeUnchanged) and key.startswith(each.prefix):
-                return True
+    compares = when if otherwise else (*request.compare, *when)  # there, a compare was false
+    for each in compares:
+        if isinstance(each, RevisionIs):
+            return True
+        if isinstance(each, TokenIs | IsUnchanged | Equals) and each.key == key:
+            return True
+        if isinstance(each, RangeUnchanged) and is_under(key, each.prefix):
+            return True
     if any(is_under(key, each.prefix) for each in request.conditions.unchanged_under):
         return True
     return _is_named(request.conditions, key, request.key)

@@ -136,6 +136,17 @@ def test_or_a_token(terms: Any) -> None:
     assert isinstance(only(ask(SECOND, key="t", **terms), t=ORDERS), Applied)
 
 
+def test_also_one_of_the_action_itself() -> None:
+    pinned = KeyEdit("t", SECOND, when=(TokenIs("t", TOKEN),))
+    assert isinstance(only(ask(SECOND, edits=(pinned,)), t=ORDERS), Applied)
+    otherwise = (KeyEdit("t", SECOND, when=(TokenIs("t", TOKEN),)),)
+    absent = ask(put(1), compare=(IsAbsent("t"),), otherwise=otherwise)
+    assert isinstance(only(absent, t=ORDERS), Applied)
+    guarded = KeyEdit("t", SECOND, when=(TokenIs("k", OTHERS),))
+    error = refused(only(ask(SECOND, edits=(guarded,)), t=ORDERS, k=1), PatchDoesNotFit)
+    assert code_of(error) == "index_needs_test"
+
+
 @pytest.mark.parametrize(
     "terms",
     [
