@@ -33,6 +33,7 @@ PEOPLE: Final = {
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 EXTENDED_PATCH: Final = "application/vnd.metadata.patch+json"
+APPLY: Final = "application/vnd.metadata.apply+json"
 
 
 class Person:

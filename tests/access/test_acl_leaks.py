@@ -12,7 +12,15 @@ from typing import Any, Final
 import pytest
 from werkzeug.test import TestResponse
 
-from tests.access.people import EXTENDED_PATCH, JSON_PATCH, MERGE_PATCH, People, Person, people_on
+from tests.access.people import (
+    APPLY,
+    EXTENDED_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    People,
+    Person,
+    people_on,
+)
 
 SECRET: Final = "Zq7Secret"
 # By endpoint, where to look; what has no catalog in its path is asked as it is.
@@ -27,6 +35,10 @@ READS: Final[dict[str, list[str]]] = {
         "/attributes/k?revision=3",
         "/attributes/gone?revision=6",
         "/attributes/reused?revision=8",
+    ],
+    "read_owners": [
+        *("/owners/k", "/owners/k?revision=3", "/owners/gone?revision=6"),
+        "/owners/reused?revision=8",
     ],
     "read_catalog": [""],
     "list_documents": [
@@ -172,6 +184,7 @@ def attempts(guess: str) -> Iterator[tuple[str, str, Any, str]]:
             yield "PATCH", f"/documents/{key}{dry}", {guess: guess}, MERGE_PATCH
             yield "PATCH", f"/attributes/{key}{dry}", {"note": f"{guess}-note"}, MERGE_PATCH
             yield "PATCH", f"/attributes/{key}{dry}", [{**test, "path": "/note"}], JSON_PATCH
+        yield "PATCH", f"/documents/k{dry}", {guess: guess}, APPLY
         for predicate in ("contains", "starts", "ends", "matches"):
             extended = {"patch": [{"op": predicate, "path": f"/{guess}", "value": guess}]}
             yield "PATCH", f"/documents/k{dry}", extended, EXTENDED_PATCH

@@ -40,7 +40,14 @@ def people(whole: People) -> People:
 
 
 BY_NAME = [
-    *("/documents/k", "/attributes/k", "/documents/k?revision=1", "/documents/k?revision=2"),
+    *(
+        "/owners/k",
+        "/owners/k?revision=1",
+        "/documents/k",
+        "/attributes/k",
+        "/documents/k?revision=1",
+        "/documents/k?revision=2",
+    ),
     *("/attributes/k?revision=4", "/documents/k?at=2999-01-01T00:00:00Z", "/documents?key=k"),
     *("/documents?key=open&key=k", "/documents?key=k&revision=1", "/commits?key=k"),
     *("/changes?after=0&timeout=1&key=k", "/changes?after=0&timeout=1&key=open&key=k"),

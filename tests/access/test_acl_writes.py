@@ -15,7 +15,7 @@ from werkzeug.test import TestResponse
 from gateway.access import Grant, Principal, Role
 from gateway.decide.request import Applied, EditAttributes, Refused, View
 from gateway.errors import DocumentForbidden
-from tests.access.people import EXTENDED_PATCH, MERGE_PATCH, People, Person
+from tests.access.people import APPLY, EXTENDED_PATCH, MERGE_PATCH, People, Person
 from tests.access.test_acl import MALFORMED
 from tests.asking import ask, patch, put, run
 from tests.http.conftest import problem
@@ -58,6 +58,8 @@ WRITES: dict[str, Callable[[Person], TestResponse]] = {
     "extended": lambda p: p.send(
         "PATCH", "/documents/k", {"patch": [{"op": "increment", "path": "/n"}]}, EXTENDED_PATCH
     ),
+    "apply": lambda p: p.send("PATCH", "/documents/k", {"n": 2}, APPLY),
+    "let_go": lambda p: p.send("DELETE", "/owners/k"),
     "delete": lambda p: p.delete("k"),
     "remove": lambda p: p.patch("k", {"op": "remove", "path": ""}),
     "put_attributes": lambda p: p.put_attributes("k", {}),

@@ -37,6 +37,7 @@ CONFIG = SchemathesisConfig.from_dict(
                 "put_attributes",
                 "patch_attributes",
                 "delete_attributes",
+                "let_go",
                 "read_openapi",
             )
         ]
