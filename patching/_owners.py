@@ -76,7 +76,8 @@ class Owners(msgspec.Struct, frozen=True):
 class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a change did to a document's owners: by manager and kind, the leaves as a tree of zeros.
 
-    Who gained a leaf owns it since the change's revision. `lost` names nobody who gained it."""
+    Who gained a leaf owns it since the change's revision; or since the one in the place of the
+    zero, where it owned it before as a part of another leaf. `lost` names nobody who gained it."""
 
     gained: tuple[tuple[str, bool, Tree], ...] = ()
     lost: tuple[tuple[str, bool, Tree], ...] = ()
@@ -123,17 +124,19 @@ def change_between(before: Owners | None, after: Owners | None) -> OwnersChange 
         return None
     then = dict(before.leaves()) if before else {}
     now = dict(after.leaves()) if after else {}
-    gained: dict[tuple[str, bool], list[Tokens]] = {}
-    lost: dict[tuple[str, bool], list[Tokens]] = {}
+    known = {owner for owners in then.values() for owner in owners}
+    gained: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
+    lost: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
     for tokens, owners in now.items():
         for owner in owners:
             if owner not in then.get(tokens, ()):
-                gained.setdefault(owner.name, []).append(tokens)
+                since = owner.since if owner in known else 0
+                gained.setdefault(owner.name, []).append((tokens, since))
     for tokens, owners in then.items():
         names = {owner.name for owner in now.get(tokens, ())}
         for owner in owners:
             if owner.name not in names:
-                lost.setdefault(owner.name, []).append(tokens)
+                lost.setdefault(owner.name, []).append((tokens, 0))
     if not gained and not lost:
         return None
     return OwnersChange(_named(gained), _named(lost))
@@ -147,8 +150,8 @@ def changed_owners(before: Owners | None, change: OwnersChange, revision: int) -
         for tokens, _ in _leaves(tree):
             sets.get(tokens, {}).pop((manager, plain), None)
     for manager, plain, tree in change.gained:
-        for tokens, _ in _leaves(tree):
-            owner = Owner(manager, revision, plain)
+        for tokens, since in _leaves(tree):
+            owner = Owner(manager, since or revision, plain)
             sets.setdefault(tokens, {})[owner.name] = owner
     return owners_of({tokens: owners.values() for tokens, owners in sets.items()})
 
@@ -170,10 +173,10 @@ def places_of(tree: Tree) -> Iterator[int]:
         yield place
 
 
-def _named(leaves: dict[tuple[str, bool], list[Tokens]]) -> tuple[tuple[str, bool, Tree], ...]:
-    return tuple(
-        (*name, tree_of((tokens, 0) for tokens in leaves[name])) for name in sorted(leaves)
-    )
+def _named(
+    leaves: dict[tuple[str, bool], list[tuple[Tokens, int]]],
+) -> tuple[tuple[str, bool, Tree], ...]:
+    return tuple((*name, tree_of(leaves[name])) for name in sorted(leaves))
 
 
 _ROOT: Final[Tokens] = ()

@@ -274,6 +274,18 @@ def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
     refused(catalog.write(want({"tags": ["x", "x"]}, "a")), ItemsCollide)
 
 
+def test_replaying_gives_the_same_owners_where_lists_were_declared_later(catalog: Catalog) -> None:
+    """What was one leaf is many then, or the other way round; they are owned as long as before."""
+    catalog.write(want({"fields": [{"path": "a", "type": 1}]}, "a"))
+    declared = [{"keys": "*", "pointer": "/fields", "item_key": ["path"]}]
+    for revision, arrays in enumerate((declared, [])):
+        catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=revision)
+        catalog.write(add("/n", revision))
+        assert ("/fields" in catalog.owners()) is (not arrays)
+        assert all(owners == [("a", 1, False)] for owners in catalog.owners().values())
+        assert advance_all(None, "k", catalog.commits) == catalog.documents["k"]
+
+
 def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:
     limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
     error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), OverLimit)
