@@ -8,6 +8,7 @@ from benchmarks.results import Result
 from benchmarks.rig import Rig
 from benchmarks.scenarios import (
     against,
+    appends,
     applies,
     bulk,
     bulk_streams,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Scenario] = {
     "applies": applies.run,
     "patch-apply": patch_apply.run,
     "transactions": transactions.run,
+    "appends": appends.run,
     "time-travel": time_travel.run,
     "bulk": bulk.run,
     "bulk-streams": bulk_streams.run,

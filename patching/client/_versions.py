@@ -60,6 +60,11 @@ class Snapshot:
     documents: Mapping[str, Json]
     settings: Json
 
+    def under(self, prefix: str) -> dict[str, Json]:
+        """The contents of the documents whose keys begin with ``prefix``."""
+        documents = self.documents
+        return {key: documents[key] for key in documents if key.startswith(prefix)}
+
 
 class _Chain:
     """Ascending revisions and the value that each of them left."""

@@ -214,7 +214,7 @@ class FakeGateway:
         with self.changed:
             if key in self.replies:
                 return self.replies[key or ""]
-            if body["compare"][0]["resource_version"] != self.head:
+            if not all(map(self._is_true, body["compare"])):
                 raise Refused(412, "precondition_failed", resource_version=self.head)
             after = {each["key"]: each["value"] for each in body["then"]}
             changed = any(self.states[-1].get(k) != v for k, v in after.items())
@@ -230,6 +230,21 @@ class FakeGateway:
             }
             self.replies[key or ""] = reply
             return reply
+
+    def _is_true(self, compare: Any) -> bool:
+        if "resource_version" in compare:
+            return bool(compare["resource_version"] == self.head)
+        if "absent" in compare:
+            return compare["key"] not in self.states[-1]
+        changed = [
+            change["key"]
+            for commit in self.commits
+            if commit["revision"] > compare["unchanged_since"]
+            for change in commit["changes"]
+        ]
+        if "prefix" in compare:
+            return not any(key.startswith(compare["prefix"]) for key in changed)
+        return compare["key"] in self.states[-1] and compare["key"] not in changed
 
     def _require_written(self) -> None:
         if not self.head:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from patching.client import Appended, AppendFailed, Conflict, FollowerStopped, Snapshot, append
+from patching.client._looks import Looks
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
@@ -148,3 +149,114 @@ def test_a_stopped_follower_appends_no_more_after_a_lost_race(gateway: Followed)
     with pytest.raises(FollowerStopped):
         append(follower, stop_and_lose)
     assert gateway.head == 1
+
+
+def under_own(name: str) -> Any:
+    """Looks at its own range alone."""
+    return lambda now: [
+        {"action": "put", "key": f"{name}/{len(now.under(f'{name}/'))}", "value": name}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("look", "conflicts"),
+    [
+        (lambda now: now.documents.get("mine"), False),
+        (lambda now: now.documents.get("theirs"), True),
+        (lambda now: now.documents["theirs"], True),
+        (lambda now: "theirs" in now.documents, True),
+        (lambda now: "nobody" in now.documents, False),
+        (lambda now: "new" in now.documents, True),
+        (lambda now: now.under("m"), False),
+        (lambda now: now.under("t"), True),
+        (lambda now: list(now.documents), True),
+        (lambda now: len(now.documents), True),
+        (lambda now: now.documents.items(), False),  # as long as nobody goes over them
+        (lambda now: list(now.documents.items()), True),
+        (lambda now: now.revision, True),
+        (lambda now: now.settings, True),
+        (lambda now: now.time, True),
+        (lambda now: None, False),  # noqa: ARG005
+    ],
+)
+def test_it_conflicts_with_what_was_looked_at_alone(
+    gateway: Followed, look: Any, conflicts: bool
+) -> None:
+    gateway.put(mine=1, theirs=1)
+    follower = gateway.follow()
+    calls: list[int] = []
+
+    def build(now: Snapshot) -> Actions:
+        calls.append(1)
+        look(now)
+        if len(calls) == 1:
+            gateway.put(theirs=2, new=1)
+        return [{"action": "put", "key": "mine", "value": len(calls)}]
+
+    done = append(follower, build)
+    assert (done.attempts, len(calls)) == ((2, 2) if conflicts else (1, 1))
+    assert gateway.documents() == {"mine": len(calls), "theirs": 2, "new": 1}
+
+
+def test_writers_that_look_at_their_own_never_get_in_each_others_way(gateway: Followed) -> None:
+    follower = gateway.follow()
+    names = [f"writer-{n}" for n in range(8)]
+
+    def write(name: str) -> int:
+        return sum(append(follower, under_own(name)).attempts for _ in range(5))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(write, names)) == [5] * 8
+    assert set(gateway.documents()) == {f"{name}/{n}" for name in names for n in range(5)}
+
+
+def test_a_refusal_is_final_where_nothing_it_looked_at_changed(gateway: Followed) -> None:
+    gateway.put(n=0, other=0)
+    follower = gateway.follow()
+    calls: list[int] = []
+
+    def build(now: Snapshot) -> Actions:
+        calls.append(1)
+        gateway.put(other=len(calls))
+        if now.documents["n"] == 0:
+            raise ValueError("n is 0")
+        return count_up(now)
+
+    with pytest.raises(ValueError, match="n is 0"):
+        append(follower, build)
+    assert len(calls) == 1
+
+
+def test_many_looks_count_as_one_at_the_whole_copy(gateway: Followed) -> None:
+    gateway.put(n=0)
+    snapshot = gateway.follow().current()
+    looks = Looks(snapshot, "")
+    for n in range(1001):
+        looks.key(f"{n}", exists=False)
+    assert looks.compares == [{"prefix": "", "unchanged_since": 1}]
+    looks = Looks(snapshot, "a/")
+    looks.key("a/1", exists=True)
+    looks.key("a/b/1", exists=True)
+    looks.range("a/b/")
+    looks.key("a/new", exists=False)
+    assert looks.compares == [
+        {"prefix": "a/b/", "unchanged_since": 1},
+        {"prefix": "a/new", "unchanged_since": 1},
+        {"key": "a/1", "unchanged_since": 1},
+    ]
+    looks.key("elsewhere", exists=False)  # the copy doesn't know whether it is there
+    assert looks.compares == [{"resource_version": 1}]
+
+
+def test_two_who_make_the_same_document_are_not_taken_for_one(gateway: Followed) -> None:
+    follower = gateway.follow()
+    first: list[int] = []
+
+    def build(now: Snapshot) -> Actions:
+        if not first:
+            first.append(1)
+            gateway.put(n=1)
+        return count_up(now)
+
+    assert append(follower, build).changed
+    assert gateway.documents() == {"n": 2}

@@ -14,7 +14,7 @@ SYSTEMS: Final = {
     "g": "GreptimeDB: metadata in one transaction",
     "i": "Ignite 3: the Catalog service",
 }
-_ADDED = ("d13", "d14", "g8", "g9", "h9", "h10", "h11", "i11")
+_ADDED = ("d13", "d14", "d15", "g8", "g9", "h9", "h10", "h11", "i11")
 ROWS: Final = (
     *(f"{system}{number}" for system, count in _COUNTS.items() for number in range(1, count + 1)),
     *_ADDED,

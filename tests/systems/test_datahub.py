@@ -9,8 +9,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from patching import ABSENT
+from patching.client import Follower, Gateway, Snapshot, append
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Service, add, side_by_side, statuses
+from tests.systems.service import Answer, Catalog, Service, add, put, side_by_side, statuses
 
 ROUNDS = 10
 TAGS = "/tags/-"
@@ -495,3 +497,44 @@ def test_d14_a_retried_patch_never_edits_another_item(catalog: Catalog) -> None:
     twice = [partial(catalog.patch, "schemaMetadata", add("/fields/-", {"fieldPath": "once"}))] * 2
     assert sorted(statuses(side_by_side(twice))) == [200, 422]
     assert "once" in fields()
+
+
+def test_d15_who_validates_before_writing_conflicts_with_what_it_looked_at_alone(
+    catalog: Catalog,
+) -> None:
+    """n clients that validate before they write (`append`, `update` of the Python client) don't do
+    n² work either: what they validated against is all that they conflict with."""
+    url = f"http://127.0.0.1:{catalog.service.port}"
+    writers, rounds = 8, 10
+
+    def entries(name: str, now: Snapshot) -> list[dict[str, Any]]:
+        own = now.under(f"{name}/")
+        assert all(value == name for value in own.values())
+        return [put(f"{name}/{len(own)}", name)]
+
+    with Follower(url, catalog.name) as copy, Gateway(url) as gateway:
+        names = [f"writer-{n}" for n in range(writers)]
+
+        def append_all(name: str) -> int:
+            return sum(append(copy, partial(entries, name)).attempts for _ in range(rounds))
+
+        assert side_by_side([partial(append_all, name) for name in names]) == [rounds] * writers
+        assert catalog.revision == writers * rounds
+
+        part = gateway.catalog(catalog.name)
+
+        def count(content: Any) -> Any:
+            return 1 if content is ABSENT else content + 1
+
+        def update_all(name: str) -> int:
+            return sum(part.update(name, count, create=True).tries for _ in range(rounds))
+
+        assert side_by_side([partial(update_all, name) for name in names]) == [rounds] * writers
+        assert [catalog.get(name).done() for name in names] == [rounds] * writers
+
+        # Those who look at the same thing are serialized by it, and nothing is lost.
+        def shared(now: Snapshot) -> list[dict[str, Any]]:
+            return [put("shared", now.documents.get("shared", 0) + 1)]  # type: ignore[operator]
+
+        side_by_side([partial(append, copy, shared)] * writers)
+        assert catalog.get("shared").done() == writers
