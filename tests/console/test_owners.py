@@ -90,6 +90,12 @@ def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
     with pytest.raises(AssertionError, match="owned_by_others"):
         shared.apply(T, {"tier": 1, "columns": ["id"]}, "nightly")
 
+    # Going back to before a pipeline is a taking over, too.
+    browser.run("location.hash = location.hash.replace(/\\?.*/, '') + '?tab=history&revision=1'")
+    browser.press("Restore this")
+    browser.wait_text("dialog", "takes over what nightly owns", "/columns")
+    browser.press("Cancel", within="dialog")
+
     # What nobody's pipeline owns is nobody's business.
     browser.press("Edit")
     browser.edit(('"by ann"', '"by me"'), ('"tier": 3', '"tier": 4'))

@@ -2,10 +2,12 @@
 // seen, and what others changed since is decided by the person.
 
 import { newIdempotencyKey, record } from "../api.js";
+import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
 import { button, field, fill, h, openDialog, plural, problemNote } from "../page.js";
-import { ABSENT } from "../differences.js";
+import { ABSENT, applied, edits } from "../differences.js";
 import { IdempotencyKeys } from "../sending.js";
 import { changeList, valueOf } from "./changes.js";
+import { namesOf, ownerMarks } from "./owners.js";
 import { editOf } from "./stale.js";
 
 const CHOICES = {
@@ -70,11 +72,16 @@ class Revert {
   #show() {
     const { changes, changed, skipped } = this.found;
     this.submit.disabled = !changed;
+    const owned = (change, edit) => (change.key === this.model.key ? ownedAt(this.model.current.owners, edit.from) : []);
+    const all = new Map(changes.map((change) => [change, editsOf(change, this.model)]));
+    const pipelines = pipelinesOf([...all].flatMap(([change, found]) => found.flatMap((edit) => owned(change, edit))));
     fill(this.result, h("h3", {}, changed ? "What would change" : "Nothing would change"),
+      pipelines.length > 0 && h("p", { class: "note stale" },
+        `This takes over what ${namesOf(pipelines)} ${pipelines.length > 1 ? "own" : "owns"}: it becomes yours.`),
       changes.map((change) => h("div", { class: "comparison" },
         h("p", { class: "place" }, h("span", { class: "mono" }, change.key ?? "the settings"),
           h("span", { class: "muted" }, change.action === "delete" ? "goes" : "")),
-        change.action !== "delete" && change.patch?.length > 0 && changeList(change.patch.map(editOf)),
+        all.get(change).length > 0 && changeList(all.get(change), { more: (edit) => ownerMarks(ownersOf(owned(change, edit))) }),
         change.attributes && h("p", { class: "muted" }, "and its attributes"))),
       skipped.length > 0 && h("p", { class: "muted" }, `${plural(skipped.length, "place")} left as they are.`));
   }
@@ -116,4 +123,20 @@ class Revert {
       } else fill(this.trouble, problemNote(error));
     }
   }
+}
+
+const PLAIN = new Set(["add", "remove", "replace", "test"]);
+
+/** What a change does: place by place where the document is known, else as its patch says. */
+function editsOf({ key, action, patch }, { key: known, current }) {
+  if (action === "delete") return [];
+  const operations = patch ?? [];
+  if (key === known && operations.every((each) => PLAIN.has(each.get("op")))) {
+    try {
+      return edits(current.value, applied(current.value, operations));
+    } catch {
+      // It was tried on a newer state than this page knows.
+    }
+  }
+  return operations.map(editOf);
 }
