@@ -8,15 +8,15 @@ c is made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY, BareDocument, Document, living
+from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, Document, living
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
-from gateway.state.replay import HistoryIncomplete, rebuild_both
+from gateway.state.replay import HistoryIncomplete, rebuild, rebuild_both
 from gateway.store.contract import Store
 from patching import ABSENT, equal
 
@@ -91,12 +91,13 @@ class Differences:
             records = self._store.scan_digests(
                 span.catalog, after, span.prefix, limit, above=span.low
             )
+            current = self.current(span, [record.key for record in records])
             size_bytes = 0
             reached = None
             for record in records:
                 if size_bytes > self._page_bytes_max:
                     break
-                difference = self._difference(span, record, sight)
+                difference = self._difference(span, record, current, sight)
                 if difference is not None:
                     found.append(difference)
                     size_bytes += difference.size_bytes
@@ -109,21 +110,52 @@ class Differences:
         name = (span.catalog, SETTINGS_KEY)
         record = self._store.bare_documents([name]).get(name)
         if record is not None and record.revision > span.low:
-            difference = self._difference(span, record, None)
+            difference = self._difference(span, record, {}, None)
             if difference is not None:
                 yield difference
 
     def _difference(
-        self, span: Span, record: BareDocument, sight: Sight | None
+        self,
+        span: Span,
+        record: BareDocument,
+        current: Mapping[str, Document],
+        sight: Sight | None,
     ) -> Difference | None:
         """None where there is none."""
-        low, high = self.records(span.catalog, record.key, span.low, span.high)
+        low, high = self.states(span, record.key, current)
         seen = [
             each if each is None or sight is None or sight.sees_past(each, record) else None
             for each in (living(low), living(high))
         ]
         before, after = seen if span.before < span.after else reversed(seen)
         return None if same_state(before, after) else Difference(record.key, before, after)
+
+    def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, Document]:
+        """The documents and tombstones under ``keys`` that are as the later revision had them.
+
+        Read at once, these needn't be rebuilt; large ones are left out. Raises Unreachable.
+        """
+        if not keys:
+            return {}
+        few_bytes = self._page_bytes_max // len(keys)
+        stored = self._store.documents({span.catalog: keys}, content_bytes_max=few_bytes)
+        return {
+            each.key: each
+            for each in stored.values()
+            if each.revision <= span.high and each.content is not WITHHELD
+        }
+
+    def states(
+        self, span: Span, key: str, current: Mapping[str, Document]
+    ) -> tuple[Document | None, Document | None]:
+        """``records`` at the revisions of ``span``; ``current`` has documents of the later one."""
+        if key not in current:
+            return self.records(span.catalog, key, span.low, span.high)
+        try:
+            return rebuild(self._store, span.catalog, key, span.low), current[key]
+        except HistoryIncomplete:
+            self.require_retained(span)
+            raise
 
     def records(
         self, catalog: str, key: str, low: int, high: int

@@ -10,7 +10,7 @@ follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, KeyEdit
@@ -87,13 +87,16 @@ class Reverts:
                     break
                 after = page[-1].key
             undos = _Undos(terms)
-            for key in keys:
-                undos.add(key, self._between(span, key))
+            for start in range(0, len(keys), _PAGE):
+                page_keys = keys[start : start + _PAGE]
+                current = self._differences.current(span, page_keys)
+                for key in page_keys:
+                    undos.add(key, self._between(span, key, current))
             self._differences.require_retained(span)
         return undos.edits()
 
-    def _between(self, span: Span, key: str) -> list[Undo]:
-        target, base = self._differences.records(span.catalog, key, span.low, span.high)
+    def _between(self, span: Span, key: str, current: Mapping[str, Document]) -> list[Undo]:
+        target, base = self._differences.states(span, key, current)
         target, base = living(target), living(base)
         return [] if same_state(base, target) else [Undo(base, target)]
 
