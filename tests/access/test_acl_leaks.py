@@ -258,12 +258,14 @@ def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: Peop
     for body in (
         {"then": [{"action": "put", "key": "k", "value": 1}]},
         {"then": [{"action": "attributes", "key": "k", "value": CLOSED}]},
+        {"then": [{"action": "replace", "prefix": "k", "documents": {"k": 1, "k2": 1}}]},
     ):
         answer = wes.send(
             "POST", "/transactions?dry_run=true", body, headers={"Prefer": "return=representation"}
         )
         assert answer.status_code == 200
         assert SECRET not in told(answer)
+    assert [each["key"] for each in answer.get_json()["changes"]] == ["k2"], "which it makes"
 
 
 def test_bulk_lines_tell_it_neither(people: People) -> None:

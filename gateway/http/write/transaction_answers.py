@@ -98,7 +98,7 @@ def transaction_answer(
     if ask.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):
-            hidden = _hidden_deletions(gateway, ask, outcome.changes, states)
+            hidden = _hidden(gateway, ask, outcome, states)
             content["changes"] = [
                 change_shape(each, result.catalog_revision + 1)
                 for each in outcome.changes
@@ -113,17 +113,17 @@ def transaction_answer(
     return body_answer(encode(content), headers)
 
 
-def _hidden_deletions(
-    gateway: Gateway, ask: Ask, changes: Iterable[Change], states: Mapping[str, _State]
+def _hidden(
+    gateway: Gateway, ask: Ask, outcome: Unchanged, states: Mapping[str, _State]
 ) -> Collection[str]:
-    """The keys of documents that would be deleted with a range and that who asks may not read."""
+    """The keys of documents that would be changed with a range and that who asks may not read."""
     sight = gateway.acls.sight(ask.by, ask.catalog)
-    deleted = {
+    changed = {
         Life(each.key, each.create_revision)
-        for each in changes
-        if each.action == "delete" and each.key not in states
+        for each in outcome.changes
+        if each.key not in states and each.create_revision <= outcome.catalog_revision
     }
-    return set() if sight is None else {life.key for life in sight.hidden(deleted)}
+    return set() if sight is None else {life.key for life in sight.hidden(changed)}
 
 
 def _states(
