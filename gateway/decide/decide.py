@@ -52,7 +52,7 @@ from gateway.decide.request import (
     View,
     replaced_keys,
 )
-from gateway.decide.settings import CatalogSettings, parse_settings
+from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.decide.verdicts import is_remembered, replayed, told_outcome, verdict_bytes
 from gateway.errors import (
     CommitError,
@@ -106,6 +106,7 @@ class Deciding(BatchState):
         super().__init__(view)
         self._now_us = now_us
         self._rules = rules
+        self._settings = NO_SETTINGS  # those that the request at hand meets
         self._limits = rules.limits
         self._term = Term(now_us, rules.limits.retention.idempotency_s)
         self._replies = dict(view.replies)
@@ -190,12 +191,9 @@ class Deciding(BatchState):
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
 
-    @property
-    def _settings(self) -> CatalogSettings:
-        return self._rules.settings_of(self.document(SETTINGS_KEY))
-
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
+        self._settings = self._rules.settings_of(self.document(SETTINGS_KEY))
         self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
