@@ -231,13 +231,14 @@ class Deciding(BatchState):
             return None
         try:
             drafts = self._drafted(request, request.edits)
+            changed = drafts.changed()
         except CommitError:
             return None
         if drafts.left_out:  # of these nobody knows whether they were done
             done = [each for n, each in enumerate(request.edits) if n not in drafts.left_out]
             if not self._are_explained(request, failed, done):
                 return None
-        return None if drafts.forced or drafts.changed() else drafts
+        return None if drafts.forced or changed else drafts
 
     def _are_explained(
         self, request: Request, failed: Sequence[int], edits: Sequence[KeyEdit]

@@ -113,6 +113,8 @@ class Drafts:
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         self._changed: dict[str, Draft] | None = None
+        # By key, the draft that was compared with the document, and whether it differs.
+        self._compared: dict[str, tuple[Draft, bool]] = {}
         self._patched_bytes = 0
         self.work_bytes = 0
         self._disputed: list[Disputed] = []
@@ -157,8 +159,12 @@ class Drafts:
         draft = self._drafts.get(key)
         if draft is None:
             return None
-        self.work_bytes += draft.size_bytes
-        return draft if self._differs(key, draft) else None
+        known, differs = self._compared.get(key, (None, False))
+        if known is not draft:
+            self.work_bytes += draft.size_bytes
+            differs = self._differs(key, draft)
+            self._compared[key] = draft, differs
+        return draft if differs else None
 
     def left_under(self, prefix: str) -> dict[str, Draft]:
         """``left``, for all keys that begin with ``prefix``."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
+from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import Conditions
 from gateway.decide.list_errors import ItemsCollide
 from gateway.decide.owning import ApplyWanted, LetGo
@@ -291,6 +292,16 @@ def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:
     error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), OverLimit)
     assert (error.limit, error.maximum, error.actual) == ("owned_leaves_max", 2, 3)
     assert catalog.revision == 0
+
+
+def test_what_is_not_asked_for_is_not_refused_for_its_owners(catalog: Catalog) -> None:
+    """A compare is false: whether ``then`` holds already is told, and ``else`` is done."""
+    catalog.write(want({"a": 1}))
+    limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
+    many = put({"a": {"x": 1, "y": 1, "z": 1}})
+    request = ask(many, compare=(IsAbsent("k"),), otherwise=(KeyEdit("k", put({"a": 2})),))
+    assert not applied(catalog.ask(request, limits)).commit.succeeded
+    assert catalog.content() == {"a": 2}
 
 
 seeds = st.integers(0, 2**24 - 1).map(Random)

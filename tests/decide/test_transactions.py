@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 import patching
+from gateway.decide import drafts
 from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.request import (
     Decision,
@@ -422,3 +423,13 @@ def test_the_states_that_history_tells_hold_tombstones_and_attributes() -> None:
     made = run(view(), request).documents["a"]
     gone = run(view(made, revision=8), transaction(("a", Delete()))).documents["a"]
     assert (gone.content, gone.attributes) == (ABSENT, None)
+
+
+def test_conditions_of_actions_compare_each_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them ask what the actions before have left."""
+    compared: list[object] = []
+    monkeypatch.setattr(drafts, "_equal", lambda *both: bool(compared.append(both)))
+    when = (TokenIs("k", "1-00000000"),)
+    edits = (KeyEdit("k", put(1)), *(KeyEdit("k", put(2), when) for _ in range(20)))
+    applied(only(run(view(a_document(0)), ask(Get(), edits=edits))))
+    assert len(compared) == 2, "for all conditions, and for the commit"
