@@ -101,6 +101,8 @@ def _attributes(given: Object) -> Object:
 
 def _upload(body: Object) -> None:
     body["key"] = one_of(_KEYS, body)
+    for each in body.get("if_unchanged_under", ()):
+        each["revision"] = int(each["revision"])
     if "attributes" in body:
         body["attributes"] = _attributes(body["attributes"])
     for name in ("if_match", "if_none_match"):

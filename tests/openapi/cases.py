@@ -42,6 +42,12 @@ _PREFERENCES = (
     'respond-async, wait="7"; x=1',
     "",
 )
+# Most are true: what else a request asks for is looked at, too.
+_RANGES = (
+    '"no/such/";revision=1',
+    '%"m%c3%a4rkte/";revision=1, "no";revision=0',
+    '"";revision=999999999',
+)
 _ENTITY_TAGS = ("If-Match", "If-None-Match")
 _TOKENS = ("*", '"7-5b1f0c7e"', 'W/"1-0"')
 _TAGS = ("*", '"@1"', '"@1f", "7-5b1f0c7e"', '"plain=absent;absent=absent"')
@@ -116,7 +122,7 @@ def adjust(case: Case[Any], given: Given) -> None:
     _choose_documents(case)
     _choose_places(case)
     fit(case, operation)
-    _choose_preferences(case)
+    _choose_structured_headers(case)
     _leave_out_idempotency_keys(case)
     _write_texts(case)
     _write_entity_tags(case, operation)
@@ -180,10 +186,13 @@ def _choose_places(case: Case[Any]) -> None:
             operation["op"] = "copy"  # nothing can be moved into itself: 400
 
 
-def _choose_preferences(case: Case[Any]) -> None:
+def _choose_structured_headers(case: Case[Any]) -> None:
     if "Prefer" in case.headers:
         seed = (case.headers["Prefer"], case.path_parameters, case.body)
         case.headers["Prefer"] = one_of(_PREFERENCES, seed)
+    if "If-Unchanged-Under" in case.headers:
+        seed = (case.headers["If-Unchanged-Under"], case.path_parameters, case.body)
+        case.headers["If-Unchanged-Under"] = one_of(_RANGES, seed)
 
 
 def _leave_out_idempotency_keys(case: Case[Any]) -> None:
