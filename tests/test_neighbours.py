@@ -22,6 +22,22 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+class Unreadable:
+    """It can't be unpickled by the process ``not_by``; 0: by none."""
+
+    def __init__(self, not_by: int) -> None:
+        self.not_by = not_by
+
+    def __reduce__(self) -> Any:
+        return unpickled, (self.not_by,)
+
+
+def unpickled(not_by: int) -> Unreadable:
+    if not_by in (0, os.getpid()):
+        raise TypeError
+    return Unreadable(not_by)
+
+
 def answer(question: Any, worker: int) -> Any:
     if question == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -107,6 +123,17 @@ def test_a_question_that_can_not_be_answered_is_an_error(group: str, other: Othe
     with pytest.raises(ConnectionResetError):
         ours.ask(other.pid, "fail", until())
     assert ours.ask(other.pid, "x", until())
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_message_that_cant_be_read_ends_the_connection_and_not_the_worker(
+    group: str, other: Other, way: str
+) -> None:
+    """Whoever waits for an answer has an error at once, and the next connection is as good."""
+    ours = Neighbours(group)
+    with pytest.raises(ConnectionResetError):
+        ours.ask(other.pid, Unreadable(os.getpid() if way == "back" else 0), until())
+    assert ours.ask(other.pid, 1, until())[0] == 1
 
 
 def test_a_worker_that_stands_still_is_asked_once(

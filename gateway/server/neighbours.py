@@ -168,20 +168,28 @@ class _Channel:
         self._end()
 
     def _receive(self) -> None:
+        try:
+            self._receive_all()
+        except OSError:
+            pass
+        except Exception:  # noqa: BLE001 - whoever waits has to be told
+            _log.exception("a message of another worker can't be read")
+        finally:
+            self._end()
+
+    def _receive_all(self) -> None:
         buffer = b""
-        with suppress(OSError):
-            while data := self._connection.recv(_RECEIVE_BYTES):
-                buffer += data
-                at = 0
-                while len(buffer) - at >= _HEAD.size:
-                    (size,) = _HEAD.unpack_from(buffer, at)
-                    end = at + _HEAD.size + size
-                    if len(buffer) < end:
-                        break
-                    self._received(pickle.loads(memoryview(buffer)[at + _HEAD.size : end]))
-                    at = end
-                buffer = buffer[at:]
-        self._end()
+        while data := self._connection.recv(_RECEIVE_BYTES):
+            buffer += data
+            at = 0
+            while len(buffer) - at >= _HEAD.size:
+                (size,) = _HEAD.unpack_from(buffer, at)
+                end = at + _HEAD.size + size
+                if len(buffer) < end:
+                    break
+                self._received(pickle.loads(memoryview(buffer)[at + _HEAD.size : end]))
+                at = end
+            buffer = buffer[at:]
 
     def _is_idle(self) -> bool:
         """Whether nothing is waited for. Called with the lock held."""
