@@ -126,6 +126,9 @@ def _revert(body: Object) -> None:
         body["to"] = chance(body["to"], of=16)
     if "from" in body:
         body["from"] = body["to"] + chance(body["from"], of=4)
+    if "key" in body:
+        body["key"] = one_of(_KEYS, body)
+        body.pop("prefix", None)
     if "author" in body and not is_author(body["author"]):
         body["author"] = "größe"
 
