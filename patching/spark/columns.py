@@ -13,7 +13,7 @@ from pyspark.sql import types
 from patching.spark.json_values import Converter, NoJson, converter, encode, raw_json
 from patching.spark.options import Options
 
-DELTAS: Final = ("patch", "document", "merge_patch", "delete")
+DELTAS: Final = ("patch", "document", "merge_patch", "apply", "delete")
 # What a frame that was read calls them.
 READ_AS: Final = {"document": "value", "if_match": "etag"}
 _WRITTEN_AS: Final = {read: written for written, read in READ_AS.items()}
@@ -77,6 +77,7 @@ class Columns:
             if name in kinds
         }
         self._require_sufficient(kinds)
+        self._require_applied()
         converted = [*self._changes, *(["attributes"] if "attributes" in kinds else [])]
         self._converters: dict[str, Converter] = {
             name: _delta_converter(name, kinds[name]) for name in converted
@@ -109,6 +110,13 @@ class Columns:
             raise ColumnRefused("catalog", "it is missing, and there is no option catalog")
         if "idempotency_key" not in kinds and self._options.idempotency == "column":
             raise ColumnRefused("idempotency_key", "it is missing; idempotency=column asks for it")
+
+    def _require_applied(self) -> None:
+        options = self._options
+        given = [n for n, v in (("manager", options.manager), ("conflict", options.conflict)) if v]
+        if given and "apply" not in self._changes:
+            raise ColumnRefused("apply", f"it is missing, and option {given[0]!r} is for it")
+        self._apply_terms = {name: getattr(options, name) for name in given}
 
     def ask(self, row: Mapping[str, Any]) -> Asked:
         """The change that ``row`` asks for: Arrow's values by column. Raises RowRefused."""
@@ -179,12 +187,14 @@ class Columns:
             wanted = ", ".join(self._changes)
             raise RowRefused(next(iter(self._changes)), f"it asks for nothing: no {wanted}")
         if len(found) > 1:
-            raise RowRefused(found[1], f"there is a {found[0]} in the same row")
+            raise RowRefused(found[1], f"there is {_a(found[0])} in the same row")
         name = found[0]
         members = self._converted(name, row[name], _MEMBERS[self._changes[name]])
+        if name == "apply":
+            members |= self._apply_terms
         if row.get("attributes") is not None:
             if self._changes[name] != "document":
-                raise RowRefused("attributes", f"they don't go with a {name}")
+                raise RowRefused("attributes", f"they don't go with {_a(name)}")
             members |= self._converted("attributes", row["attributes"], _attributes_member)
         return members
 
@@ -195,6 +205,10 @@ class Columns:
             return members(self._converters[name](value))
         except NoJson as error:
             raise RowRefused(name, str(error)) from error
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name.startswith('a') else 'a'} {name}"
 
 
 def _first(own: str | None, common: str | None) -> str | None:
@@ -226,6 +240,7 @@ _MEMBERS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "patch": _patch_members,
     "document": lambda value: {"op": "put", "value": value},
     "merge_patch": lambda value: {"op": "merge", "value": value},
+    "apply": lambda value: {"op": "apply", "value": value},
     "delete": lambda _: {"op": "delete"},
 }
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from patching.client import Transport
 
+_MANAGER_MAX: Final = 255  # characters, as the gateway's names
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
 
 
@@ -34,6 +35,14 @@ def time(value: str) -> str:
 def message(value: str) -> str:
     if len(value) > _TEXT_MAX:
         raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
+    return text(value)
+
+
+def manager(value: str) -> str:
+    if not value.isprintable() or value != value.strip() or len(value) > _MANAGER_MAX:
+        raise ValueError(
+            f"it must be 1 to {_MANAGER_MAX} printable characters without a space at its ends"
+        )
     return text(value)
 
 

@@ -158,6 +158,21 @@ OPTIONS: Final = (
         (WRITE,),
     ),
     Option(
+        "manager",
+        None,
+        "who owns what rows with `apply` send; by default the principal",
+        parsers.manager,
+        (WRITE,),
+    ),
+    Option(
+        "conflict",
+        None,
+        "what becomes of leaves of such rows that others own and want otherwise: `refuse` (the "
+        "gateway's default), `skip` or `force`",
+        parsers.one_of("refuse", "skip", "force"),
+        (WRITE,),
+    ),
+    Option(
         "type",
         "documents",
         "content of the rows: `documents`, `commits` or `changes`",
@@ -246,6 +261,8 @@ class Options:
     dead_letter_path: str | None = None
     report_path: str | None = None
     message: str | None = None
+    manager: str | None = None
+    conflict: str | None = None
     type: str = "documents"
     prefix: str | None = None
     key: str | None = None

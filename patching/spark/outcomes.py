@@ -16,19 +16,22 @@ from patching.spark.options import OptionRefused
 
 _EXAMPLES_MAX = 5
 _UNFINISHED: Final = ".unfinished"
+_SUMMED: Final = ("applied", "replayed", "unchanged", "skipped", "retried", "left_to_others")
 
 
 @dataclass(slots=True)
 class Counts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
-    refused. ``retried``: rows that had to be sent more than once by the same attempt."""
+    refused. ``retried``: rows that had to be sent more than once by the same attempt.
+    ``left_to_others``: leaves that applies skipped because others own them."""
 
     applied: int = 0
     replayed: int = 0
     unchanged: int = 0
     skipped: int = 0
     retried: int = 0
+    left_to_others: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
 
@@ -38,9 +41,11 @@ class Counts:
             self.examples.append(problem)
 
     def __str__(self) -> str:
+        left = f", {self.left_to_others} leaves left to others" * bool(self.left_to_others)
         return (
             f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
+            f"{left}"
         )
 
 
@@ -61,7 +66,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
     for message in messages:
         if isinstance(message, TaskWritten):
             each = message.counts
-            for name in ("applied", "replayed", "unchanged", "skipped", "retried"):
+            for name in _SUMMED:
                 setattr(counts, name, getattr(counts, name) + getattr(each, name))
             counts.examples += each.examples[: _EXAMPLES_MAX - len(counts.examples)]
             counts.dead_letters += each.dead_letters

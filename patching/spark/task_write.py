@@ -224,6 +224,7 @@ class _Writing:
     def _note(self, answer: BulkAnswer) -> None:
         counts = self._counts
         counts.retried += answer.sends > 1
+        counts.left_to_others += len((answer.content or {}).get("skipped", ()))
         if not answer.decided:
             self._leave_undecided(answer)
         elif answer.error is not None:

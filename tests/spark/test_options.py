@@ -66,6 +66,8 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"failOnDataLoss": "no"}, READ_STREAM, "must be one of true, false, not 'no'"),
         (URL | {"keyFile": "x"}, WRITE, "'keyFile': it goes with certificateFile"),
         (URL | {"url": "http://a,b"}, WRITE, "'url': .*no http or https URL .*'b'"),
+        (URL | {"manager": "x "}, WRITE, "'manager': it must be 1 to 255 printable characters"),
+        (URL | {"conflict": "drop"}, WRITE, "'conflict': it must be one of refuse, skip, force"),
         (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),
     ],
 )

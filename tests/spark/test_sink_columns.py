@@ -152,6 +152,28 @@ def test_attributes_go_with_a_document_alone() -> None:
     assert json.loads(columns(kinds).ask({**row, "attributes": None}).text)["op"] == "delete"
 
 
+APPLIED: dict[str, t.DataType] = {"key": STRING, "apply": struct(a=STRING), "document": STRING}
+
+
+def test_an_apply_has_the_terms_of_the_options() -> None:
+    row = {"key": "k", "apply": {"a": None}, "document": None}
+    line = {"catalog": "c", "key": "k", "op": "apply", "value": {"a": None}}
+    assert json.loads(columns(APPLIED).ask(row).text) == line
+    terms = {"manager": "nightly", "conflict": "skip"}
+    applied = columns(APPLIED, **terms)
+    assert json.loads(applied.ask(row).text) == line | terms
+    put = {"key": "k", "apply": None, "document": "1"}
+    assert json.loads(applied.ask(put).text) == {**line, "op": "put", "value": 1}
+    with pytest.raises(RowRefused, match="column 'apply': there is a document in the same row"):
+        applied.ask(row | put | {"apply": {}})
+
+
+@pytest.mark.parametrize("terms", [{"manager": "nightly"}, {"conflict": "skip"}])
+def test_the_terms_of_an_apply_go_with_one(terms: dict[str, str]) -> None:
+    with pytest.raises(ColumnRefused, match=f"'apply': .* option '{next(iter(terms))}' is for it"):
+        columns({"key": STRING, "document": STRING}, **terms)
+
+
 def test_the_message_of_the_row_wins() -> None:
     assert asked({"key": "k", "delete": True}, message="all")["message"] == "all"
     assert asked({"key": "k", "delete": True, "message": "one"}, message="all")["message"] == "one"
