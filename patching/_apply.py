@@ -73,7 +73,7 @@ def apply_within(
     application = Application(document, limits, document_bytes)
     if patch.depth > limits.depth_max:  # parsed under laxer limits
         application.refuse_depth(patch)
-    pinned = PinnedItems(lists) if lists else None
+    pinned = None if lists is NO_LISTS else PinnedItems(lists)
     for operation in patch.operations:
         if pinned:
             pinned.require(application.root, operation, application.position + 1)

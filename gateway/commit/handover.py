@@ -62,6 +62,8 @@ class HandOver:
     def __init__(self, runtime: Runtime, neighbours: Neighbours | None) -> None:
         self._runtime = runtime
         self._neighbours = neighbours
+        # Whether anything was ever handed over, to this worker or by it.
+        self.is_used = False
         # By catalog, the worker to hand its writes to, and until when.
         self._to: dict[str, tuple[int, float]] = {}
         # By catalog that was handed over to this worker, when each worker last asked for it.
@@ -72,6 +74,7 @@ class HandOver:
         if worker is not None and self._neighbours is not None:
             if len(self._to) >= _CATALOGS_MAX:
                 self._to.clear()
+            self.is_used = True
             self._to[catalog] = worker, self._runtime.monotonic() + _LASTS_S
 
     def handed(self, request: Request) -> tuple[Outcome, int] | None:
@@ -111,6 +114,7 @@ class HandOver:
                 return
             if len(self._asked) >= _CATALOGS_MAX:
                 self._asked.clear()
+            self.is_used = True
             # That it was this worker's turn says that it has clients of its own.
             known = self._asked[catalog] = {OWN: self._runtime.monotonic()}
         known[by] = self._runtime.monotonic()

@@ -66,7 +66,8 @@ def read_views(
             absent[catalog] = keys - seen.documents.keys()
     if absent:
         _read_documents(store, cache, views, absent, batches)
-    add_ranges(store, cache, views, batches)
+    if any(request.ranges for c in views for request in batches[c]):
+        add_ranges(store, cache, views, batches)
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})

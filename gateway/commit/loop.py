@@ -45,10 +45,11 @@ class CommitLoop:
         Returns at the request's deadline at the latest, unless its commit was sent by then: that
         one has an outcome to wait for.
         """
-        handed = self._hand_over.handed(request)
-        if handed is not None:
-            return handed
-        self._hand_over.asked(request.catalog)
+        if self._hand_over.is_used:
+            handed = self._hand_over.handed(request)
+            if handed is not None:
+                return handed
+            self._hand_over.asked(request.catalog)
         return self._committed(request)
 
     def commit_for(self, request: Request, worker: int) -> Handed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from gateway.decide.compares import ITEM_BYTES
 from gateway.decide.ranges import Count, RangeState
 from gateway.decide.request import View
@@ -19,7 +21,10 @@ class BatchState:
         self._work_bytes = 0
         self.commits: list[Commit] = []
         self.documents: dict[str, Document] = {}
-        self._ranges = RangeState(view.ranges, view.documents, self.documents)
+
+    @cached_property
+    def _ranges(self) -> RangeState:
+        return RangeState(self._view.ranges, self._view.documents, self.documents)
 
     @property
     def tired(self) -> bool:

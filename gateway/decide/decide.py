@@ -28,7 +28,7 @@ from gateway.decide.guards import (
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import perform_all
-from gateway.decide.ranges import RangeAbsent
+from gateway.decide.ranges import RangeAbsent, RangeEdit
 from gateway.decide.record import (
     Stamp,
     record_bytes,
@@ -194,7 +194,7 @@ class Deciding(BatchState):
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
         self._settings = self._rules.settings_of(self.document(SETTINGS_KEY))
-        self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
+        self._comparing: Comparing | None = None
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
@@ -203,7 +203,7 @@ class Deciding(BatchState):
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
-        failed = self._comparing.failed(request.compare, self) if request.compare else []
+        failed = self._compared().failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
         done = self.holds_already(request, [each.index for each in failed])
@@ -253,6 +253,12 @@ class Deciding(BatchState):
             return self._ranges.are_within(compare.prefix, written)
         return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
 
+    def _compared(self) -> Comparing:
+        """All compares of a request together may be only so much work."""
+        if self._comparing is None:
+            self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
+        return self._comparing
+
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
         otherwise = edits is request.otherwise
         drafts = Drafts(
@@ -266,11 +272,15 @@ class Deciding(BatchState):
             lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
         )
         try:
-            drafts.left_out = perform_all(edits, drafts, self, self._comparing)
+            if len(edits) == 1 and not edits[0].when and not isinstance(edits[0].edit, RangeEdit):
+                drafts.perform(edits[0])
+                drafts.require_gettable(edits[0])
+            else:
+                drafts.left_out = perform_all(edits, drafts, self, self._compared())
             drafts.require_undisputed()
         except CommitError as error:
-            if len(edits) == 1 and not request.compare:
-                error.action = None
+            if len(edits) == 1:
+                error.action = 0 if request.compare else None
             error.otherwise = otherwise
             raise
         finally:  # a refusal may have taken as long

@@ -45,6 +45,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
 from patching import (
     ABSENT,
+    NO_DECLARATIONS,
     NO_LISTS,
     Absent,
     Json,
@@ -289,9 +290,12 @@ class Drafts:
         if isinstance(edit, ApplyWanted | LetGo):
             return self._owning(key, draft, edit)
         content, size_bytes, patch = self._patched(
-            key, draft.content, draft.size_bytes, edit, self._lists.lists_of(key)
+            key, draft.content, draft.size_bytes, edit, self._lists_of(key)
         )
         return patched(draft, content, size_bytes, patch)
+
+    def _lists_of(self, key: str) -> Lists:
+        return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
 
     def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
         found = self._document_of(key)
@@ -384,7 +388,7 @@ class Drafts:
                 )
                 self._count_items(after.examined)
                 return after.content, after.size_bytes, after.effective
-            if lists and self._is_pinned(key, self._when):
+            if lists is not NO_LISTS and self._is_pinned(key, self._when):
                 lists = NO_LISTS
             content, size_bytes = patching.apply_within(
                 before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists

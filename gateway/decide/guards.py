@@ -75,7 +75,8 @@ def refuse_forbidden(request: Request, look: Look) -> None:
 
 def _looked_at(request: Request) -> Iterator[str]:
     """The keys of the documents that its guards are about and that it doesn't edit."""
-    yield from compared_keys(request.compare)
+    if request.compare:
+        yield from compared_keys(request.compare)
     if request.conditions is NO_CONDITIONS:
         return
     edited = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}

@@ -62,11 +62,10 @@ class CatalogSettings:
         for schema in self.schemas:
             if schema.matches(key):
                 units += schema.require_valid(key, content, size_bytes)
-        lists = self.lists.lists_of(key)
         items = 0
-        if lists:
+        if self.lists is not NO_DECLARATIONS:
             try:
-                items = lists.require(content, before)
+                items = self.lists.lists_of(key).require(content, before)
             except ListViolation as error:
                 raise ItemsCollide(key, error) from error
         return units * UNIT_BYTES + items * _ITEM_BYTES

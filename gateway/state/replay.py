@@ -27,24 +27,20 @@ _UNLIMITED = patching.Limits(
 )
 
 
-class HistoryIncomplete(patching.PatchConflict):
-    """The changes that the state was made by aren't all there."""
-
-    def __init__(self) -> None:
-        super().__init__("the state before it isn't there: it was compacted away")
+class HistoryIncomplete(Exception):
+    """The changes that the state was made by aren't all there: it was compacted away."""
 
 
 def advance(document: Document | None, commit: Commit, change: Change) -> Document:
     """The state that ``change`` of ``commit`` leaves, given the state right before it.
 
     A document that is at the commit's revision or later is returned as it is: replaying is
-    idempotent. Raises patching.PatchError where ``document`` isn't the state right before, and
-    HistoryIncomplete where it is None and the change goes on from a state.
+    idempotent. Raises patching.PatchError where ``document`` isn't the state right before.
     """
     if document is not None and document.revision >= commit.revision:
         return document
     if document is None and not change.begins_at(commit.revision):
-        raise HistoryIncomplete
+        raise patching.PatchConflict("the state before it isn't there: it was compacted away")
     return Document(
         key=change.key,
         content=_content_after(document, change),
@@ -140,7 +136,12 @@ def rebuild(
     """
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)
-        return advance_all(state, key, (each for each in tail if each.revision <= revision))
+        try:
+            return advance_all(state, key, (each for each in tail if each.revision <= revision))
+        except patching.PatchConflict:
+            if state is None:
+                raise HistoryIncomplete from None
+            raise
     newest_first = store.changes_of(catalog, key, revision)
     if newest_first:
         oldest = newest_first[-1]

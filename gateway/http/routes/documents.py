@@ -90,7 +90,8 @@ class DocumentRoutes:
         ask = self._ask(context, catalog, key)
         raw = take_body(context, self._limits)
         edit, body = read_patch(media_type, raw, self._limits, self._gateway.limits.patch)
-        spend_operations(context, operations_in(edit))
+        if context.spending is not None:
+            spend_operations(context, operations_in(edit))
         return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
 
     def _apply(self, context: Context, catalog: str, key: str) -> Answer:
