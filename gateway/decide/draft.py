@@ -61,5 +61,4 @@ def patched(
 
 
 def same_attributes(document: Document, draft: Draft) -> bool:
-    before, after = document.attributes, draft.attributes
-    return before is after or patching.equal(before or {}, after or {})
+    return patching.equal(document.attributes or {}, draft.attributes or {})

@@ -266,7 +266,9 @@ class Drafts:
             return True
         if document is None:
             return False
-        return document.owners != draft.owners or not same_attributes(document, draft)
+        if document.attributes is not draft.attributes and not same_attributes(document, draft):
+            return True
+        return document.owners != draft.owners
 
     def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes | Revert) -> Draft:
         if isinstance(edit, Revert):
@@ -292,6 +294,11 @@ class Drafts:
         content, size_bytes, patch = self._patched(
             key, draft.content, draft.size_bytes, edit, self._lists_of(key)
         )
+        if draft.action is None and content is not ABSENT:  # as a rule
+            kept = tuple(patch)
+            return replace(
+                draft, content=content, size_bytes=size_bytes, action="patch", patch=kept
+            )
         return patched(draft, content, size_bytes, patch)
 
     def _lists_of(self, key: str) -> Lists:

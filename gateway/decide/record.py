@@ -55,7 +55,8 @@ def recorded_change(
     begins = whole or found is None
     attributes = draft.attributes
     if not begins and found is not None:
-        attributes = None if same_attributes(found, draft) else draft.attributes or {}
+        same = found.attributes is draft.attributes or same_attributes(found, draft)
+        attributes = None if same else draft.attributes or {}
     owners_change = None
     if draft.owners is not found_owners:
         owners_change = change_between(found_owners, draft.owners)
