@@ -112,15 +112,21 @@ def write_out(
 
 
 def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
-    """Leave out what others have written out, where it is late for some of the tails."""
-    now = moment(runtime)
-    late = {c: tail for c, tail in tails.items() if elapsed_s(tail.since, now) > late_s}
-    if late:
-        heads = store.heads(late)
-        for catalog, tail in late.items():
-            if catalog in heads:
-                tail.drop(max(heads[catalog].written, heads[catalog].floor))
-            tail.since = now
+    """Leave out what others have written out, where it is late for some of the tails.
+
+    Looks again after a look that took so long itself.
+    """
+    while True:
+        now = moment(runtime)
+        late = {c: tail for c, tail in tails.items() if elapsed_s(tail.since, now) > late_s}
+        if late:
+            heads = store.heads(late)
+            for catalog, tail in late.items():
+                if catalog in heads:
+                    tail.drop(max(heads[catalog].written, heads[catalog].floor))
+                tail.since = now
+        if not late or not late_s or elapsed_s(now, moment(runtime)) <= late_s:
+            return
 
 
 def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pymongo import MongoClient
 
 from gateway.decide.request import Delete, KeyEdit, Unknown
+from gateway.model import Commit, Head
 from gateway.state import tail
 from gateway.store.contract import Store, Unreachable
 from gateway.store.memory import MemoryStore
@@ -301,3 +303,19 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
         ours.write("c", key, added)
         assert content_of(ours, key) == expected
     assert findings(store, "c") == []
+
+
+def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
+    """Simulation seed 10003163: the head was read, its answer lay there until history was swept."""
+    clock = SetClock()
+    heads = [Head("c", 3), Head("c", 3, written=3, floor=3)]
+
+    class Answers:
+        def heads(self, _: object) -> dict[str, Head]:
+            clock.passed_s += 2 * DAY_S if len(heads) == 2 else 0
+            return {"c": heads.pop(0)}
+
+    late = tail.Tail(tail.moment(clock), 0, [cast(Commit, SimpleNamespace(revision=3))])
+    clock.passed_s += 2 * LATE_S
+    tail.refresh(cast(Store, Answers()), clock, {"c": late}, LATE_S)
+    assert (late.commits, heads) == ([], [])
