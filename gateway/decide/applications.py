@@ -39,6 +39,8 @@ from gateway.model import Document, living
 from patching import Json, join_pointer
 
 _APPLICATIONS_MAX: Final = 1_000
+# So that as many fit into one document, by whatever their principals are called.
+_RECORD_BYTES_MAX: Final = 3 * 1024
 _SCOPE_CHARACTERS: Final = 16
 
 _NOTHING: Final = ApplyPatch(patching.parse([]))
@@ -212,6 +214,15 @@ def _require_few(document: Document | None) -> None:
 def _edit(document: Document | None, name: str, record: Application | None) -> ContentEdit:
     """The edit of the records that leaves ``record`` under ``name``, and none where it is None."""
     value: Json = msgspec.to_builtins(record)
+    size_bytes = len(_encode(value))
+    if size_bytes > _RECORD_BYTES_MAX:
+        raise OverLimit(
+            f"the record of application {name!r} would take {size_bytes} bytes, {_RECORD_BYTES_MAX}"
+            " are allowed: name fewer principals",
+            limit="application_bytes_max",
+            maximum=_RECORD_BYTES_MAX,
+            actual=size_bytes,
+        )
     if living(document) is None:
         return Put({name: value}, len(_encode({name: value})))
     if record is not None and record == application(document, name):

@@ -134,12 +134,18 @@ class Deciding(BatchState):
 
     def _retold(self, request: Request, outcome: Outcome) -> Outcome:
         """What the request's key decided before, as far as it may be told: of those who share an
-        application, one may not see what refused the others."""
-        if request.fence is not None and isinstance(outcome, Refused):
-            try:
-                refuse_forbidden(request, self.document)
-            except CommitError as error:
-                return Refused(error)
+        application, one may not see what refused the others, nor what they left to whom."""
+        if request.fence is None:
+            return outcome
+        try:
+            refuse_forbidden(request, self.document)
+        except CommitError as error:
+            if isinstance(outcome, Applied):
+                commit = msgspec.structs.replace(outcome.commit, skipped=())
+                return msgspec.structs.replace(outcome, commit=commit)
+            if isinstance(outcome, Unchanged):
+                return msgspec.structs.replace(outcome, skipped=())
+            return Refused(error)
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:

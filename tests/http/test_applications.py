@@ -122,6 +122,31 @@ def test_what_a_refusal_showed_to_one_isnt_told_to_another_who_may_not_read_it(
     assert of_one(ann, asked)["problem"]["actual"] == "s3cr3t"
 
 
+def test_what_one_left_to_others_isnt_told_to_another_who_may_not_read_it(
+    ann: Caller, bob: Caller
+) -> None:
+    acl = {"mode": "replace", "value": {"acl": {"read": ["ann"], "write": ["ann", "bob"]}}}
+    line = {"catalog": "c", "key": "k", "op": "put", "value": {}}
+    assert of_one(ann, line | {"attributes": acl})["changed"]
+    apply = {"catalog": "c", "key": "k", "op": "apply"}
+    assert of_one(ann, apply | {"value": {"secret": 1}, "manager": "pipeline"})["changed"]
+    wanted = {"value": {"secret": 2, "n": 1}, "manager": "job", "conflict": "skip"}
+    asked = apply | wanted | {"idempotency_key": "a", "fence": begun(ann, 7, "bob")["fence"]}
+    assert of_one(ann, asked)["skipped"]
+    told = of_one(bob, asked)
+    assert told["replayed"]
+    assert "skipped" not in told
+    assert of_one(ann, asked)["skipped"]
+
+
+def test_the_principals_of_an_application_have_room(ann: Caller) -> None:
+    """A thousand applications share a document: one may not take the room of others."""
+    names = [f"{number}" + "\N{GRINNING FACE}" * 200 for number in range(20)]
+    answer = ann.send("PUT", ETL, {"version": 1, "principals": ["ann", *names[:19]]})
+    told = problem(answer, 413, "over_limit")
+    assert (told["limit"], told["maximum"]) == ("application_bytes_max", 3072)
+
+
 def test_a_finished_version_is_over_for_whoever_wakes_up(
     ann: Caller, log: Callable[[], list[Any]]
 ) -> None:
