@@ -2,7 +2,8 @@
 
 Rewritten are all documents of a catalog of the same size, each with another name in it, so that
 each is a write; and, for comparison, those of this catalog by what a sync would be given, where the
-gateway finds 99% of them as they are.
+gateway finds 99% of them as they are. With a manager, a line is sent for each document of a catalog
+that it owns.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ SYNC = "sync, 1% changed"
 SPELLED = "sync, 1% changed, spelled differently"
 STRUCTS = "sync, 1% changed, structs"
 NOTHING = "sync, nothing to do"
+MANAGED = "sync with a manager, 1% changed"
 REWRITE = "all rewritten, by the sink"
 OVERWRITE = "all put by the sink, 1% changed"
 
@@ -39,7 +41,7 @@ _TARGETS = {SYNC: 12, SPELLED: 10, STRUCTS: 10}
 
 def run(rig: Rig) -> Result:
     if not rig.with_gateway:
-        return Result(figures=_figures(None, None))
+        return Result(figures=_figures(None, None, None))
     count = DOCUMENTS_QUICK if rig.quick else DOCUMENTS
     with session() as spark:
         states = [datasets(spark, count), datasets(spark, count, CHANGED_EVERY)]
@@ -50,11 +52,16 @@ def run(rig: Rig) -> Result:
         results = rounds.interleave(variants, rig.rounds, rig.progress)
     ratios = {each: rounds.ratio(results[each], results[REWRITE]) for each in _TARGETS}
     idle = rounds.spread([each.per_second for each in results[NOTHING]])
+    managed = rounds.ratio(results[SYNC], results[MANAGED])
     title = f"{count:,} documents of 1.5 KB, of which 1% changed (latency: of all)"
-    return Result([Table(title, LOAD_COLUMNS, load_rows(THREADS, results))], _figures(ratios, idle))
+    return Result(
+        [Table(title, LOAD_COLUMNS, load_rows(THREADS, results))], _figures(ratios, idle, managed)
+    )
 
 
-def _figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
+def _figures(
+    ratios: Mapping[str, Spread] | None, idle: Spread | None, managed: Spread | None
+) -> list[Figure]:
     names = {each: f"{each}, {DOCUMENTS:,} documents / all rewritten" for each in _TARGETS}
     return [
         *(
@@ -62,6 +69,7 @@ def _figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[F
             for each, bound in _TARGETS.items()
         ),
         Figure(f"{NOTHING}, {DOCUMENTS:,} documents", ">=", None, idle, "documents/s"),
+        Figure(f"time of {MANAGED}, {DOCUMENTS:,} documents / of {SYNC}", "<=", None, managed),
     ]
 
 
@@ -75,10 +83,13 @@ class _Compared:
         self._port = rig.gateway()
         self._catalog = f"spark-sync-{rig.serial()}"
         self._rewritten = f"spark-rewrite-{rig.serial()}"
+        self._managed = f"spark-managed-{rig.serial()}"
         self._turn = 0
+        self._managed_turn = 0
 
     def variants(self) -> dict[str, Callable[[], Measurement]]:
         write(self._states[0], self._port, self._catalog)
+        self._sync(self._states[0], catalog=self._managed, manager="nightly")
         spelled = [e.selectExpr("key", "concat(' ', document) as document") for e in self._states]
         # Read from memory: what is measured isn't taking the texts apart.
         structs = [_as_structs(each).persist() for each in self._states]
@@ -88,6 +99,7 @@ class _Compared:
             SYNC: lambda: self._timed(lambda: self._step(self._states)),
             SPELLED: lambda: self._timed(lambda: self._step(spelled)),
             STRUCTS: lambda: self._timed(lambda: self._step(structs)),
+            MANAGED: lambda: self._timed(self._apply, turns=False),
             NOTHING: lambda: self._timed(self._nothing, turns=False),
             OVERWRITE: lambda: self._timed(self._overwrite),
             REWRITE: lambda: self._timed(self._rewrite, turns=False),
@@ -101,13 +113,22 @@ class _Compared:
         seconds = time.perf_counter() - begun
         return Measurement(self._count, seconds, seconds * 1e3, seconds * 1e3, seconds * 1e3)
 
-    def _sync(self, frame: DataFrame) -> SyncReport:
+    def _sync(self, frame: DataFrame, catalog: str = "", manager: str | None = None) -> SyncReport:
         from patching.spark.sync import sync
 
-        return sync(frame, self._catalog, url=f"http://127.0.0.1:{self._port}")
+        url = f"http://127.0.0.1:{self._port}"
+        return sync(frame, catalog or self._catalog, url=url, manager=manager)
 
     def _step(self, frames: Sequence[DataFrame]) -> None:
         report = self._sync(frames[self._turn])
+        if report.patched != -(-self._count // CHANGED_EVERY) or not report.in_step:
+            raise UpdateLost(f"{report}")
+
+    def _apply(self) -> None:
+        self._managed_turn = 1 - self._managed_turn
+        report = self._sync(
+            self._states[self._managed_turn], catalog=self._managed, manager="nightly"
+        )
         if report.patched != -(-self._count // CHANGED_EVERY) or not report.in_step:
             raise UpdateLost(f"{report}")
 

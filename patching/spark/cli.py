@@ -54,6 +54,15 @@ _desired_flags = together(
     click.option("--allow-empty", is_flag=True, help="Let --delete delete all documents."),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
+    click.option(
+        "--manager", help="Apply SOURCE as this manager, who owns what it sends, and no more."
+    ),
+    click.option(
+        "--conflict",
+        type=click.Choice(("refuse", "skip", "force")),
+        default="refuse",
+        help="What becomes of leaves that others own. Default: refuse.",
+    ),
 )
 
 
@@ -188,6 +197,8 @@ def _show_sync(report: SyncReport) -> int:
         ("created", report.created),
         ("patched", report.patched),
         ("deleted", report.deleted),
+        ("let go", report.let_go),
+        ("leaves left to others", report.left_to_others),
         ("others were first", report.lost),
         ("refused", report.refused),
         ("guards lost", report.guards_lost),
@@ -209,6 +220,8 @@ def _show_plan(report: PlanReport) -> None:
             ("create", report.create),
             ("patch", report.patch),
             ("delete", report.delete),
+            ("apply", report.apply),
+            ("let go", report.let_go),
             ("seconds", round(report.seconds, 1)),
         ],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,18 +21,24 @@ from patching.client import (
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.options import Options, naming_the_option
 
-from .plan import CREATE, DELETE, PATCH
-
 CREATED: Final = "created"
 PATCHED: Final = "patched"
 DELETED: Final = "deleted"
+# A manager owns nothing of it any more, and others do.
+LET_GO: Final = "let go"
+# A manager that wants nothing of it owned nothing of it.
+NOT_OWNED: Final = "not owned"
+# An apply skipped leaves of it, because others own them; a row counts these.
+LEFT_TO_OTHERS: Final = "left to others"
 # It was as wanted already.
 UNCHANGED: Final = "unchanged"
 # The guard was false: somebody else was there first.
 LOST: Final = "lost"
 REFUSED: Final = "refused"
 
-DONE: Final = {CREATE: CREATED, PATCH: PATCHED, DELETE: DELETED}
+_CONTESTED: Final = "owned_by_others"
+_CREATED_STATUS: Final = 201
+_LEAVES_SHOWN_MAX: Final = 5
 # A row for each document that was lost or refused, and one for all that became the same else.
 SCHEMA: Final = "outcome string, key string, code string, detail string, documents long"
 _ROW: Final = schema_of_text(SCHEMA)
@@ -79,8 +85,11 @@ class Delivery:
                     assert answer.error is not None
                     key, error = answer.line.subject.key, answer.error
                     yield outcome, key, error.code, error.detail, 1
-                else:
-                    done[outcome] += 1
+                    continue
+                done[outcome] += 1
+                if skipped := (answer.content or {}).get("skipped"):
+                    told = _told(skipped)
+                    yield LEFT_TO_OTHERS, answer.line.subject.key, _CONTESTED, told, len(skipped)
         for outcome, count in done.items():
             yield outcome, None, None, None, count
 
@@ -100,11 +109,21 @@ def _outcome(answer: BulkAnswer) -> str:
     """Raises NotSent where nobody knows yet, so that the task is tried again."""
     error = answer.error
     if error is None:
-        return DONE[_action(answer.line.subject)] if answer.changed else UNCHANGED
+        return _done(answer)
     if not answer.decided:
         error = naming_the_option(error)
         raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
     return LOST if _was_overtaken(error) else REFUSED
+
+
+def _told(skipped: Sequence[Mapping[str, Any]]) -> str:
+    """Which leaves, and whose they are."""
+    shown = [
+        f"{leaf['pointer']} of {', '.join(owner['manager'] for owner in leaf['owners'])}"
+        for leaf in skipped[:_LEAVES_SHOWN_MAX]
+    ]
+    more = ["…"] if len(skipped) > _LEAVES_SHOWN_MAX else []
+    return f"left to others: {'; '.join([*shown, *more])}"
 
 
 def _was_overtaken(error: RequestError) -> bool:
@@ -118,7 +137,17 @@ def _was_overtaken(error: RequestError) -> bool:
     )
 
 
-def _action(head: _LineHead) -> str:
+def _done(answer: BulkAnswer) -> str:
+    """What a line did. Only the gateway knows whether a manager's made a document, or left one."""
+    head: _LineHead = answer.line.subject
+    content = answer.content or {}
+    if head.op == "let_go":
+        if not answer.changed:
+            return NOT_OWNED
+        return DELETED if content.get("etag") is None else LET_GO
+    if not answer.changed:
+        return UNCHANGED
     if head.op == "delete":
-        return DELETE
-    return CREATE if head.if_none_match is not None else PATCH
+        return DELETED
+    made = head.if_none_match is not None or content.get("status") == _CREATED_STATUS
+    return CREATED if made else PATCHED

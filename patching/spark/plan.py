@@ -28,9 +28,12 @@ from patching.spark.json_values import Converter, NoJson, converter, decoded_jso
 CREATE: Final = "create"
 PATCH: Final = "patch"
 DELETE: Final = "delete"
+# Those of a manager, see ``managed``.
+APPLY: Final = "apply"
+LET_GO: Final = "let_go"
 UNCHANGED: Final = "unchanged"
 INVALID: Final = "invalid"
-WRITES: Final = (CREATE, PATCH, DELETE)
+WRITES: Final = (CREATE, PATCH, DELETE, APPLY, LET_GO)
 
 # A row for each document that is to be written or can't be, and one for all that needn't be.
 SCHEMA: Final = "action string, key string, line string, detail string, documents long"

@@ -28,7 +28,10 @@ class SyncReport:
 
     ``revision`` is the compared one, 0 if there was no catalog. ``lost``: others were first, even
     in the last round. ``guards_lost``: how often others were first. ``examples`` are the first few
-    of the lost and refused ones.
+    of the lost and refused ones, and of those with leaves that were left to others.
+
+    With a manager, ``deleted`` are those that nobody owned anything of when it let go, and
+    ``let_go`` those that stay. ``left_to_others`` counts leaves, not documents.
     """
 
     catalog: str
@@ -37,6 +40,8 @@ class SyncReport:
     created: int = 0
     patched: int = 0
     deleted: int = 0
+    let_go: int = 0
+    left_to_others: int = 0
     lost: int = 0
     refused: int = 0
     guards_lost: int = 0
@@ -47,11 +52,12 @@ class SyncReport:
     @property
     def sent(self) -> int:
         """How many documents were written."""
-        return self.created + self.patched + self.deleted
+        return self.created + self.patched + self.deleted + self.let_go
 
     @property
     def in_step(self) -> bool:
-        """Whether every document was as wanted when it was looked at last."""
+        """Whether every document was as wanted when it was looked at last, but for leaves that
+        were left to others."""
         return not self.lost and not self.refused
 
 
@@ -66,11 +72,13 @@ class PlanReport:
     create: int = 0
     patch: int = 0
     delete: int = 0
+    apply: int = 0
+    let_go: int = 0
     seconds: float = 0.0
 
     @property
     def lines(self) -> int:
-        return self.create + self.patch + self.delete
+        return self.create + self.patch + self.delete + self.apply + self.let_go
 
 
 def totals(rows: DataFrame, by: str) -> dict[str, int]:
@@ -84,15 +92,19 @@ def counted(report: SyncReport, outcomes: DataFrame) -> SyncReport:
     counts = totals(outcomes, "outcome")
     refused = counts.get(delivery.REFUSED, 0)
     lost = counts.get(delivery.LOST, 0)
+    left = counts.get(delivery.LEFT_TO_OTHERS, 0)
     examples = report.examples
-    if refused and len(examples) < _SHOWN_MAX:
-        examples = (*examples, *_left(outcomes, delivery.REFUSED))[:_SHOWN_MAX]
+    for outcome, count in ((delivery.REFUSED, refused), (delivery.LEFT_TO_OTHERS, left)):
+        if count and len(examples) < _SHOWN_MAX:
+            examples = (*examples, *_left(outcomes, outcome))[:_SHOWN_MAX]
     return replace(
         report,
         unchanged=report.unchanged + counts.get(delivery.UNCHANGED, 0),
         created=report.created + counts.get(delivery.CREATED, 0),
         patched=report.patched + counts.get(delivery.PATCHED, 0),
         deleted=report.deleted + counts.get(delivery.DELETED, 0),
+        let_go=report.let_go + counts.get(delivery.LET_GO, 0),
+        left_to_others=report.left_to_others + left,
         refused=report.refused + refused,
         lost=lost,
         guards_lost=report.guards_lost + lost,

@@ -28,10 +28,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching import NO_DECLARATIONS, ListDeclarations
+from patching import NO_DECLARATIONS, Conflict, ListDeclarations
 from patching.spark.catalog_reads import catalog_reads
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
+from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
@@ -43,7 +44,16 @@ from .desired import DesiredInvalid, invalid, wanted_rows
 from .plan import Planner
 
 Progress = Callable[[str], None]
-_OURS: Final = ("revision", "timestamp", "type", "key", "onerror", "idempotency")
+_OURS: Final = (
+    "revision",
+    "timestamp",
+    "type",
+    "key",
+    "onerror",
+    "idempotency",
+    "manager",
+    "conflict",
+)
 
 
 def sync(
@@ -56,6 +66,8 @@ def sync(
     document: str | None = None,
     prefix: str = "",
     message: str | None = None,
+    manager: str | None = None,
+    conflict: Conflict = DEFAULT_CONFLICT,
     rounds: int = 5,
     allow_empty: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -67,6 +79,11 @@ def sync(
     or arrays. Without a column of that name, all other columns form one object. Other documents of
     the catalog stay; ``delete`` deletes them, but all of them only with ``allow_empty``.
     ``prefix``: keys outside it are neither wanted nor deleted.
+
+    ``manager`` applies its part of each document, and owns that: fields of others stay, and what it
+    sent before and no longer sends goes. ``conflict`` says what becomes of leaves that others own.
+    ``delete`` then lets go of all that it owns of other documents, and deletes those that nobody
+    owns anything of because of that.
 
     A document that somebody else writes between the comparison and the write is compared again, in
     at most ``rounds`` rounds, and ends as ``desired`` has it. Attributes are never touched.
@@ -80,6 +97,7 @@ def sync(
     if rounds < 1:
         raise ValueError("there must be one round at least")
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
+    work.manage(manager, conflict)
     return work.sync(delete, allow_empty, rounds)
 
 
@@ -94,6 +112,8 @@ def write_plan(
     document: str | None = None,
     prefix: str = "",
     message: str | None = None,
+    manager: str | None = None,
+    conflict: Conflict = DEFAULT_CONFLICT,
     allow_empty: bool = False,
     overwrite: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -105,6 +125,7 @@ def write_plan(
     are sent: see ``replay``. Arguments and errors are those of ``sync``.
     """
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
+    work.manage(manager, conflict)
     return work.write_plan(path, delete, allow_empty, overwrite)
 
 
@@ -154,6 +175,8 @@ class _Work:
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:20])
     begun: float = field(default_factory=time.monotonic)
     lists: ListDeclarations = NO_DECLARATIONS
+    manager: str | None = None
+    conflict: Conflict = DEFAULT_CONFLICT
 
     @classmethod
     def of(
@@ -194,6 +217,14 @@ class _Work:
             progress=progress or (lambda _text: None),
             partitions=partitions,
         )
+
+    def manage(self, manager: str | None, conflict: Conflict) -> None:
+        """Raises ValueError."""
+        if manager is None and conflict != DEFAULT_CONFLICT:
+            raise ValueError("a conflict goes with a manager")
+        terms = {"conflict": conflict} | ({} if manager is None else {"manager": manager})
+        Options.parse({"url": self.writing.url, **terms}, WRITE)
+        self.manager, self.conflict = manager, conflict
 
     def sync(self, delete: bool, allow_empty: bool, rounds: int) -> SyncReport:
         with ExitStack() as kept:
@@ -237,18 +268,25 @@ class _Work:
                 create=counts.get(plan.CREATE, 0),
                 patch=counts.get(plan.PATCH, 0),
                 delete=counts.get(plan.DELETE, 0),
+                apply=counts.get(plan.APPLY, 0),
+                let_go=counts.get(plan.LET_GO, 0),
                 seconds=time.monotonic() - self.begun,
             )
 
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
         """The rows of a plan, made from the catalog at ``revision``."""
-        self.progress(f"comparing with revision {revision}")
-        there = digests_there(self.spark, self.reading, revision)
-        there = there.repartition(self.partitions, "there")
-        how = "full_outer" if delete else "left_outer"
-        planner = DigestPlanner(self._planner(1), self.reading, revision)
-        rows = compared(self.wanted, there, how)
-        return _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
+        planner = self._planner(1)
+        if isinstance(planner, ManagedPlanner):
+            batches = planner.batches
+        else:
+            batches = DigestPlanner(planner, self.reading, revision).batches
+        rows = self.wanted
+        if delete or self.manager is None:
+            self.progress(f"comparing with revision {revision}")
+            there = digests_there(self.spark, self.reading, revision)
+            there = there.repartition(self.partitions, "there")
+            rows = compared(self.wanted, there, "full_outer" if delete else "left_outer")
+        return _kept(kept, rows.mapInArrow(batches, plan.SCHEMA))
 
     def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
         """The rows of a plan for the lost keys, made from the catalog as it is now."""
@@ -259,21 +297,24 @@ class _Work:
         return _kept(kept, again.mapInArrow(planner.batches, plan.SCHEMA))
 
     def _planner(self, number: int) -> Planner:
-        return Planner(
-            catalog=self.catalog,
-            run=f"{self.run}.{number}",
-            kind=self.wanted.schema["value"].dataType,
-            prefix=self.prefix,
-            message=self.message,
-            lists=self.lists,
-        )
+        common: dict[str, Any] = {
+            "catalog": self.catalog,
+            "run": f"{self.run}.{number}",
+            "kind": self.wanted.schema["value"].dataType,
+            "prefix": self.prefix,
+            "message": self.message,
+            "lists": self.lists,
+        }
+        if self.manager is None:
+            return Planner(**common)
+        return ManagedPlanner(**common, manager=self.manager, conflict=self.conflict)
 
     def _checked(self, planned: DataFrame, *, may_delete_all: bool = True) -> dict[str, int]:
         """Documents by action. Raises DesiredInvalid."""
         counts = totals(planned, "action")
         if counts.get(plan.INVALID):
             raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
-        deletes = counts.get(plan.DELETE, 0)
+        deletes = counts.get(plan.DELETE, 0) + counts.get(plan.LET_GO, 0)
         if deletes and deletes == sum(counts.values()) and not may_delete_all:
             detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
             raise DesiredInvalid([(None, detail)], 1)

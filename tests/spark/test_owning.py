@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 from patching.client import Catalog, Gateway
+from patching.spark.desired import DesiredInvalid
+from patching.spark.sync import SyncReport, replay, sync, write_plan
 from tests.service import RunningGateway
 
 
@@ -83,3 +85,84 @@ def test_rows_of_the_sink_are_applied(
     apply({"b": {"tier": 7, "size": 5}}, manager="sizes", conflict="force")
     assert owned(there, "a") == {"/size": ["sizes"], "/tier": ["nightly"]}
     assert owned(there, "b") == {"/size": ["sizes"], "/tier": ["sizes"]}
+
+
+Sync = Callable[..., SyncReport]
+
+
+@pytest.fixture
+def synced(frame: Callable[..., Any], gateway: RunningGateway, catalog: str) -> Sync:
+    """`synced(wanted, manager=…)`: the catalog is kept in step by a manager."""
+
+    def run(wanted: dict[str, Any], act: Callable[..., Any] = sync, **more: Any) -> Any:
+        rows = frame([(k, json.dumps(v)) for k, v in wanted.items()], "key string, document string")
+        return act(rows, catalog, url=gateway.url, **more)
+
+    return run
+
+
+def test_a_sync_with_a_manager_touches_only_its_own(synced: Sync, there: Catalog) -> None:
+    there.put("by hand", {"x": 1})
+    wanted = {key: {"tier": 1, "by": {"team": "x"}} for key in "abcd"}
+    first = synced(wanted, manager="nightly", delete=True)
+    assert (first.created, first.sent, first.in_step) == (4, 4, True)
+    head = there.read().revision
+    again = synced(wanted, manager="nightly", delete=True)
+    assert (again.unchanged, again.sent, there.read().revision) == (4, 0, head)
+
+    there.patch("a", [{"op": "add", "path": "/note", "value": "mine"}])
+    there.patch("b", [{"op": "replace", "path": "/tier", "value": 9}])
+    sizes = synced({key: {"size": 5} for key in "ace"}, manager="sizes")
+    assert (sizes.created, sizes.patched) == (1, 2)
+
+    less = {"a": {"tier": 2}, "b": {"tier": 1, "by": {"team": "x"}}}
+    left = synced(less, manager="nightly", conflict="skip", delete=True)
+    assert (left.patched, left.let_go, left.deleted, left.left_to_others) == (1, 1, 1, 1)
+    assert (left.unchanged, left.created, left.in_step) == (1, 0, True)  # b: /tier isn't its own
+    assert [(each.key, each.code) for each in left.examples] == [("b", "owned_by_others")]
+    assert "/tier of " in left.examples[0].detail
+    kept = {
+        "a": {"tier": 2, "note": "mine", "size": 5},
+        "b": {"tier": 9, "by": {"team": "x"}},
+        "by hand": {"x": 1},
+        "c": {"size": 5},
+        "e": {"size": 5},
+    }
+    assert documents(there) == kept
+
+    refused = synced(less, manager="nightly")
+    assert (refused.refused, refused.unchanged, refused.in_step) == (1, 1, False)
+    assert [(each.key, each.code) for each in refused.examples] == [("b", "owned_by_others")]
+    assert documents(there) == kept
+    assert synced(less, manager="nightly", conflict="force").patched == 1
+    assert documents(there)["b"]["tier"] == 1
+    assert owned(there, "b") == {"/by/team": ["nightly"], "/tier": ["nightly"]}
+
+
+def test_a_plan_of_a_manager_is_sent_once(
+    synced: Sync, there: Catalog, gateway: RunningGateway, spark: Any, tmp_path: Path
+) -> None:
+    synced({"a": {"tier": 1}, "b": {"tier": 1}}, manager="nightly")
+    path = str(tmp_path / "plan")
+    plan: Any = synced({"a": {"tier": 2}}, write_plan, path=path, manager="nightly", delete=True)
+    assert (plan.apply, plan.let_go, plan.lines) == (1, 1, 2)
+    for after in ({"tier": 2}, {"tier": 3}):
+        report = replay(spark, path, url=gateway.url)
+        assert (report.patched, report.deleted) == (1, 1)
+        assert documents(there) == {"a": after}
+        there.apply("a", {"tier": 3}, manager="nightly")
+
+
+def test_what_a_manager_cannot_want_is_named(synced: Sync, there: Catalog) -> None:
+    with pytest.raises(DesiredInvalid, match=r"key 'a': what a manager wants .* is an object"):
+        synced({"a": [1]}, manager="nightly")
+    synced({"a": {}}, manager="nightly")
+    with pytest.raises(DesiredInvalid, match="all of 1 documents would be"):
+        synced({}, manager="nightly", delete=True)
+    with pytest.raises(ValueError, match="a conflict goes with a manager"):
+        synced({}, conflict="skip")
+    with pytest.raises(ValueError, match="option 'manager': it must be 1 to 255"):
+        synced({}, manager=" ")
+    with pytest.raises(ValueError, match="option 'manager': this is decided by sync itself"):
+        synced({}, options={"manager": "nightly"})
+    assert documents(there) == {"a": {}}
