@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.decide import drafts, guards
+from gateway.decide import compares, drafts
 from gateway.decide.request import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
@@ -76,7 +76,7 @@ def test_what_moves_the_items_of_a_large_array_counts_as_often_as_it_does(
 def test_the_tests_of_a_transaction_look_at_so_many_items_together_also_where_they_fail(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guards, "_TESTED_BYTES_MAX", 50_000)
+    monkeypatch.setattr(compares, "_TESTED_BYTES_MAX", 50_000)
     catalog.put(0)
     among = {"key": "k", "test": [{"op": "in", "path": "", "value": list(range(1, 1001))}]}
     problem(transact(catalog, compare=[among] * 2), 412, "precondition_failed")

@@ -87,6 +87,7 @@ LATER: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
     ("UploadRequest", "/if_match"): lambda _: True,
     ("UploadRequest", "/if_none_match"): lambda _: True,
     ("UploadRequest", "/attributes"): lambda _: True,
+    ("UploadRequest", "/if_unchanged_under"): lambda _: True,
     # `pin_seconds_max`
     ("PinRequest", "/seconds"): lambda value: type(value) is int and value > 86_400,
     ("PinRenewal", "/seconds"): lambda value: type(value) is int and value > 86_400,
@@ -94,8 +95,9 @@ LATER: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
     ("Transaction", "/compare"): lambda value: isinstance(value, list),
     ("Transaction", "/then"): lambda value: isinstance(value, list),
     ("Transaction", "/else"): lambda value: isinstance(value, list),
-    # what compiles a schema
+    # what compiles schemas and declarations of lists
     ("CatalogSettings", "/schemas"): lambda value: isinstance(value, dict) and len(value) == 1,
+    ("CatalogSettings", "/arrays"): lambda value: isinstance(value, list),
 }
 VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, -1, 0, 1, 2**53, 2**63 - 1, -0.5, 1.5),

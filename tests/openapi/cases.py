@@ -141,7 +141,8 @@ def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
     if "catalog" in names:
         names["catalog"] = _CATALOGS.get(operation, CATALOG)
     if "key" in names:
-        keys = (_DESCRIBED,) if operation.endswith("_attributes") else tuple(DOCUMENTS)
+        stays = operation.endswith("_attributes") or operation == "read_owners"
+        keys = (_DESCRIBED,) if stays else tuple(DOCUMENTS)
         names["key"] = one_of(keys, names["key"])
     if "revision" in names:
         names["revision"] = 1 + chance(names["revision"], of=8)
@@ -240,6 +241,11 @@ def _remove_contradictions(case: Case[Any]) -> None:
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)
+    if "select" not in case.query or "key" in case.query:
+        case.query.pop("contains", None)
+        case.query.pop("delimiter", None)
+    elif case.query.get("contains"):
+        case.query.pop("delimiter", None)
     for header, member in (("Commit-Message", "message"), ("Commit-Author", "author")):
         if case.headers.get(header) and isinstance(case.body, dict):
             case.body.pop(member, None)  # a transaction's, which would have to be the same
