@@ -124,6 +124,7 @@ def adjust(case: Case[Any], given: Given) -> None:
     fit(case, operation)
     _choose_structured_headers(case)
     _leave_out_idempotency_keys(case)
+    _leave_out_conditions(case)
     _write_texts(case)
     _write_entity_tags(case, operation)
     _remove_contradictions(case)
@@ -200,6 +201,14 @@ def _leave_out_idempotency_keys(case: Case[Any]) -> None:
     """Of most requests: many are generated with the same key, which is refused the second time."""
     if chance((case.path_parameters, case.body), of=4):
         case.headers.pop("Idempotency-Key", None)
+
+
+def _leave_out_conditions(case: Case[Any]) -> None:
+    """Of half of the requests: with so many, hardly one has conditions that are all true."""
+    if chance((case.path_parameters, case.query, case.body), of=2):
+        for name in (*_ENTITY_TAGS, "If-Unmodified-Since", "If-Unchanged-Under"):
+            case.headers.pop(name, None)
+        case.query.pop("resource_version", None)
 
 
 def _write_texts(case: Case[Any]) -> None:
