@@ -8,19 +8,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
-from gateway.decide.list_errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.lists import BROKEN_MAX, broken
-from gateway.decide.request import (
-    Delete,
-    KeyEdit,
-    Outcome,
-    Put,
-    Refused,
-    Request,
-    Unchanged,
-    Written,
-)
+from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
+from gateway.decide.request import Outcome, Refused, Request, Unchanged, Written
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,

@@ -45,7 +45,7 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about lists are in
-``gateway.decide.list_errors``.
+``gateway.decide.refusals``.
 """
 
 from __future__ import annotations

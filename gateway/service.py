@@ -12,16 +12,8 @@ from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue, Turns
 from gateway.commit.round import RoundParts
-from gateway.decide.request import (
-    Edit,
-    KeyEdit,
-    Request,
-    Rules,
-    Tell,
-    Terms,
-    Written,
-    told_refusal,
-)
+from gateway.decide.edits import Edit, KeyEdit
+from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed

@@ -22,6 +22,7 @@ from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
 from gateway.access.limits import holder_of, may_hold
+from gateway.decide.attributes import checked_attributes
 from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,
@@ -30,20 +31,9 @@ from gateway.decide.conditions import (
     Tag,
     Tags,
 )
-from gateway.decide.drafts import checked_attributes
+from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    Edit,
-    Get,
-    Put,
-    Refused,
-    Terms,
-    Unchanged,
-    Unknown,
-    Written,
-)
+from gateway.decide.request import Applied, Refused, Terms, Unchanged, Unknown, Written
 from gateway.errors import (
     CommitError,
     OutcomeUnknown,

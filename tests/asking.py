@@ -14,19 +14,8 @@ import msgspec
 import patching
 from gateway.decide.conditions import NO_CONDITIONS
 from gateway.decide.decide import decide
-from gateway.decide.request import (
-    Applied,
-    ApplyPatch,
-    Decision,
-    Edit,
-    KeyEdit,
-    Outcome,
-    Put,
-    Refused,
-    Request,
-    Rules,
-    View,
-)
+from gateway.decide.edits import ApplyPatch, Edit, KeyEdit, Put
+from gateway.decide.request import Applied, Decision, Outcome, Refused, Request, Rules, View
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import CommitError
 from gateway.limits import ServiceLimits

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.access import NOBODY
 from gateway.commit import inputs
-from gateway.decide.list_errors import DocumentsBreakSettings
-from gateway.decide.request import Applied, KeyEdit, Request
+from gateway.decide.edits import KeyEdit
+from gateway.decide.refusals import DocumentsBreakSettings
+from gateway.decide.request import Applied, Request
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime

@@ -9,7 +9,8 @@ import pytest
 from gateway.access import Principal
 from gateway.access.principal import ANONYMOUS
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
-from gateway.decide.request import Applied, Delete, EditAttributes, Put, Unchanged
+from gateway.decide.edits import Delete, EditAttributes, Put
+from gateway.decide.request import Applied, Unchanged
 from gateway.errors import (
     OverLimit,
     PreconditionFailed,

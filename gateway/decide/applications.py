@@ -28,7 +28,8 @@ import msgspec
 import patching
 from gateway.access import Principal, Role
 from gateway.decide.application_steps import ApplicationStep
-from gateway.decide.request import ApplyPatch, ContentEdit, Delete, Put, Refused, Request
+from gateway.decide.edits import ApplyPatch, ContentEdit, Delete, Put
+from gateway.decide.request import Refused, Request
 from gateway.errors import (
     ApplicationConflict,
     CommitError,

@@ -19,6 +19,7 @@ from gateway.decide.batch_state import BatchState
 from gateway.decide.compares import Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
 from gateway.decide.drafts import Drafts, named_keys
+from gateway.decide.edits import Get, KeyEdit, Touch, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
@@ -41,19 +42,15 @@ from gateway.decide.record import (
 from gateway.decide.request import (
     Applied,
     Decision,
-    Get,
-    KeyEdit,
     Outcome,
     Refused,
     Request,
     Rules,
-    Touch,
     Unchanged,
     View,
-    replaced_keys,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, replayed, told_outcome, verdict_bytes
+from gateway.decide.verdicts import is_remembered, retold, told_outcome, verdict_bytes
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -122,7 +119,7 @@ class Deciding(BatchState):
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None:
-                return self._retold(request, replayed(request.idempotency, reply))
+                return retold(request, reply, self.document)
         self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
@@ -130,22 +127,6 @@ class Deciding(BatchState):
             if not self._fits(verdict.size_bytes):
                 return None
             self._judge(verdict)
-        return outcome
-
-    def _retold(self, request: Request, outcome: Outcome) -> Outcome:
-        """What the request's key decided before, as far as it may be told: of those who share an
-        application, one may not see what refused the others, nor what they left to whom."""
-        if request.fence is None:
-            return outcome
-        try:
-            refuse_forbidden(request, self.document)
-        except CommitError as error:
-            if isinstance(outcome, Applied):
-                commit = msgspec.structs.replace(outcome.commit, skipped=())
-                return msgspec.structs.replace(outcome, commit=commit)
-            if isinstance(outcome, Unchanged):
-                return msgspec.structs.replace(outcome, skipped=())
-            return Refused(error)
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
@@ -199,7 +180,8 @@ class Deciding(BatchState):
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
-        self._settings = self._rules.settings_of(self.document(SETTINGS_KEY))
+        settings = living(self.document(SETTINGS_KEY))
+        self._settings = NO_SETTINGS if settings is None else self._rules.settings_of(settings)
         self._comparing: Comparing | None = None
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
@@ -338,10 +320,11 @@ class Deciding(BatchState):
         if key == SETTINGS_KEY:
             after = parse_settings(draft.content)
             require_held(request, self._settings, after, self.revision, self.written_since)
-        elif draft.action != "attributes" and key != APPLICATIONS_KEY:
+        elif draft.action == "attributes" or key == APPLICATIONS_KEY:
+            return
+        elif (settings := self._settings) is not NO_SETTINGS:
             document = self.document(key)
             before = ABSENT if document is None else document.content
-            settings = self._settings
             self.spend(settings.require_valid(key, draft.content, draft.size_bytes, before))
 
     def _unchanged(

@@ -10,15 +10,12 @@ from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal
-from gateway.access.acl import AclMalformed, acl_of, may_read
+from gateway.access.acl import may_read
 from gateway.conflict import Disputed
+from gateway.decide.attributes import checked_attributes
 from gateway.decide.compares import ITEM_BYTES, Compare
-from gateway.decide.draft import DELETED, Draft, bound, patched, same_attributes
-from gateway.decide.guards import require_editable, require_readable
-from gateway.decide.list_errors import ItemsCollide
-from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
-from gateway.decide.ranges import RangeEdit, is_under
-from gateway.decide.request import (
+from gateway.decide.draft import DELETED, Draft, merged, patched, same_attributes
+from gateway.decide.edits import (
     ApplyPatch,
     ContentEdit,
     Delete,
@@ -31,14 +28,16 @@ from gateway.decide.request import (
     Put,
     Touch,
 )
+from gateway.decide.guards import require_editable, require_readable
+from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.ranges import RangeEdit, is_under
+from gateway.decide.refusals import refusal_of
 from gateway.decide.reverting import Revert, reverted
+from gateway.decide.work import MERGE_TIMES, PATH_SHARE, UNCOUNTED_BYTES_MAX, require_room, shifts
 from gateway.errors import (
-    AttributesInvalid,
     ChangedSince,
     CommitError,
     DocumentNotFound,
-    OverLimit,
-    PatchDoesNotFit,
     TargetExists,
 )
 from gateway.limits import ServiceLimits
@@ -49,7 +48,6 @@ from patching import (
     NO_LISTS,
     Absent,
     Json,
-    Limits,
     ListDeclarations,
     Lists,
     Patch,
@@ -57,16 +55,6 @@ from patching import (
 )
 
 _encode = msgspec.json.Encoder().encode
-
-# Bytes of documents that one request's patches may work through; each patch counts its document.
-_PATCHED_BYTES_MAX = 128 * 1024 * 1024
-# An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
-_PATH_SHARE = 8
-_MERGE_TIMES = 4
-# Inserting or removing an array item shifts the items behind it.
-_SHIFT_SHARE = 80
-_UNCOUNTED_BYTES_MAX = 64 * 1024
-_IN_PLACE = ("replace", "test")
 
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
@@ -83,8 +71,7 @@ class Drafts:
 
     They are to be committed at ``revision``, as a write by ``author``. The catalog declares
     ``lists``; ``is_pinned`` tells of a key, and of the conditions of an edit, whether the request
-    names the very state of its
-    document, so that indexes into lists can be trusted.
+    names the very state of its document, so that indexes into lists can be trusted.
 
     ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
     ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
@@ -147,7 +134,7 @@ class Drafts:
             if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo | Revert):
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
-                self._require_room()
+                require_room(self._patched_bytes)
             self._set(each.key, self._edited(each.key, before, edit))
 
     def require_undisputed(self) -> None:
@@ -264,11 +251,9 @@ class Drafts:
         before = ABSENT if document is None else document.content
         if not _equal(before, draft.content):
             return True
-        if document is None:
-            return False
-        if document.attributes is not draft.attributes and not same_attributes(document, draft):
-            return True
-        return document.owners != draft.owners
+        if document is None or document.owners != draft.owners:
+            return document is not None
+        return document.attributes is not draft.attributes and not same_attributes(document, draft)
 
     def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes | Revert) -> Draft:
         if isinstance(edit, Revert):
@@ -276,16 +261,10 @@ class Drafts:
         if isinstance(edit, EditAttributes):
             return self._with_attributes(key, draft, edit.edit)
         if isinstance(edit, Put):
-            attributes = draft.attributes
             if edit.attributes is not None:
-                attributes = self._checked(key, edit.attributes)
+                draft = replace(draft, attributes=self._checked(key, edit.attributes))
             return replace(
-                draft,
-                content=edit.value,
-                attributes=attributes,
-                size_bytes=edit.size_bytes,
-                action="put",
-                patch=(),
+                draft, content=edit.value, size_bytes=edit.size_bytes, action="put", patch=()
             )
         if isinstance(edit, Delete):
             return DELETED
@@ -308,40 +287,25 @@ class Drafts:
         found = self._document_of(key)
         revision = 0 if found is None else found.revision
         try:
-            after, disputed = reverted(
-                edit, key, draft, revision, self._limits.patch, self._lists.lists_of(key)
-            )
+            limits, lists = self._limits.patch, self._lists.lists_of(key)
+            after, disputed, skipped = reverted(edit, key, draft, revision, limits, lists)
         except PatchError as error:
             raise self._told(key, error) from error
         if after.attributes is not None:
             self._checked(key, after.attributes)
-        if edit.conflict == "refuse":
-            self._disputed += disputed
-        elif edit.conflict == "skip":
-            self.skipped += tuple(
-                Skipped(key, each.pointer, (), each.of_attributes) for each in disputed
-            )
+        self._disputed += disputed
+        self.skipped += skipped
         return after
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
         draft = self._settled(key, draft)
-        limits = self._limits.patch
+        lists = self._lists.lists_of(key)
         try:
-            after = owning(edit, draft, self._revision, limits, self._lists.lists_of(key))
+            after, skipped = owning(edit, draft, self._revision, self._limits.patch, lists)
         except PatchError as error:
             raise self._told(key, error) from error
-        self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in after.skipped)
-        before, content = draft.content, after.content
-        if content is ABSENT:
-            return draft if before is ABSENT else DELETED
-        draft = replace(draft, owners=after.owners, owned=content)
-        if content is before:
-            return replace(draft, action=draft.action or "patch")
-        sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
-        size_bytes = bound(draft.size_bytes + sent_bytes, content, limits)
-        if before is ABSENT:
-            return replace(draft, content=content, size_bytes=size_bytes, action="put")
-        return patched(draft, content, size_bytes, patching.diff(before, content))
+        self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
+        return after
 
     def _settled(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
@@ -388,7 +352,7 @@ class Drafts:
             if isinstance(edit, Merge):
                 if before is ABSENT:
                     raise DocumentNotFound(self._catalog, key)
-                return _merged(before, size_bytes, edit, limits)
+                return merged(before, size_bytes, edit.value, edit.size_bytes, limits)
             if isinstance(edit.patch, patching.ExtendedPatch):
                 after = patching.apply_extended(
                     before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
@@ -407,15 +371,7 @@ class Drafts:
     def _told(self, key: str, error: PatchError) -> CommitError:
         """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
         self._count_items(error.examined)
-        if isinstance(error, patching.DocumentAbsent):
-            return DocumentNotFound(self._catalog, key)
-        if isinstance(error, patching.LimitExceeded):
-            return OverLimit(
-                error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
-            )
-        if isinstance(error, patching.ListViolation):
-            return ItemsCollide(key, error)
-        return PatchDoesNotFit(error, key, living(self._document_of(key)))
+        return refusal_of(error, self._catalog, key, self._document_of(key))
 
     def _count_items(self, examined: int) -> None:
         self._patched_bytes += examined * ITEM_BYTES
@@ -427,64 +383,15 @@ class Drafts:
         if isinstance(edit, Revert):
             size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
-            size_bytes *= _MERGE_TIMES
+            size_bytes *= MERGE_TIMES
         elif isinstance(edit.patch, Patch):
-            shifts = _shifts(edit.patch, size_bytes)
-            self.work_bytes += shifts
-            size_bytes = size_bytes // _PATH_SHARE + shifts
+            shifted = 0 if size_bytes <= UNCOUNTED_BYTES_MAX else shifts(edit.patch, size_bytes)
+            self.work_bytes += shifted
+            size_bytes = size_bytes // PATH_SHARE + shifted
         alone = not self._patched_bytes
         self._patched_bytes += size_bytes
         if not alone:  # the first patch has limits of its own
-            self._require_room()
-
-    def _require_room(self) -> None:
-        actual = self._patched_bytes
-        if actual > _PATCHED_BYTES_MAX:
-            raise OverLimit(
-                f"the patches would work through {actual} bytes of documents, more"
-                f" than the {_PATCHED_BYTES_MAX} that one transaction may",
-                limit="patched_bytes_max",
-                maximum=_PATCHED_BYTES_MAX,
-                actual=actual,
-            )
-
-
-def _shifts(patch: Patch, size_bytes: int) -> int:
-    """The bytes of work that operations on items cost if one array has all ``size_bytes``."""
-    if size_bytes <= _UNCOUNTED_BYTES_MAX:
-        return 0
-    operations = patch.to_json()
-    places = [str(each["path"]) for each in operations if each["op"] not in _IN_PLACE]
-    places += [str(each["from"]) for each in operations if each["op"] == "move"]
-    shifting = sum(place.rpartition("/")[2].isdigit() for place in places)
-    return size_bytes * shifting // _SHIFT_SHARE
-
-
-def _merged(
-    before: Json, size_bytes: int, edit: Merge, limits: Limits
-) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
-    content = patching.merge(before, edit.value, limits=limits)
-    size_bytes = bound(size_bytes + edit.size_bytes, content, limits)
-    return content, size_bytes, patching.diff(before, content)
-
-
-def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
-    """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
-    if not isinstance(value, dict):
-        raise AttributesInvalid(key)
-    try:
-        acl_of(value)
-    except AclMalformed as error:
-        raise AttributesInvalid(key, error.pointer, error.detail) from error
-    size_bytes = len(_encode(value))
-    if size_bytes > bytes_max:
-        raise OverLimit(
-            f"the attributes take {size_bytes} bytes as JSON, {bytes_max} are allowed",
-            limit="attributes_bytes_max",
-            maximum=bytes_max,
-            actual=size_bytes,
-        )
-    return value
+            require_room(self._patched_bytes)
 
 
 def _equal(before: Json | Absent, after: Json | Absent) -> bool:

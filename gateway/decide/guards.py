@@ -27,19 +27,10 @@ from gateway.decide.compares import (
     why_changed,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Look
+from gateway.decide.edits import ApplyPatch, Delete, Edit, EditAttributes, Get, KeyEdit, Put, Touch
 from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
-from gateway.decide.request import (
-    ApplyPatch,
-    Delete,
-    Edit,
-    EditAttributes,
-    Get,
-    KeyEdit,
-    Put,
-    Request,
-    Touch,
-)
+from gateway.decide.request import Request
 from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired

@@ -14,8 +14,8 @@ from typing import Final
 
 from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY, CatalogTag, Composite, Conditions
-from gateway.decide.list_errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.ranges import RangeUnchanged, is_under
+from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
 from gateway.model import WITHHELD, Document

@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
-from gateway.decide.draft import Draft
-from patching import ABSENT, Json, Limits, Lists, Owners
+from gateway.decide.draft import DELETED, Draft, bound, patched
+from patching import ABSENT, Contested, Json, Limits, Lists, Owners
 
 
 class ApplyWanted(msgspec.Struct, frozen=True):
@@ -40,11 +40,31 @@ class LetGo(msgspec.Struct, frozen=True):
 
 def owning(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
-) -> patching.Applied:
-    """What ``edit``, to be committed at ``revision``, makes of a settled draft.
+) -> tuple[Draft, tuple[Contested, ...]]:
+    """What ``edit``, to be committed at ``revision``, makes of a settled draft, and what it left to
+    others.
 
     Raises patching.PatchError.
     """
+    after = _applied(edit, draft, revision, limits, lists)
+    before, content = draft.content, after.content
+    if content is ABSENT:
+        return (draft if before is ABSENT else DELETED), after.skipped
+    draft = replace(draft, owners=after.owners, owned=content)
+    if content is before:
+        return replace(draft, action=draft.action or "patch"), after.skipped
+    sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
+    size_bytes = bound(draft.size_bytes + sent_bytes, content, limits)
+    if before is ABSENT:
+        draft = replace(draft, content=content, size_bytes=size_bytes, action="put")
+    else:
+        draft = patched(draft, content, size_bytes, patching.diff(before, content))
+    return draft, after.skipped
+
+
+def _applied(
+    edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
+) -> patching.Applied:
     if isinstance(edit, ApplyWanted):
         return patching.apply_wanted(
             draft.content,

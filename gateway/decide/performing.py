@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from gateway.decide.compares import Comparing, State, compared_keys
 from gateway.decide.drafts import Drafts
+from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement
-from gateway.decide.request import Delete, KeyEdit, Put
 from gateway.errors import CommitError, DocumentForbidden
 from gateway.model import Document, living
 from patching import ABSENT

@@ -17,8 +17,8 @@ from typing import cast
 import patching
 from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import Tags
+from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.decide.owning import ApplyWanted, manager_pointers
-from gateway.decide.request import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.errors import PreconditionFailed
 from gateway.model import Document
 from patching import (

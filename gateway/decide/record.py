@@ -9,7 +9,8 @@ import msgspec
 
 from gateway.decide.draft import Draft, same_attributes
 from gateway.decide.drafts import Drafts
-from gateway.decide.request import DOCUMENTS_BYTES_MAX, ApplyPatch, KeyEdit, Request, Rules
+from gateway.decide.edits import ApplyPatch, KeyEdit
+from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
 from gateway.errors import OverLimit
 from gateway.limits import ServiceLimits
 from gateway.model import Change, Commit, Document

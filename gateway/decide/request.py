@@ -1,12 +1,12 @@
 """Requests, the views that they are decided on, and their outcomes: immutable values.
 
-A request is a list of edits that are committed together, at one revision, if its guards hold. A
-write of one document is a list of one.
+A request is a list of edits (``gateway.decide.edits``) that are committed together, at one
+revision, if its guards hold. A write of one document is a list of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -26,23 +26,20 @@ from gateway.decide.compares import (
     compared_ranges,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.edits import Delete, KeyEdit, Move, Touch, replaced_keys
 from gateway.decide.ranges import (
     NO_RANGES,
     RangeEdit,
     RangeLook,
-    RangeReplacement,
     Ranges,
     looks_of,
 )
-from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import CommitError, code_of
 from gateway.limits import ServiceLimits
 from gateway.model import (
     OWN_KEYS,
     SETTINGS_KEY,
-    Attributes,
     Change,
     Commit,
     Document,
@@ -51,79 +48,7 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
-from patching import ExtendedPatch, Json, Patch
-
-
-class Put(msgspec.Struct, frozen=True):
-    """Create or replace the whole document; its attributes are kept, or become ``attributes``.
-
-    ``attributes`` {} clears them; None keeps them.
-    """
-
-    value: Json
-    size_bytes: int
-    attributes: Attributes | None = None
-
-
-class ApplyPatch(msgspec.Struct, frozen=True):
-    """Apply an RFC 6902 patch, or an extended one."""
-
-    patch: Patch | ExtendedPatch
-
-
-class Merge(msgspec.Struct, frozen=True):
-    """Apply an RFC 7396 merge patch."""
-
-    value: Json
-    size_bytes: int
-
-
-class Delete(msgspec.Struct, frozen=True):
-    """Leave a tombstone; of an absent document: nothing to do."""
-
-
-ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | Delete
-
-
-class EditAttributes(msgspec.Struct, frozen=True):
-    """Edit the attributes of a document that exists as if they were its content."""
-
-    edit: ContentEdit
-
-
-class Move(msgspec.Struct, frozen=True):
-    """Give the document, with its attributes, the key ``to``, which must be absent."""
-
-    to: str
-
-
-class Get(msgspec.Struct, frozen=True):
-    """Change nothing; answer the document as the whole request leaves it.
-
-    ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
-    to be allowed to.
-    """
-
-    to_write: bool = False
-
-
-class Touch(msgspec.Struct, frozen=True):
-    """Make a commit even where nothing changes. The key plays no part."""
-
-
-Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch | RangeEdit
-
-
-class KeyEdit(msgspec.Struct, frozen=True):
-    """An edit of the document ``key``; that of a range, and a touch, have the settings' key.
-
-    It is done only where ``when`` holds of what the edits before it have left.
-    """
-
-    key: str
-    edit: Edit
-    when: tuple[Compare, ...] = ()
-
+from patching import Json
 
 _SETTINGS_ALONE: Final = frozenset((SETTINGS_KEY,))
 _NO_KEYS: Final[frozenset[str]] = frozenset()
@@ -229,12 +154,6 @@ class Request(msgspec.Struct, frozen=True):
 
     def _compares(self) -> tuple[Compare, ...]:
         return (*self.compare, *chain.from_iterable(each.when for each in self._branches()))
-
-
-def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
-    """The keys of the documents that replacements of ranges put."""
-    ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
-    return frozenset(key for each in ranges for key, _, _ in each.documents)
 
 
 class Terms(TypedDict, total=False):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import patching
 from gateway.conflict import Disputed
 from gateway.decide.draft import DELETED, Draft, bound, patched
-from gateway.model import Attributes, Document
+from gateway.model import Attributes, Document, Skipped
 from patching import ABSENT, Absent, Dispute, Json, LimitExceeded, Limits, Lists
 
 # Members and items that are compared to name the places of a document that is to go.
@@ -57,8 +57,9 @@ class _State(msgspec.Struct, frozen=True):
 
 def reverted(
     edit: Revert, key: str, draft: Draft, revision: int, limits: Limits, lists: Lists
-) -> tuple[Draft, list[Disputed]]:
-    """What ``edit`` leaves of the draft of ``key``, and the places that are disputed.
+) -> tuple[Draft, list[Disputed], tuple[Skipped, ...]]:
+    """What ``edit`` leaves of the draft of ``key``, the places that are disputed where that refuses
+    the edit, and those that it skips.
 
     ``revision`` is that of the document's last change. The items of its ``lists`` are told apart by
     their keys. Raises patching.LimitExceeded.
@@ -79,7 +80,11 @@ def reverted(
             Disputed(key, of_attributes, each.pointer, revision, each.now, each.wanted)
             for of_attributes, each in places
         ]
-    return _drafted(draft, now, size_bytes, limits), disputed
+    skipped: tuple[Skipped, ...] = ()
+    if edit.conflict == "skip":
+        skipped = tuple(Skipped(key, each.pointer, (), each.of_attributes) for each in disputed)
+    draft = _drafted(draft, now, size_bytes, limits)
+    return draft, disputed if edit.conflict == "refuse" else [], skipped
 
 
 def _state_of(content: Json | Absent, attributes: Attributes | None) -> _State:

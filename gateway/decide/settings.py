@@ -13,7 +13,7 @@ from typing import Final
 
 from marshmallow import fields
 
-from gateway.decide.list_errors import ItemsCollide
+from gateway.decide.refusals import ItemsCollide
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole

@@ -6,15 +6,17 @@ caller of the gateway told it (``Rules.told``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from gateway.decide.list_errors import ListsUnchecked
+from gateway.decide.guards import refuse_forbidden
 from gateway.decide.record import RECORD_BYTES
+from gateway.decide.refusals import ListsUnchecked
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
-from gateway.errors import IdempotencyMismatch, RefusedBefore
+from gateway.errors import CommitError, IdempotencyMismatch, RefusedBefore
 from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
 from patching import Json
 
@@ -54,6 +56,27 @@ def replayed(asked: Idempotency, reply: Reply) -> Outcome:
     if reply.idempotency.fingerprint != asked.fingerprint:
         return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
     return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)
+
+
+def retold(
+    request: Request, reply: Reply, document_of: Callable[[str], Document | None]
+) -> Outcome:
+    """What the request's key decided before, as far as it may be told: of those who share an
+    application, one may not see what refused the others, nor what they left to whom.
+
+    ``document_of`` returns a document as the request finds it.
+    """
+    assert request.idempotency is not None
+    outcome = replayed(request.idempotency, reply)
+    if request.fence is None:
+        return outcome
+    try:
+        refuse_forbidden(request, document_of)
+    except CommitError as error:
+        if isinstance(outcome, Applied):
+            return replace(outcome, commit=replace(outcome.commit, skipped=()))
+        return replace(outcome, skipped=()) if isinstance(outcome, Unchanged) else Refused(error)
+    return outcome
 
 
 def outcome_of(verdict: Verdict) -> Outcome:

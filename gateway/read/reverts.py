@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.decide.request import DOCUMENTS_BYTES_MAX, KeyEdit
+from gateway.decide.edits import KeyEdit
+from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Revert, Undo
 from gateway.errors import OverLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, Document, living

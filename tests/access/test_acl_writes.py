@@ -13,7 +13,8 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.request import Applied, EditAttributes, Refused, View
+from gateway.decide.edits import EditAttributes
+from gateway.decide.request import Applied, Refused, View
 from gateway.errors import DocumentForbidden
 from tests.access.people import APPLY, EXTENDED_PATCH, MERGE_PATCH, People, Person
 from tests.access.test_acl import MALFORMED

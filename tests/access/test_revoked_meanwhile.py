@@ -17,7 +17,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.request import Put
+from gateway.decide.edits import Put
 from gateway.errors import Unauthenticated
 from gateway.http import create_app
 from gateway.http.door import authorization

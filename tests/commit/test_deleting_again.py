@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.decide.request import Put
+from gateway.decide.edits import Put
 from gateway.errors import IdempotencyMismatch, PreconditionFailed
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency

@@ -13,19 +13,8 @@ from gateway.commit import inputs
 from gateway.decide import request as decision
 from gateway.decide.compares import Equals, IsAbsent, TokenIs
 from gateway.decide.conditions import Composite, Conditions
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    EditAttributes,
-    Get,
-    KeyEdit,
-    Merge,
-    Put,
-    Request,
-    Touch,
-    Unchanged,
-    View,
-)
+from gateway.decide.edits import Delete, EditAttributes, Get, KeyEdit, Merge, Put, Touch
+from gateway.decide.request import Applied, Request, Unchanged, View
 from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document

@@ -12,7 +12,8 @@ import pytest
 
 from gateway.commit.loop import doubting
 from gateway.decide.conditions import Conditions
-from gateway.decide.request import Applied, KeyEdit, Unchanged, Unknown, Written
+from gateway.decide.edits import KeyEdit
+from gateway.decide.request import Applied, Unchanged, Unknown, Written
 from gateway.errors import (
     DeadlineExceeded,
     HeldBack,

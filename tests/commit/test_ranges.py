@@ -10,8 +10,9 @@ import pytest
 from gateway.commit import inputs, ranges
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
+from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
-from gateway.decide.request import Delete, Edit, KeyEdit, Outcome, Request, Touch, Unchanged
+from gateway.decide.request import Outcome, Request, Unchanged
 from gateway.errors import PreconditionFailed, RevisionCompacted
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import patching
+from gateway.decide.edits import ApplyPatch
 from gateway.decide.rebase import overlapping
-from gateway.decide.request import ApplyPatch
 from tests.console.browser import Browser
 from tests.service import RunningGateway
 

@@ -10,21 +10,8 @@ import pytest
 
 from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import ANY_TAG, Conditions
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    Edit,
-    EditAttributes,
-    Get,
-    KeyEdit,
-    Merge,
-    Move,
-    Outcome,
-    Refused,
-    Request,
-    Touch,
-    Unchanged,
-)
+from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, Move, Touch
+from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.settings import CompiledSettings, parse_settings
 from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document

@@ -10,7 +10,8 @@ from msgspec.structs import replace as changed
 
 from gateway.decide.conditions import ANY, Conditions
 from gateway.decide.decide import decide
-from gateway.decide.request import Delete, KeyEdit, Merge, Unchanged
+from gateway.decide.edits import Delete, KeyEdit, Merge
+from gateway.decide.request import Unchanged
 from gateway.errors import (
     DocumentNotFound,
     IdempotencyMismatch,

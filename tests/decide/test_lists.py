@@ -9,20 +9,10 @@ from msgspec.structs import replace as changed
 
 from gateway.decide.compares import Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions
-from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.edits import Edit, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.rebase import overlapping
-from gateway.decide.request import (
-    Applied,
-    Edit,
-    EditAttributes,
-    KeyEdit,
-    Merge,
-    Move,
-    Outcome,
-    Refused,
-    Request,
-    Unchanged,
-)
+from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.errors import PatchDoesNotFit, PreconditionFailed, SettingsInvalid, code_of
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
 from patching import parse_declarations

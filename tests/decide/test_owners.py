@@ -15,19 +15,10 @@ from hypothesis import strategies as st
 from gateway.access import Grant, Principal, Role
 from gateway.decide.compares import IsAbsent
 from gateway.decide.conditions import Conditions
-from gateway.decide.list_errors import ItemsCollide
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    EditAttributes,
-    KeyEdit,
-    Merge,
-    Move,
-    Request,
-    Unchanged,
-    View,
-)
+from gateway.decide.refusals import ItemsCollide
+from gateway.decide.request import Applied, Request, Unchanged, View
 from gateway.errors import (
     DocumentForbidden,
     OverLimit,

@@ -9,16 +9,8 @@ from msgspec.structs import replace as changed
 
 from gateway.conflict import Conflict, NotRebased
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    Edit,
-    EditAttributes,
-    Merge,
-    Outcome,
-    Unchanged,
-    View,
-)
+from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
+from gateway.decide.request import Applied, Outcome, Unchanged, View
 from gateway.errors import PreconditionFailed
 from gateway.model import SETTINGS_KEY, Document
 from tests.asking import (

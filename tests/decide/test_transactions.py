@@ -10,23 +10,8 @@ import pytest
 import patching
 from gateway.decide import drafts
 from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
-from gateway.decide.request import (
-    Decision,
-    Delete,
-    Edit,
-    EditAttributes,
-    Get,
-    KeyEdit,
-    Merge,
-    Move,
-    Outcome,
-    Put,
-    Refused,
-    Request,
-    Touch,
-    Unchanged,
-    View,
-)
+from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, Move, Put, Touch
+from gateway.decide.request import Decision, Outcome, Refused, Request, Unchanged, View
 from gateway.errors import (
     AttributesInvalid,
     CommitError,

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.decide import compares, drafts
-from gateway.decide.request import Put
+from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
 from gateway.limits import ServiceLimits

@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 from gateway import errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
-from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app

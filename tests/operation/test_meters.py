@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.request import Put
+from gateway.decide.edits import Put
 from gateway.feed.channel import Selection
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.request import Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Put
 from gateway.limits import ServiceLimits
 from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime

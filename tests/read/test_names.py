@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.request import Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Put
 from gateway.limits import ServiceLimits
 from gateway.read import digests
 from gateway.read.digests import DigestPage, Names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.decide.request import Delete
+from gateway.decide.edits import Delete
 from gateway.limits import ServiceLimits
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.decide.request import Delete, KeyEdit, Move, Touch
+from gateway.decide.edits import Delete, KeyEdit, Move, Touch
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import (
     CatalogNotFound,

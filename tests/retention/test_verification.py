@@ -17,7 +17,7 @@ from pymongo import MongoClient
 
 from gateway.cli.main import main
 from gateway.cli.verify import applied_by_jsonpatch
-from gateway.decide.request import Delete
+from gateway.decide.edits import Delete
 from gateway.errors import CatalogNotFound
 from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from gateway import catalogs
 from gateway.commit import loop, ranges
 from gateway.decide import compares, drafts
+from gateway.decide.edits import Touch
 from gateway.decide.ranges import RangeState
-from gateway.decide.request import Request, Touch
+from gateway.decide.request import Request
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values

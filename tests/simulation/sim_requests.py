@@ -10,14 +10,7 @@ import patching
 from gateway.decide import compares as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.conditions import Tag as GatewayTag
-from gateway.decide.ranges import (
-    RangeAbsent,
-    RangeCount,
-    RangeDeletion,
-    RangeReplacement,
-    RangeUnchanged,
-)
-from gateway.decide.request import (
+from gateway.decide.edits import (
     ApplyPatch,
     ContentEdit,
     Delete,
@@ -28,9 +21,16 @@ from gateway.decide.request import (
     Merge,
     Move,
     Put,
-    Request,
     Touch,
 )
+from gateway.decide.ranges import (
+    RangeAbsent,
+    RangeCount,
+    RangeDeletion,
+    RangeReplacement,
+    RangeUnchanged,
+)
+from gateway.decide.request import Request
 from gateway.model import Idempotency
 from gateway.service import Gateway
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.decide.conditions import ANY_TAG, Conditions
-from gateway.decide.request import Delete, Put, Refused, Unchanged
+from gateway.decide.edits import Delete, Put
+from gateway.decide.request import Refused, Unchanged
 from gateway.limits import ServiceLimits
 from gateway.model import Head
 from gateway.runtime import ThreadRuntime

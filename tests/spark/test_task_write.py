@@ -18,7 +18,8 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from gateway.decide.request import Put, Refused, Request, Unknown, Written
+from gateway.decide.edits import Put
+from gateway.decide.request import Refused, Request, Unknown, Written
 from gateway.errors import StoreUnavailable
 from gateway.http import create_app
 from gateway.http.write import bulk_stream

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, cast
 
-from gateway.decide.request import Delete, KeyEdit
+from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Commit, Document
 from gateway.retention.compaction import Compaction

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from pymongo import MongoClient
 
-from gateway.decide.request import Delete, KeyEdit, Unknown
+from gateway.decide.edits import Delete, KeyEdit
+from gateway.decide.request import Unknown
 from gateway.model import Commit, Head
 from gateway.state import tail
 from gateway.store.contract import Store, Unreachable

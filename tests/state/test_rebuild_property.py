@@ -10,17 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.decide.request import (
-    Applied,
-    Delete,
-    EditAttributes,
-    KeyEdit,
-    Merge,
-    Move,
-    Refused,
-    Touch,
-    Unchanged,
-)
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move, Touch
+from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.errors import PinHolds, SnapshotExists
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Idempotency

@@ -9,7 +9,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from gateway.decide.request import Applied, Put, Refused
+from gateway.decide.edits import Put
+from gateway.decide.request import Applied, Refused
 from gateway.errors import DeadlineExceeded
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime

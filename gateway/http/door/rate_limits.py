@@ -21,8 +21,8 @@ from typing import Final
 import flask
 
 from gateway.access.limits import Excess, PrincipalLimits, Rate
+from gateway.decide.edits import ApplyPatch, Edit, EditAttributes
 from gateway.decide.ranges import RangeReplacement
-from gateway.decide.request import ApplyPatch, Edit, EditAttributes
 from gateway.http.context import Context, HeaderList, context_of, declared_bytes
 from gateway.http.wire.refusals import TryLater
 

@@ -13,7 +13,7 @@ from flask import Flask
 from gateway.access import Principal, Role
 from gateway.conflict import Conflict, Required
 from gateway.decide.conditions import ANY, CatalogTag
-from gateway.decide.request import KeyEdit, Put, Touch
+from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
 from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
 from gateway.http.context import Context, this_request

@@ -13,7 +13,7 @@ import flask
 from flask import Flask
 
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
-from gateway.decide.request import ContentEdit, Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Flask
 from msgspec.structs import replace
 
+from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import LetGo
-from gateway.decide.request import KeyEdit
 from gateway.http.context import this_request
 from gateway.http.routes.documents import read_document
 from gateway.http.wire.answers import Answer

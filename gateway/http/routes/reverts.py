@@ -16,7 +16,8 @@ from marshmallow import fields
 from msgspec.structs import replace
 
 from gateway.access import Role
-from gateway.decide.request import KeyEdit, Request, Unchanged, Written
+from gateway.decide.edits import KeyEdit
+from gateway.decide.request import Request, Unchanged, Written
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.errors import CommitError
 from gateway.http.context import Context, this_request

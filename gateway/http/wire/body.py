@@ -29,7 +29,7 @@ import msgspec
 from werkzeug.wsgi import get_input_stream
 
 import patching
-from gateway.decide.request import ApplyPatch, Merge
+from gateway.decide.edits import ApplyPatch, Merge
 from gateway.errors import OverLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
 from gateway.http.wire import headers as media_types

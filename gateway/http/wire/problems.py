@@ -18,7 +18,7 @@ from werkzeug.exceptions import (
 
 from gateway import errors
 from gateway.conflict import Conflict, Disputed, FailedCompare, Stale
-from gateway.decide.list_errors import DocumentsBreakSettings, ItemsCollide
+from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode

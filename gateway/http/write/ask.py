@@ -23,9 +23,10 @@ from gateway.access import Principal
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
+from gateway.decide.edits import KeyEdit
 from gateway.decide.ranges import range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
-from gateway.decide.request import KeyEdit, Request
+from gateway.decide.request import Request
 from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
 from gateway.http.wire.conditions import write_conditions

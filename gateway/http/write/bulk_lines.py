@@ -34,17 +34,8 @@ import patching
 from gateway.access import Principal, Role
 from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Conditions
-from gateway.decide.request import (
-    ApplyPatch,
-    Delete,
-    Edit,
-    KeyEdit,
-    Merge,
-    Put,
-    Request,
-    Touch,
-    Written,
-)
+from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
+from gateway.decide.request import Request, Written
 from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError
 from gateway.http.door.authorization import author_of, require

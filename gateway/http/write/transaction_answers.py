@@ -12,10 +12,7 @@ from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.drafts import named_keys
-from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
-from gateway.decide.request import (
-    Applied,
+from gateway.decide.edits import (
     ApplyPatch,
     Delete,
     EditAttributes,
@@ -25,8 +22,10 @@ from gateway.decide.request import (
     Move,
     Put,
     Touch,
-    Unchanged,
 )
+from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
+from gateway.decide.request import Applied, Unchanged
 from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.answers import Answer, body_answer, encode, etag
 from gateway.http.wire.owner_shapes import skipped_shape

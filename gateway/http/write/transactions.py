@@ -27,14 +27,7 @@ from typing import Any, Final, TypeVar
 
 import patching
 from gateway.decide.compares import Compare, compared_ranges
-from gateway.decide.ranges import (
-    DOCUMENTS_MAX,
-    RANGES_MAX,
-    RangeDeletion,
-    RangeEdit,
-    RangeReplacement,
-)
-from gateway.decide.request import (
+from gateway.decide.edits import (
     ApplyPatch,
     Delete,
     Edit,
@@ -45,6 +38,13 @@ from gateway.decide.request import (
     Move,
     Put,
     Touch,
+)
+from gateway.decide.ranges import (
+    DOCUMENTS_MAX,
+    RANGES_MAX,
+    RangeDeletion,
+    RangeEdit,
+    RangeReplacement,
 )
 from gateway.decide.strict import SWITCH, Exact, load, strict
 from gateway.http.wire.body import decode_members, document_bytes

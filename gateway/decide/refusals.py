@@ -1,11 +1,20 @@
-"""Why lists whose items have keys refuse a write: errors of the tree in ``gateway.errors``."""
+"""Why an edit of a document is refused: errors of the tree in ``gateway.errors``, those about lists
+whose items have keys among them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.errors import CommitError, SettingsInvalid
-from patching import ListViolation
+from gateway.errors import (
+    CommitError,
+    DocumentNotFound,
+    OverLimit,
+    PatchDoesNotFit,
+    SettingsInvalid,
+)
+from gateway.model import Document, living
+from patching import DocumentAbsent, LimitExceeded, ListViolation, PatchError
 
 
 class ItemsCollide(CommitError):
@@ -43,3 +52,16 @@ class ListsUnchecked(SettingsInvalid):
 
     def __init__(self) -> None:
         super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
+
+
+def refusal_of(error: PatchError, catalog: str, key: str, document: Document | None) -> CommitError:
+    """Why ``document``, as the request found it, can't be edited; an edit has raised ``error``."""
+    if isinstance(error, DocumentAbsent):
+        return DocumentNotFound(catalog, key)
+    if isinstance(error, LimitExceeded):
+        return OverLimit(
+            error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+        )
+    if isinstance(error, ListViolation):
+        return ItemsCollide(key, error)
+    return PatchDoesNotFit(error, key, living(document))

@@ -1,0 +1,31 @@
+"""Attributes of a document: an object, small, whose acl is one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.access.acl import AclMalformed, acl_of
+from gateway.errors import AttributesInvalid, OverLimit
+from gateway.model import Attributes
+from patching import Absent, Json
+
+_encode = msgspec.json.Encoder().encode
+
+
+def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
+    """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
+    if not isinstance(value, dict):
+        raise AttributesInvalid(key)
+    try:
+        acl_of(value)
+    except AclMalformed as error:
+        raise AttributesInvalid(key, error.pointer, error.detail) from error
+    size_bytes = len(_encode(value))
+    if size_bytes > bytes_max:
+        raise OverLimit(
+            f"the attributes take {size_bytes} bytes as JSON, {bytes_max} are allowed",
+            limit="attributes_bytes_max",
+            maximum=bytes_max,
+            actual=size_bytes,
+        )
+    return value

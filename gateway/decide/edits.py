@@ -1,0 +1,91 @@
+"""Edits: what a request does to a document, or to a range of them. Immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.decide.compares import Compare
+from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import RangeEdit, RangeReplacement
+from gateway.decide.reverting import Revert
+from gateway.model import Attributes
+from patching import ExtendedPatch, Json, Patch
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Create or replace the whole document; its attributes are kept, or become ``attributes``.
+
+    ``attributes`` {} clears them; None keeps them.
+    """
+
+    value: Json
+    size_bytes: int
+    attributes: Attributes | None = None
+
+
+class ApplyPatch(msgspec.Struct, frozen=True):
+    """Apply an RFC 6902 patch, or an extended one."""
+
+    patch: Patch | ExtendedPatch
+
+
+class Merge(msgspec.Struct, frozen=True):
+    """Apply an RFC 7396 merge patch."""
+
+    value: Json
+    size_bytes: int
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Leave a tombstone; of an absent document: nothing to do."""
+
+
+ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | Delete
+
+
+class EditAttributes(msgspec.Struct, frozen=True):
+    """Edit the attributes of a document that exists as if they were its content."""
+
+    edit: ContentEdit
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Give the document, with its attributes, the key ``to``, which must be absent."""
+
+    to: str
+
+
+class Get(msgspec.Struct, frozen=True):
+    """Change nothing; answer the document as the whole request leaves it.
+
+    ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
+    to be allowed to.
+    """
+
+    to_write: bool = False
+
+
+class Touch(msgspec.Struct, frozen=True):
+    """Make a commit even where nothing changes. The key plays no part."""
+
+
+Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch | RangeEdit
+
+
+class KeyEdit(msgspec.Struct, frozen=True):
+    """An edit of the document ``key``; that of a range, and a touch, have the settings' key.
+
+    It is done only where ``when`` holds of what the edits before it have left.
+    """
+
+    key: str
+    edit: Edit
+    when: tuple[Compare, ...] = ()
+
+
+def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
+    """The keys of the documents that replacements of ranges put."""
+    ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
+    return frozenset(key for each in ranges for key, _, _ in each.documents)
