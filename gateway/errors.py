@@ -44,8 +44,8 @@
         +-- OutcomeUnknown       the connection broke around the commit
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
-``retryable`` (sending the same request again may succeed). Those about lists are in
-``gateway.decide.refusals``.
+``retryable`` (sending the same request again may succeed). Those about uploads are in
+``gateway.upload_errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from gateway.conflict import Conflict, Disputed
+from gateway.conflict import Conflict
 from gateway.model import Document, Right
 from patching import Json, LimitExceeded, PatchError
 
@@ -181,37 +181,6 @@ class PreconditionFailed(CommitError):
         self.conflict = conflict
 
 
-class UploadConflict(PreconditionFailed):
-    code = "upload_conflict"
-
-    def __init__(self, conflict: Conflict) -> None:
-        super().__init__(conflict)
-        self.detail = f"the document changed since the upload was opened: {self.detail}"
-
-
-class UploadNotFound(CommitError):
-    code = "upload_not_found"
-
-    def __init__(self, upload_id: str) -> None:
-        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
-
-
-class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
-    code = "upload_incomplete"
-
-    def __init__(self, part: int | None) -> None:
-        missing = "it has no parts" if part is None else f"part {part} is missing"
-        super().__init__(f"the upload can't be committed: {missing}")
-        self.part = part
-
-
-class UploadCommitted(CommitError):
-    code = "upload_committed"
-
-    def __init__(self, upload_id: str) -> None:
-        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
-
-
 class PreconditionRequired(CommitError):
     code = "precondition_required"
 
@@ -231,22 +200,6 @@ class TargetExists(CommitError):
         super().__init__(f"there is a document {key!r} already")
         self.key = key
         self.document = document
-
-
-class ChangedSince(CommitError):
-    """``disputed`` are the places, one at least."""
-
-    code = "changed_since"
-
-    def __init__(self, disputed: Sequence[Disputed]) -> None:
-        first = disputed[0]
-        what = "attributes of " if first.of_attributes else ""
-        more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
-        super().__init__(
-            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
-            f" {first.key!r}{more}"
-        )
-        self.disputed = disputed
 
 
 class RevertForbidden(CommitError):
@@ -395,17 +348,6 @@ class TooManyWatchers(CommitError):  # ``holder``: whose share is used up, if it
         if holder is not None:
             detail = f"principal {holder!r} has as many watchers as it leaves to others"
         super().__init__(f"{detail} (watchers_max)")
-
-
-class TooManyUploads(CommitError):  # ``holder``: likewise
-    code = "too_many_uploads"
-    retryable = True
-
-    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"open uploads can't come to more than {maximum} in all"
-        if holder is not None:
-            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
-        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
 
 
 class DeadlineExceeded(CommitError):

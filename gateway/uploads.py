@@ -34,22 +34,19 @@ from gateway.decide.conditions import (
 from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.request import Applied, Refused, Terms, Unchanged, Unknown, Written
-from gateway.errors import (
-    CommitError,
-    OutcomeUnknown,
-    OverLimit,
-    PreconditionFailed,
+from gateway.errors import CommitError, OutcomeUnknown, OverLimit, PreconditionFailed
+from gateway.limits import ServiceLimits
+from gateway.model import Attributes, Commit, Document, Idempotency, Reply, living
+from gateway.runtime import Runtime
+from gateway.state.heads import as_unavailable
+from gateway.store.contract import Upload, UploadPart, UploadStore
+from gateway.upload_errors import (
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
     UploadNotFound,
 )
-from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Commit, Document, Idempotency, Reply, living
-from gateway.runtime import Runtime
-from gateway.state.heads import as_unavailable
-from gateway.store.contract import Upload, UploadPart, UploadStore
 from patching import Json
 
 _log = logging.getLogger(__name__)

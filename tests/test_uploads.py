@@ -11,21 +11,19 @@ from gateway.access.principal import ANONYMOUS
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.edits import Delete, EditAttributes, Put
 from gateway.decide.request import Applied, Unchanged
-from gateway.errors import (
-    OverLimit,
-    PreconditionFailed,
-    PreconditionRequired,
+from gateway.errors import OverLimit, PreconditionFailed, PreconditionRequired
+from gateway.limits import RetentionLimits, ServiceLimits
+from gateway.model import SETTINGS_KEY, Attributes, Document
+from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
+from gateway.store.memory_uploads import MemoryUploads
+from gateway.upload_errors import (
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
     UploadNotFound,
 )
-from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.model import SETTINGS_KEY, Attributes, Document
-from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
-from gateway.store.memory_uploads import MemoryUploads
 from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 

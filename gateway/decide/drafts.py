@@ -31,15 +31,10 @@ from gateway.decide.edits import (
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.ranges import RangeEdit, is_under
-from gateway.decide.refusals import refusal_of
+from gateway.decide.refusals import ChangedSince, refusal_of
 from gateway.decide.reverting import Revert, reverted
 from gateway.decide.work import MERGE_TIMES, PATH_SHARE, UNCOUNTED_BYTES_MAX, require_room, shifts
-from gateway.errors import (
-    ChangedSince,
-    CommitError,
-    DocumentNotFound,
-    TargetExists,
-)
+from gateway.errors import CommitError, DocumentNotFound, TargetExists
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
 from patching import (

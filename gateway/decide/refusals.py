@@ -1,11 +1,12 @@
-"""Why an edit of a document is refused: errors of the tree in ``gateway.errors``, those about lists
-whose items have keys among them.
+"""Why an edit of a document is refused: errors of the tree in ``gateway.errors``, those of
+lists whose items have keys among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.conflict import Disputed
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -28,6 +29,22 @@ class ItemsCollide(CommitError):
         self.key = key
         self.pointer = error.pointer or ""
         self.other = error.other
+
+
+class ChangedSince(CommitError):
+    """``disputed`` are the places, one at least."""
+
+    code = "changed_since"
+
+    def __init__(self, disputed: Sequence[Disputed]) -> None:
+        first = disputed[0]
+        what = "attributes of " if first.of_attributes else ""
+        more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
+        super().__init__(
+            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
+            f" {first.key!r}{more}"
+        )
+        self.disputed = disputed
 
 
 class DocumentsBreakSettings(CommitError):

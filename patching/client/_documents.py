@@ -23,7 +23,8 @@ from patching import (
 )
 from patching.client._calls import Calls
 from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
-from patching.client._results import Document, Updated, Written, parse_document, parse_written
+from patching.client._parsing import parse_document, parse_written
+from patching.client._results import Document, Updated, Written
 from patching.client._terms import (
     Operations,
     Token,

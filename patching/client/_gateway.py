@@ -12,6 +12,7 @@ from patching.client._documents import Part
 from patching.client._errors import Problem
 from patching.client._follower import Follower
 from patching.client._owning import Owning
+from patching.client._parsing import expecting, parse_catalog_written, value_of
 from patching.client._reading import Readable
 from patching.client._results import (
     CatalogHead,
@@ -20,9 +21,6 @@ from patching.client._results import (
     Compaction,
     TransactionResult,
     Written,
-    expecting,
-    parse_catalog_written,
-    value_of,
 )
 from patching.client._retention import Pin
 from patching.client._retry import Retry

@@ -12,14 +12,8 @@ from patching import ABSENT, Conflict
 from patching.client._calls import Calls
 from patching.client._documents import time_query
 from patching.client._errors import Problem
-from patching.client._results import (
-    ContestedLeaf,
-    LeafOwners,
-    Owner,
-    Written,
-    expecting,
-    parse_written,
-)
+from patching.client._parsing import expecting, parse_written
+from patching.client._results import ContestedLeaf, LeafOwners, Owner, Written
 from patching.client._terms import Tokens, WriteTerms, encoded
 from patching.client._transport import segment
 

@@ -10,7 +10,8 @@ import msgspec
 
 from patching import Conflict
 from patching.client._calls import Calls
-from patching.client._results import Change, changes_of, expecting, is_replayed
+from patching.client._parsing import changes_of, expecting, is_replayed
+from patching.client._results import Change
 from patching.client._terms import Tokens, WriteTerms, encoded
 
 

@@ -13,10 +13,15 @@ import pytest
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
-from gateway import errors
+from gateway import errors, upload_errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
-from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
+from gateway.decide.refusals import (
+    ChangedSince,
+    DocumentsBreakSettings,
+    ItemsCollide,
+    ListsUnchecked,
+)
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
@@ -54,13 +59,13 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.PatchDoesNotFit(PathMissing("x"), "k", DOCUMENT), "path_missing", 409),
     (OwnedByOthers((Contested("/a", (Owner("b", 1),), 1, 2, "/a"),)), "owned_by_others", 409),
     (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
-    (errors.UploadConflict(CONFLICT), "upload_conflict", 409),
-    (errors.UploadNotFound("x"), "upload_not_found", 404),
-    (errors.UploadIncomplete(2), "upload_incomplete", 409),
-    (errors.UploadCommitted("x"), "upload_committed", 409),
+    (upload_errors.UploadConflict(CONFLICT), "upload_conflict", 409),
+    (upload_errors.UploadNotFound("x"), "upload_not_found", 404),
+    (upload_errors.UploadIncomplete(2), "upload_incomplete", 409),
+    (upload_errors.UploadCommitted("x"), "upload_committed", 409),
     (errors.PreconditionRequired("c"), "precondition_required", 428),
     (errors.TargetExists("k"), "target_exists", 409),
-    (errors.ChangedSince([Disputed("k", False, "/a", 3, 1, 2)]), "changed_since", 409),
+    (ChangedSince([Disputed("k", False, "/a", 3, 1, 2)]), "changed_since", 409),
     (errors.RevertForbidden("x"), "forbidden", 403),
     (
         errors.SchemaViolation("k", "*", [{"pointer": "/a", "message": "x"}]),
@@ -88,7 +93,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.RefusedBefore("over_limit", "x", {"limit": "y"}), "over_limit", 413),
     (errors.QueueFull("x"), "queue_full", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
-    (errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
+    (upload_errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
@@ -363,7 +368,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "overloaded": _by_error(TryLater("overloaded", "x", 2)),
     "rate_limited": _by_error(TryLater("rate_limited", "x", 2)),
     "too_many_watchers": _by_error(errors.TooManyWatchers(5)),
-    "too_many_uploads": _by_error(errors.TooManyUploads("uploads_max", 5)),
+    "too_many_uploads": _by_error(upload_errors.TooManyUploads("uploads_max", 5)),
     "internal_error": _by_error(RuntimeError("a defect")),
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
     "held_back": _by_error(errors.HeldBack("x")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,35 +16,21 @@ from werkzeug.exceptions import (
 )
 
 from gateway import errors
-from gateway.conflict import Conflict, Disputed, FailedCompare, Stale
-from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.context import Context
 from gateway.http.wire.answers import Answer, body_answer, encode
 from gateway.http.wire.headers import PROBLEM
-from gateway.http.wire.owner_shapes import owner_shapes
+from gateway.http.wire.problem_members import members_of, members_of_patch_error, shortened
 from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
-from gateway.model import WITHHELD, Document
 from patching import (
-    ABSENT,
-    Contested,
-    IndexNeedsTest,
     Json,
     LimitExceeded,
-    OwnedByOthers,
     PatchError,
-    TestFailed,
 )
 
 _log = logging.getLogger(__name__)
 
 _DETAIL_CHARACTERS_MAX = 600
-_POINTER_CHARACTERS_MAX = 1000
-_VALUE_BYTES_MAX = 1000
-_COMPARED_BYTES_MAX = 1024 * 1024
-_OVERLAP_MAX = 100
-_STALE_MAX = 100
-_CONTESTED_MAX = 100
 # What is remembered of a refusal, beside its detail.
 _REMEMBERED_BYTES_MAX = 2000
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -168,59 +153,13 @@ def _of_gateway_error(error: GatewayError) -> Problem:
     if isinstance(error, AccessError):
         return _of_access_error(error)
     problem = Problem(code_of(error), error.detail, error.applied, error.retryable)
-    match error:
-        case errors.PatchDoesNotFit():
-            problem = _of_patch_error(error.error)
-            problem.members |= {"key": error.key, **_current(error.document)}
-        case errors.OverLimit():
-            _tell_limit(problem, error)
-        case errors.PreconditionFailed():
-            problem.members |= _of_conflict(error.conflict)
-        case errors.SchemaViolation():
-            problem.members |= {"key": error.key, "errors": list(error.errors)}
-        case ItemsCollide():
-            problem.members |= {
-                "key": error.key,
-                "pointer": shortened(error.pointer, _POINTER_CHARACTERS_MAX),
-                "other": shortened(error.other, _POINTER_CHARACTERS_MAX),
-            }
-        case DocumentsBreakSettings():
-            problem.members |= {
-                "documents": [_shortened_members(each) for each in error.documents],
-                "complete": error.complete,
-            }
-        case errors.SettingsInvalid():
-            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
-            if error.errors:
-                problem.members["errors"] = list(error.errors)
-        case errors.TargetExists():
-            problem.members |= {"key": error.key, **_current(error.document)}
-        case errors.ChangedSince():
-            problem.members |= _disputed(error.disputed)
-        case errors.DocumentNotFound():
-            problem.members["key"] = error.key
-        case errors.AttributesInvalid():
-            problem.members["pointer"] = shortened(error.pointer, _POINTER_CHARACTERS_MAX)
-        case errors.DocumentForbidden():
-            of = "prefix" if error.of_range else "key"
-            problem.members |= {of: error.key, "right": error.right}
-        case errors.PinHolds():
-            problem.members["pinned_revision"] = error.pinned
-        case errors.SnapshotExists():
-            problem.members["oldest_revision"] = error.floor
-        case errors.Unstorable():
-            problem.members |= _place(error.operation, error.pointer)
-        case errors.RevisionNotFound():
-            problem.members["head_revision"] = error.head_revision
-        case errors.RevisionCompacted():
-            problem.members["oldest_revision"] = error.floor
-        case errors.IdempotencyMismatch():
-            problem.members["revision"] = error.revision
-        case errors.RefusedBefore():
-            problem.members |= error.members
-            problem.headers.append(("Idempotency-Replayed", "true"))
-        case errors.OutcomeUnknown():
-            problem.members["commit_id"] = error.commit_id
+    if isinstance(error, errors.PatchDoesNotFit):
+        problem = _of_patch_error(error.error)
+    elif isinstance(error, errors.OverLimit):
+        _tell_limit(problem, error)
+    elif isinstance(error, errors.RefusedBefore):
+        problem.headers.append(("Idempotency-Replayed", "true"))
+    problem.members |= members_of(error)
     if isinstance(error, errors.CommitError) and error.action is not None:
         problem.members["action"] = error.action
         if error.otherwise:
@@ -228,108 +167,12 @@ def _of_gateway_error(error: GatewayError) -> Problem:
     return problem
 
 
-def _shortened_members(texts: Mapping[str, str]) -> dict[str, str]:
-    return {name: shortened(text, _POINTER_CHARACTERS_MAX) for name, text in texts.items()}
-
-
-def _of_conflict(failed: Conflict) -> dict[str, Any]:
-    members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
-    members |= _current(failed.document)
-    if failed.catalog_revision is not None:
-        members["resource_version"] = failed.catalog_revision
-    if failed.overlap:
-        members["overlap"] = [
-            shortened(pointer, _POINTER_CHARACTERS_MAX) for pointer in failed.overlap[:_OVERLAP_MAX]
-        ]
-    if failed.not_rebased is not None:
-        members["not_rebased"] = failed.not_rebased.value
-    if failed.key:
-        members["key"] = failed.key
-    if failed.prefix is not None and not failed.compares:
-        members["prefix"] = failed.prefix
-        if failed.changed_at is not None:
-            members["changed_at"] = failed.changed_at
-    if failed.stale:
-        members["stale"] = [_stale(each) for each in failed.stale[:_STALE_MAX]]
-    if failed.compares:
-        members["failed_compares"] = _failed_compares(failed.compares)
-    return members
-
-
-def _disputed(disputed: Sequence[Disputed]) -> dict[str, Any]:
-    """With both values, where they are small."""
-    shown = []
-    for each in disputed[:_CONTESTED_MAX]:
-        entry: dict[str, Any] = {
-            "key": each.key or None,
-            "part": "attributes" if each.of_attributes else "content",
-            "pointer": shortened(each.pointer, _POINTER_CHARACTERS_MAX),
-            "revision": each.revision,
-        }
-        for name, value in (("value", each.now), ("wanted", each.wanted)):
-            if value is not ABSENT and _is_small(value):
-                entry[name] = value
-        shown.append(entry)
-    return {"contested": shown, "contested_count": len(disputed)}
-
-
-def _stale(each: Stale) -> dict[str, Any]:
-    current = _current(each.document)
-    return {"key": each.key, "expected": each.token, "current": None, **current}
-
-
-def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
-    """With the current values, as long as they aren't too large to be repeated in an error."""
-    shown = []
-    left_bytes = _COMPARED_BYTES_MAX
-    for each in failed:
-        found: dict[str, Any] = {"index": each.index, "key": each.key, "detail": each.reason}
-        if each.prefix is not None:
-            found["prefix"] = each.prefix
-            if each.changed_at is not None:
-                found["changed_at"] = each.changed_at
-        found["current"] = None
-        document = each.document
-        if document is not None:
-            found["current"] = {"etag": document.token, "revision": document.revision}
-            left_bytes -= document.size_bytes
-            if left_bytes >= 0 and document.content is not WITHHELD:
-                found["current"]["value"] = document.content
-        shown.append(found)
-    return shown
-
-
 def _of_patch_error(error: PatchError) -> Problem:
     problem = Problem(code_of(error), error.detail)
     if isinstance(error, LimitExceeded):
         _tell_limit(problem, error)
-    problem.members |= _place(error.operation, error.pointer)
-    if isinstance(error, IndexNeedsTest):
-        problem.members["tests"] = [shortened(t, _POINTER_CHARACTERS_MAX) for t in error.tests]
-    if isinstance(error, OwnedByOthers):
-        problem.members |= _contested(error.contested)
-    if isinstance(error, TestFailed):
-        for name, value in (("expected", error.expected), ("actual", error.actual)):
-            if value is not ABSENT and _is_small(value):
-                problem.members[name] = value
+    problem.members |= members_of_patch_error(error)
     return problem
-
-
-def _contested(contested: Sequence[Contested]) -> dict[str, Any]:
-    """With both values, where they are small."""
-    shown = []
-    for each in contested[:_CONTESTED_MAX]:
-        entry: dict[str, Any] = {
-            "pointer": shortened(each.pointer, _POINTER_CHARACTERS_MAX),
-            "owners": owner_shapes(each.owners),
-        }
-        for name, value in (("value", each.value), ("wanted", each.wanted)):
-            if value is not ABSENT and _is_small(value):
-                entry[name] = value
-        if each.wanted_at != each.pointer:
-            entry["wanted_at"] = shortened(each.wanted_at, _POINTER_CHARACTERS_MAX)
-        shown.append(entry)
-    return {"contested": shown, "contested_count": len(contested)}
 
 
 def _of_access_error(error: AccessError) -> Problem:
@@ -364,45 +207,3 @@ def _tell_limit(problem: Problem, error: errors.OverLimit | LimitExceeded) -> No
     setting = _LIMIT_SETTINGS.get(error.limit, error.limit)
     problem.detail = error.detail.replace(error.limit, setting)
     problem.members |= {"limit": setting, "maximum": error.maximum, "actual": error.actual}
-
-
-def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
-    place: dict[str, Any] = {}
-    if operation is not None:
-        place["operation"] = operation
-    if pointer is not None:
-        place["pointer"] = shortened(pointer, _POINTER_CHARACTERS_MAX)
-    return place
-
-
-def _current(live: Document | None) -> dict[str, Any]:
-    return {} if live is None else {"current": {"etag": live.token, "revision": live.revision}}
-
-
-def _is_small(value: Json) -> bool:
-    """Whether ``value`` is short as JSON. No more of it is looked at than that takes.
-
-    Documents are nested no deeper than their limit, but a patch that moves values into each other
-    may meet its failing test while they are nested too deep to be encoded.
-    """
-    least_bytes = 0  # what was met so far takes this or more
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        least_bytes += 1
-        if isinstance(item, str | list | dict):
-            least_bytes += len(item)
-        if least_bytes > _VALUE_BYTES_MAX:
-            return False
-        if isinstance(item, list | dict):
-            waiting.extend(item.values() if isinstance(item, dict) else item)
-    try:
-        return len(encode(value)) <= _VALUE_BYTES_MAX
-    except RecursionError:
-        return False
-
-
-def shortened(text: str, characters_max: int) -> str:
-    """``text`` in what UTF-8 can hold, and not longer than that."""
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
