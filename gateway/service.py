@@ -91,32 +91,30 @@ class Gateway:
         self.digests = DigestListing(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self._hand_over = hand_over = HandOver(runtime, neighbours)
-        self._queue = queue = Queue(runtime, limits, turns, self._may_move, hand_over.behind)
+        self._hand_over = HandOver(runtime, neighbours)
+        behind = self._hand_over.behind
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)
-        rules = Rules(limits, store.stored_bytes, settings.of, told)
+        self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
+        # Commits what another worker of this machine hands over.
+        self.commit_for = self._loop.commit_for
+        self.uploads = Uploads(store.uploads(), self, runtime, limits)
+        self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
+
+    def _loop_by(self, observer: Observer, rules: Rules) -> CommitLoop:
         parts = RoundParts(
-            store,
-            runtime,
+            self._store,
+            self._runtime,
             self._cache,
             observer,
             self._write_out,
-            queue,
-            Claims(store, runtime, limits),
+            self._queue,
+            Claims(self._store, self._runtime, self.limits),
             rules,
-            meters,
+            self._meters,
         )
-        self._loop = CommitLoop(parts, hand_over, limits.leaders)
-        # Commits what another worker of this machine hands over.
-        self.commit_for = self._loop.commit_for
-        self.uploads = Uploads(
-            store.uploads(),
-            self,
-            runtime,
-            limits,
-        )
-        self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
+        return CommitLoop(parts, self._hand_over, self.limits.leaders)
 
     def request(
         self,

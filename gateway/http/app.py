@@ -117,6 +117,17 @@ def create_app(
             rate_limits.admit(request)
         authorization.admit(request)
 
+    _register_routes(app, gateway, limits, exposition)
+    app.register_error_handler(Exception, _answer_error)
+    admitting = Admission(app.wsgi_app, admission)
+    app.has_room_for = admitting.has_room_for
+    app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
+    return app
+
+
+def _register_routes(
+    app: _Application, gateway: Gateway, limits: RequestLimits, exposition: Callable[[], bytes]
+) -> None:
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
     OwnersRoutes(gateway, limits).register(app)
@@ -137,11 +148,6 @@ def create_app(
     DocsPageRoutes().register(app)
     ConsoleRoutes().register(app)
     MetricsRoutes(exposition).register(app)
-    app.register_error_handler(Exception, _answer_error)
-    admitting = Admission(app.wsgi_app, admission)
-    app.has_room_for = admitting.has_room_for
-    app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
-    return app
 
 
 def _answer_error(error: Exception) -> Answer:

@@ -25,6 +25,7 @@ from patching.client._calls import Calls
 from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
 from patching.client._parsing import parse_document, parse_written
 from patching.client._results import Document, Updated, Written
+from patching.client._retry import Tries
 from patching.client._terms import (
     Operations,
     Token,
@@ -176,11 +177,7 @@ class Part:
         """
         if terms.get("idempotency_key") is not None:
             raise TypeError("an update takes no idempotency_key: it is several requests")
-        if tries_max < 1:
-            raise ValueError("tries_max is at least 1")
-        retry, timeout_s = self._calls.retry, terms.get("timeout_s")
-        retry = replace(retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S)
-        tries = retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
+        tries = self._tries(tries_max, terms.get("timeout_s"))
         terms["show_refused"] = True
         shown: Document | None = None
         while True:
@@ -201,6 +198,14 @@ class Part:
             etag = None if last is None else last.etag
             changed = written is not None and written.changed
             return Updated(key, after, etag, changed, tries.failures + 1, written)
+
+    def _tries(self, tries_max: int, timeout_s: float | None) -> Tries:
+        if tries_max < 1:
+            raise ValueError("tries_max is at least 1")
+        retry = replace(
+            self._calls.retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
+        )
+        return retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
 
     def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Document | None:
         try:

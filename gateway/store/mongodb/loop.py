@@ -8,7 +8,7 @@ from pymongo import InsertOne, ReturnDocument, UpdateOne
 
 from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
-from gateway.store.mongodb import records
+from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import is_older, take_over_heads
 from gateway.store.mongodb.indexes import BY_REPLY, OPEN, in_spans, of_catalogs, one_of
@@ -102,7 +102,7 @@ class LoopPart(StorePart):
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
         ids = [
-            records.reply_id(catalog, principal, key)
+            verdict_records.reply_id(catalog, principal, key)
             for catalog, wanted in keys.items()
             for principal, key in wanted
         ]
@@ -116,7 +116,9 @@ class LoopPart(StorePart):
             found = list(self._on.commits.aggregate(both, session=session, hint=BY_REPLY))
         replies: dict[tuple[str, str, str], Reply] = {}
         for record in found:
-            reply = (records.verdict_from if "outcome" in record else records.commit_from)(record)
+            reply = (verdict_records.verdict_from if "outcome" in record else records.commit_from)(
+                record
+            )
             assert reply.idempotency is not None
             replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
         return replies
@@ -188,7 +190,7 @@ class LoopPart(StorePart):
             left = [record for record in left if record["_id"] not in there]
 
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
-        inserts = [InsertOne(records.verdict_record(each, kept_s)) for each in verdicts]
+        inserts = [InsertOne(verdict_records.verdict_record(each, kept_s)) for each in verdicts]
         if inserts:
             self._on.bulk(self._on.verdicts.bulk_write, inserts)
 

@@ -10,7 +10,7 @@
                and owners, as JSON text, where anybody has applied
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
-``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date)
+``verdicts``   see ``verdict_records``
 
 What a commit changed is kept as JSON text: it is written three times as often as it is read, and
 text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -43,7 +43,12 @@ from gateway.model import (
     Pin,
     Retention,
     Skipped,
-    Verdict,
+)
+from gateway.store.mongodb.verdict_records import (
+    idempotency_fields,
+    reply_id,
+    verdict_fields,
+    verdict_of,
 )
 from patching import ABSENT, Json, Owners, OwnersChange, digest
 
@@ -149,7 +154,7 @@ def head_move(move: Move) -> Record:
     pushed: Record = {"tail": {"$each": tail, "$slice": move.written - revision}}
     if judged:
         written["judged_written"] = move.judged_written
-        verdicts = [_verdict_fields(verdict) for verdict in move.verdicts]
+        verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
     if move.past:
@@ -174,7 +179,7 @@ def head_from(record: Mapping[str, Any]) -> Head:
         judged_written=record.get("judged_written", 0),
         verdicts=None
         if tail is None
-        else tuple(_verdict_from(catalog, v) for v in record.get("verdicts", ())),
+        else tuple(verdict_of(catalog, v) for v in record.get("verdicts", ())),
         claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
     )
 
@@ -229,7 +234,7 @@ def _commit_fields(commit: Commit) -> Record:
     if commit.message is not None:
         fields["message"] = commit.message
     if commit.idempotency is not None:
-        fields["idempotency"] = _idempotency_fields(commit.idempotency)
+        fields["idempotency"] = idempotency_fields(commit.idempotency)
     if not commit.succeeded:
         fields["succeeded"] = False
     if commit.rebased_from is not None:
@@ -241,55 +246,6 @@ def _commit_fields(commit: Commit) -> Record:
     if commit.left_out:
         fields["left_out"] = list(commit.left_out)
     return fields
-
-
-def verdict_record(verdict: Verdict, kept_s: int) -> Record:
-    asked = verdict.idempotency
-    return {
-        "_id": reply_id(verdict.catalog, asked.principal, asked.key),
-        "catalog": verdict.catalog,
-        "expires": datetime.fromtimestamp(verdict.time_us / 1_000_000 + kept_s, UTC),
-        **_verdict_fields(verdict),
-    }
-
-
-def verdict_from(record: Mapping[str, Any]) -> Verdict:
-    return _verdict_from(record["catalog"], record)
-
-
-def _verdict_fields(verdict: Verdict) -> Record:
-    return {
-        "number": verdict.number,
-        "revision": verdict.revision,
-        "time_us": verdict.time_us,
-        "id": verdict.id,
-        "idempotency": _idempotency_fields(verdict.idempotency),
-        "attempts": verdict.attempts,
-        "outcome": _encode(verdict.outcome).decode(),
-    }
-
-
-def _verdict_from(catalog: str, record: Mapping[str, Any]) -> Verdict:
-    return Verdict(
-        catalog=catalog,
-        number=record["number"],
-        revision=record["revision"],
-        time_us=record["time_us"],
-        id=record["id"],
-        idempotency=Idempotency(**record["idempotency"]),
-        attempts=record["attempts"],
-        outcome=msgspec.json.decode(record["outcome"]),
-        size_bytes=len(record["outcome"]),
-    )
-
-
-def _idempotency_fields(asked: Idempotency) -> Record:
-    return {"principal": asked.principal, "key": asked.key, "fingerprint": asked.fingerprint}
-
-
-def reply_id(catalog: str, principal: str, key: str) -> str:
-    """The name that finds a reply: a verdict, or a commit with an idempotency key."""
-    return f"{catalog}\0{principal}\0{key}"
 
 
 def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
