@@ -175,9 +175,7 @@ class Part:
         returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
         update is as many requests as it takes.
         """
-        if terms.get("idempotency_key") is not None:
-            raise TypeError("an update takes no idempotency_key: it is several requests")
-        tries = self._tries(tries_max, terms.get("timeout_s"))
+        tries = self._tries(tries_max, terms)
         terms["show_refused"] = True
         shown: Document | None = None
         while True:
@@ -194,17 +192,19 @@ class Part:
                 if not tries.again(error, passes=True, pauses=shown is None):
                     raise UpdateFailed(key, tries.failures) from error
                 continue
-            last = written or before
-            etag = None if last is None else last.etag
+            etag = None if (last := written or before) is None else last.etag
             changed = written is not None and written.changed
             return Updated(key, after, etag, changed, tries.failures + 1, written)
 
-    def _tries(self, tries_max: int, timeout_s: float | None) -> Tries:
+    def _tries(self, tries_max: int, terms: WriteTerms) -> Tries:
+        if terms.get("idempotency_key") is not None:
+            raise TypeError("an update takes no idempotency_key: it is several requests")
         if tries_max < 1:
             raise ValueError("tries_max is at least 1")
         retry = replace(
             self._calls.retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
         )
+        timeout_s = terms.get("timeout_s")
         return retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
 
     def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Document | None:
