@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from patching._json import ABSENT, Document, Json
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists
+from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists, told_apart
 
 # The rules for a value and what is in it. None: it is a leaf, whatever it is, as items of sets are.
 Rules: TypeAlias = "Lists | None"
@@ -64,9 +64,4 @@ def with_key(value: Json, rules: Rules, name: str, item: Document, before: Json)
 def _items(array: list[Any], rules: Lists) -> dict[str, Any] | None:
     """By address; None where the items have no rule, or one has no address of its own."""
     rule = rules.rule
-    if rule is None:
-        return None
-    found = {rule.address_of(item): item for item in array}
-    if None in found or len(found) < len(array):
-        return None
-    return found  # type: ignore[return-value]
+    return None if rule is None else told_apart(array, rule.address_of)

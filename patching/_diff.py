@@ -10,7 +10,7 @@ import msgspec
 
 from patching._errors import DEFAULT_LIMITS, LimitExceeded, Limits
 from patching._json import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
-from patching._lists import NO_LISTS, ArraySet, ListRule, Lists
+from patching._lists import NO_LISTS, ArraySet, ListRule, Lists, told_apart
 
 # So many bytes of JSON text take as long to compare as one member or item to look at.
 _BYTES_PER_VALUE = 16
@@ -160,7 +160,7 @@ class _Changes:
     ) -> None:
         """Items that both have, by key, then those that are new; gone ones before either."""
         self.examine_arrays(a, b)
-        before, after = by_key(rule, a), by_key(rule, b)
+        before, after = (told_apart(each, rule.address_of) for each in (a, b))
         if before is None or after is None or level > self.depth_max:
             if not equal(a, b):
                 self.emit({"op": "replace", "path": path, "value": b})
@@ -190,17 +190,6 @@ class _Changes:
             del self.operations[count:]
             self.bytes = size
             self.emit(whole)
-
-
-def by_key(rule: ListRule, items: list[Any]) -> dict[str, Any] | None:
-    """The items by what addresses them; None where two go by one address, or one by none."""
-    found: dict[str, Any] = {}
-    for item in items:
-        token = rule.address_of(item)
-        if token is None or token in found:
-            return None
-        found[token] = item
-    return found
 
 
 def _holds_containers(items: list[Any]) -> bool:

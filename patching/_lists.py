@@ -12,8 +12,8 @@ in it ('"pii"',); the *address* "/fields/id/tags" is that of /fields/0/tags, whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -209,6 +209,22 @@ class Lists(msgspec.Struct, frozen=True):
 
 
 NO_LISTS: Final = Lists()
+
+
+_Name = TypeVar("_Name", str, ItemKey)
+
+
+def told_apart(
+    items: Iterable[Any], name_of: Callable[[Any], _Name | None]
+) -> dict[_Name, Any] | None:
+    """The items by their names; None where two have one name, or one has none."""
+    found: dict[_Name, Any] = {}
+    for item in items:
+        name = name_of(item)
+        if name is None or name in found:
+            return None
+        found[name] = item
+    return found
 
 
 def require_distinct(array: list[Any], tokens: Tokens, rule: ListRule) -> None:

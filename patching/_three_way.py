@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from patching._json import ABSENT, Document, equal
-from patching._lists import NO_LISTS, ItemKey, ListRule, Lists
+from patching._lists import NO_LISTS, ItemKey, ListRule, Lists, told_apart
 from patching._pointer import Tokens, join_pointer
 
 
@@ -103,7 +103,7 @@ class _Work:
         self, tokens: Tokens, lists: Lists, base: list[Any], wanted: list[Any], now: list[Any]
     ) -> Document:
         if lists.rule is not None:
-            found = [_by_key(lists.rule, each) for each in (base, wanted, now)]
+            found = [told_apart(each, lists.rule.key_of) for each in (base, wanted, now)]
             keyed = [each for each in found if each is not None]
             if len(keyed) == len(found):
                 return self.items(tokens, lists, lists.rule, *keyed)
@@ -133,17 +133,6 @@ class _Work:
             if item is not ABSENT:
                 after.append(item)
         return after
-
-
-def _by_key(rule: ListRule, items: list[Any]) -> dict[ItemKey, Any] | None:
-    """None where an item has no key, or two have one."""
-    found: dict[ItemKey, Any] = {}
-    for item in items:
-        key = rule.key_of(item)
-        if key is None or key in found:
-            return None
-        found[key] = item
-    return found
 
 
 def _ordered(now: list[ItemKey], wanted: list[ItemKey]) -> list[ItemKey]:

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.decide import compares, drafts
+from gateway.decide import compares, work
 from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions

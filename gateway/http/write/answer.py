@@ -224,15 +224,20 @@ def shown_part(document: Document, part: Part) -> Json:
     return cast(Json, document.content if part == "content" else document.attributes or {})
 
 
-def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> Answer:
-    """The answer to a write on a catalog as a whole, whose tag is its revision."""
-    content: dict[str, Any] = {
+def written_shape(ask: Ask, result: Result) -> dict[str, Any]:
+    """What is told of a write that isn't one of a document."""
+    return {
         "catalog": ask.catalog,
         "revision": result.catalog_revision,
         "commit_id": None if result.commit is None else result.commit.id,
         "changed": result.changed,
         "attempts": result.attempts,
     }
+
+
+def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> Answer:
+    """The answer to a write on a catalog as a whole, whose tag is its revision."""
+    content = written_shape(ask, result)
     if with_settings:
         content["settings_etag"] = result.standing.token if result.standing else None
     if ask.dry_run:

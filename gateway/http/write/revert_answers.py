@@ -8,7 +8,7 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.request import Applied
 from gateway.http.wire.answers import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape
-from gateway.http.write.answer import Result, headers_of, preferences_applied
+from gateway.http.write.answer import Result, headers_of, preferences_applied, written_shape
 from gateway.http.write.ask import Ask
 from gateway.model import OWN_KEYS, Change, Skipped
 from gateway.read.visibility import Life
@@ -18,14 +18,8 @@ from gateway.service import Gateway
 def revert_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
     """``changes`` are those of the commit, or those that a dry run would make."""
     outcome = result.outcome
-    content: dict[str, Any] = {
-        "catalog": ask.catalog,
-        "revision": result.catalog_revision,
-        "commit_id": None if result.commit is None else result.commit.id,
-        "changed": result.changed,
-        "attempts": result.attempts,
-        "skipped": [_skipped_shape(each) for each in outcome.skipped],
-    }
+    content = written_shape(ask, result)
+    content["skipped"] = [_skipped_shape(each) for each in outcome.skipped]
     if not ask.is_minimal:
         applied = isinstance(outcome, Applied)
         changes = outcome.commit.changes if isinstance(outcome, Applied) else outcome.changes
