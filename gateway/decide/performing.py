@@ -62,7 +62,7 @@ def _edit_range(edit: RangeEdit, drafts: Drafts, state: State) -> None:
     prefix = edit.prefix
     put = edit.documents if isinstance(edit, RangeReplacement) else ()
     kept = {key for key, _, _ in put}
-    for key in dict.fromkeys((*state.keys_under(prefix), *drafts.drafted_under(prefix))):
+    for key in sorted({*state.keys_under(prefix), *drafts.drafted_under(prefix)}):
         if key not in kept and drafts.exists(key):
             try:
                 drafts.perform(KeyEdit(key, Delete()))
