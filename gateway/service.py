@@ -34,7 +34,7 @@ from gateway.state.heads import Observer, Settler, as_unavailable
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
-from gateway.uploads import Uploads
+from gateway.uploads.uploads import Uploads
 
 _Answer = TypeVar("_Answer")
 

@@ -13,7 +13,7 @@ import pytest
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
-from gateway import errors, upload_errors
+from gateway import errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
 from gateway.decide.refusals import (
@@ -32,6 +32,7 @@ from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
+from gateway.uploads import errors as upload_errors
 from patching import (
     Contested,
     DocumentAbsent,

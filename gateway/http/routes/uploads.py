@@ -30,7 +30,7 @@ from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
-from gateway.uploads import PART_NUMBER_MAX, OpenUpload
+from gateway.uploads.uploads import PART_NUMBER_MAX, OpenUpload
 
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
 

@@ -40,7 +40,7 @@ from gateway.model import Attributes, Commit, Document, Idempotency, Reply, livi
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Upload, UploadPart, UploadStore
-from gateway.upload_errors import (
+from gateway.uploads.errors import (
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
