@@ -52,6 +52,13 @@ class TestDeletion:
         told = [(each["key"], each["action"]) for each in commit["changes"]]
         assert told == [("tables/a", "delete"), ("tables/b", "delete")]
 
+    def test_they_go_in_the_order_of_their_keys(self, tables: Catalog) -> None:
+        names = [f"many/{n:02}" for n in range(30)]
+        done(then(tables, *(put(name, 1) for name in reversed(names))))
+        revision = done(then(tables, delete("many/")))["revision"]
+        commit = tables.client.get(f"{tables.path}/commits/{revision}").get_json()
+        assert [each["key"] for each in commit["changes"]] == names
+
     def test_what_earlier_actions_left_counts(self, tables: Catalog) -> None:
         actions = [
             put("tables/c", 1),
