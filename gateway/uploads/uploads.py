@@ -334,13 +334,13 @@ def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str
 def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
     """The conditions and attributes of ``_terms_of``."""
     match, none_match = terms["if_match"], terms["if_none_match"]
-    if match is none_match is None:
+    ranges = terms.get("unchanged_under", ())  # an earlier version's upload has none
+    if match is none_match is None and not ranges:
         return NO_CONDITIONS, terms["attributes"]
     conditions = Conditions(
         _tags_from_json(match),
         _tags_from_json(none_match),
-        # An earlier version's upload has none.
-        unchanged_under=tuple(RangeUnchanged(*each) for each in terms.get("unchanged_under", ())),
+        unchanged_under=tuple(RangeUnchanged(*each) for each in ranges),
     )
     return conditions, terms["attributes"]
 
