@@ -25,6 +25,7 @@ from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
 from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
 from gateway.read.listing import Listing
+from gateway.read.partitions import Partitions
 from gateway.read.reverts import Reverts
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
@@ -46,7 +47,8 @@ class Gateway:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
-    ``differences`` what two revisions have otherwise, ``reverts`` what undoing takes back.
+    ``partitions`` where to cut their keys, ``differences`` what two revisions have otherwise,
+    ``reverts`` what undoing takes back.
     ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
     ``uploads`` replaces documents in two phases.
     ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
@@ -89,6 +91,7 @@ class Gateway:
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
+        self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
         self._hand_over = HandOver(runtime, neighbours)

@@ -25,6 +25,7 @@ from gateway.http.routes.documents import DocumentRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.owners import OwnersRoutes
+from gateway.http.routes.partitions import PartitionRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import (
@@ -136,6 +137,7 @@ def _register_routes(
     CatalogRoutes(gateway, limits).register(app)
     ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
+    PartitionRoutes(gateway, limits).register(app)
     HistoryRoutes(gateway, limits).register(app)
     DifferenceRoutes(gateway, limits).register(app)
     BulkRoutes(gateway, limits).register(app)

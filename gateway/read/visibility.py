@@ -206,6 +206,17 @@ class Sight:
                 if not self._sees_life(life, document):
                     self.refuse(key)
 
+    def seen(self, keys: Collection[str]) -> list[str]:
+        """Those of ``keys`` under which there is a document now that is visible."""
+        now = self._acls.present(self._catalog, keys)
+        return [
+            key
+            for key in keys
+            if (found := now.get(key)) is not None
+            and found.exists
+            and may_read(self.principal, self._catalog, found.attributes)
+        ]
+
     def refuse(self, key: str) -> None:
         raise DocumentForbidden(self.principal.name, "read", key)
 

@@ -29,6 +29,7 @@ from patching.spark.options import Options
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000
 _DIGESTS: Final = 10_000
+_PIECES: Final = 1000
 # Above every revision that there is: such a page of commits is empty and tells the head.
 _BEYOND: Final = 2**63 - 1
 
@@ -84,6 +85,13 @@ class DigestPage(msgspec.Struct, frozen=True):
     revision: int
     documents: list[DigestShape]
     next: NextShape | None
+
+
+class PlanShape(msgspec.Struct, frozen=True):
+    """``bounds``: where one range of keys ends, and the next begins above it."""
+
+    revision: int
+    bounds: list[str]
 
 
 class ChangeShape(msgspec.Struct, frozen=True):
@@ -142,6 +150,27 @@ class CatalogReads:
         answer = self._ask("/documents", query, about=_about(revision, timestamp))
         return _decoded(answer, DocumentPage)
 
+    def plan(
+        self,
+        pieces: int = 1,
+        *,
+        after: str = "",
+        until: str | None = None,
+        revision: int | None = None,
+        timestamp: str | None = None,
+    ) -> PlanShape:
+        """The revision, and at most so many ranges of the keys above ``after`` up to ``until`` that
+        begin with the option ``prefix``."""
+        query: list[tuple[str, str | int]] = [
+            ("count", min(pieces, _PIECES)),
+            *time_query(revision, timestamp),
+        ]
+        bounds = {"after": after, "until": until, "prefix": self._options.prefix}
+        query += [(name, text) for name, text in bounds.items() if text]
+        return _decoded(
+            self._ask("/partitions", query, about=_about(revision, timestamp)), PlanShape
+        )
+
     def digests(self, after: str, revision: int) -> DigestPage:
         """The digests of the documents above ``after`` that begin with the option ``prefix``."""
         query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", _DIGESTS)]
@@ -195,7 +224,7 @@ class CatalogReads:
 
     def revision_at(self, timestamp: str) -> int:
         """The newest one that is no younger."""
-        return self.documents(limit=1, timestamp=timestamp).revision
+        return self.plan(timestamp=timestamp).revision
 
     def floor(self) -> int:
         """The oldest revision that is retained: the commits above it are all there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -35,12 +35,10 @@ from patching.spark.history_source import (
     starting_revision,
 )
 from patching.spark.key_filters import Keys, is_taken
-from patching.spark.key_ranges import cuts, quantiles
 from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
-_SAMPLES_PER_PARTITION: Final = 16
 # What a process runs in which Spark asks a reader for the filters that it takes
 # (spark.sql.python.filterPushdown.enabled).
 _ASKS_FOR_FILTERS: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -103,8 +101,8 @@ def settled(options: Options) -> Options:
         if options.type != DOCUMENTS:
             head, end = reads.head(), options.ending_revision
             return replace(options, ending_revision=head if end is None else end)
-        page = reads.documents(limit=1, revision=options.revision, timestamp=options.timestamp)
-        return replace(options, revision=page.revision, timestamp=None)
+        plan = reads.plan(revision=options.revision, timestamp=options.timestamp)
+        return replace(options, revision=plan.revision, timestamp=None)
 
 
 class MetadataReader(DataSourceReader):
@@ -161,20 +159,27 @@ class DocumentsReader:
         self.keys = Keys([*own, *begin])
 
     def partitions(self) -> list[InputPartition]:
-        """Holds the revision. Called once for each action, on the driver."""
+        """Plans them in one request, and holds the revision. Called once for each action, on the
+        driver."""
         options = self._narrowed()
-        with catalog_reads(options) as reads:
-            revision = options.revision
-            if revision is None:
-                revision = reads.documents(limit=1, timestamp=options.timestamp).revision
-            hold = _held(reads, revision, options.pin_seconds)
-            pieces = 1 if self.keys.names is not None else options.partitions or _PARTITIONS
-            bounds = _bounds(reads, revision, options, pieces) if pieces > 1 else []
+        pieces = 1 if self.keys.names is not None else options.partitions or _PARTITIONS
         least, most = self.keys.after, self.keys.until
-        bounds = [each for each in bounds if least < each and (most is None or each < most)]
+        with catalog_reads(options) as reads:
+            try:
+                plan = reads.plan(
+                    pieces,
+                    after=least,
+                    until=most,
+                    revision=options.revision,
+                    timestamp=options.timestamp,
+                )
+                hold = Hold.take(reads, plan.revision, options.pin_seconds)
+            except Compacted as error:
+                what = f"{error.what}, where it was loaded (for a newer one load it again),"
+                raise Compacted(reads.catalog, what, error.oldest) from error
         return [
             KeyRange(after, until, hold)
-            for after, until in zip([least, *bounds], [*bounds, most], strict=True)
+            for after, until in zip([least, *plan.bounds], [*plan.bounds, most], strict=True)
         ]
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -216,53 +221,6 @@ class DocumentsReader:
                 return
             after = page.next.after
             keep()
-
-
-def _held(reads: CatalogReads, revision: int, seconds: int) -> Hold:
-    """Compacted, with what to do about it."""
-    try:
-        return Hold.take(reads, revision, seconds)
-    except Compacted as error:
-        what = f"revision {revision}, where it was loaded (for a newer one load it again),"
-        raise Compacted(reads.catalog, what, error.oldest) from error
-
-
-def _bounds(reads: CatalogReads, revision: int, options: Options, pieces: int) -> list[str]:
-    """Where to cut the keys: as the history says, if all of it is there, or else as probes do."""
-    prefix = options.prefix or ""
-    sample = _created(reads, revision, pieces * _SAMPLES_PER_PARTITION)
-    found = quantiles((key for key in sample if key.startswith(prefix)), pieces)
-    return found or cuts(_probe(reads, revision), pieces)
-
-
-def _created(reads: CatalogReads, revision: int, samples: int) -> list[str]:
-    """Keys of documents that were created at revisions spread evenly over the whole history.
-
-    Those that were deleted again are among them. [] where history doesn't go back to the
-    beginning: what it still tells of might all be in one corner.
-    """
-    if reads.floor() > 0:
-        return []
-    keys: list[str] = []
-    for index in range(samples):
-        page, _ = reads.commits(revision * index // samples, 1)
-        keys += [
-            change.key
-            for commit in page.commits
-            for change in commit.changes
-            if change.key is not None
-            and change.create_revision == commit.revision
-            and change.action != "delete"
-        ]
-    return keys
-
-
-def _probe(reads: CatalogReads, revision: int) -> Callable[[str, int], Sequence[str]]:
-    def probe(after: str, limit: int) -> list[str]:
-        page = reads.documents(after=after, limit=limit, revision=revision)
-        return [document.key for document in page.documents]
-
-    return probe
 
 
 def _columns(schema: StructType) -> list[tuple[str, Any]]:

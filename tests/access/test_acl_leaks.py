@@ -48,6 +48,9 @@ READS: Final[dict[str, list[str]]] = {
         *("/documents?select=digest", "/documents?select=digest&revision=4"),
     ],
     "export": ["/export", "/export?revision=4", "/export?revision=6", "/export?revision=8"],
+    "plan_partitions": [
+        *("/partitions?count=9", "/partitions?count=99&revision=6", "/partitions?count=9&prefix=k"),
+    ],
     "list_commits": [
         "/commits",
         "/commits?newest_first=true",

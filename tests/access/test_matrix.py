@@ -72,6 +72,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("delete_application", "DELETE"): Call("{c}/applications/x"),
     ("list_documents", "GET"): Call("{c}/documents"),
     ("export", "GET"): Call("{c}/export"),
+    ("plan_partitions", "GET"): Call("{c}/partitions?count=4"),
     ("transaction", "POST"): Call("{c}/transactions", {"then": [{"action": "get", "key": "k"}]}),
     ("revert", "POST"): Call("{c}/reverts", {"revisions": [1]}),
     ("bulk", "POST"): Call("/v1/bulk", b"", LINES),

@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import GreaterThan, LessThan, StringStartsWith
 from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError, Transport
 from patching.spark import held_revision
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
+from patching.spark.key_filters import Keys
 from patching.spark.options import OptionRefused
 from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader
 from tests.service import RunningGateway
@@ -76,21 +78,45 @@ def test_a_row_is_a_document(spark: Any, written: Written) -> None:
     assert f'"{a.etag}"' == etag
 
 
-@pytest.mark.parametrize("from_history", [True, False])
-def test_every_document_is_in_one_partition_whatever_its_key(
-    spark: Any, written: Written, from_history: bool
-) -> None:
+def test_every_document_is_in_one_partition_whatever_its_key(spark: Any, written: Written) -> None:
     documents = {key: {"key": key} for key in KEYS} | {f"n/{i:04d}": i for i in range(300)}
     written.put_each(documents.items())
-    if not from_history:
-        written.compact(written.head())
     frame = written.frame(spark, partitions=5)
     pieces = frame.rdd.glom().collect()
     assert len(pieces) == 5
     assert by_key(row for piece in pieces for row in piece) == documents
-    assert max(map(len, pieces)) < len(documents) / 2
+    assert max(map(len, pieces)) < len(documents) / 4
     in_order = [row.key for piece in pieces for row in piece]
     assert in_order == sorted(documents)
+
+
+def test_a_read_is_planned_with_one_request(written: Written, passing: Passing) -> None:
+    """Of the keys that it needs, at the revision that it is about, without a look at documents."""
+    written.put_each((f"{folder}/{i:03d}", i) for folder in "abc" for i in range(100))
+    through = Written(passing.url, written.catalog, written.transport)
+    options = through.settled(partitions=4, pinSeconds=0)
+    plans = f"GET {written.path}/partitions?count="
+    assert passing.asked == [f"{plans}1"]
+    written.put("a/000", -1)
+    key = ("key",)
+    between = [GreaterThan(key, "a/049"), LessThan(key, "b/050")]
+    beginning = StringStartsWith(key, "b/")
+    for filters, asked, expected in (
+        ([], "", [100, 100, 100]),
+        ([beginning], "&prefix=b%2F", [0, 100, 0]),
+        (between, "&after=a%2F049&until=b%2F050", [50, 50, 0]),
+        ([beginning, GreaterThan(key, "b/089")], "&after=b%2F089&prefix=b%2F", [0, 10, 0]),
+    ):
+        reader = DocumentsReader(options)
+        reader.keys = Keys(filters)
+        passing.asked.clear()
+        pieces = reader.partitions()
+        assert passing.asked == [f"{plans}4&revision=300{asked}"]
+        rows = [list(reader.rows(piece)) for piece in pieces]
+        assert len(rows) == 4
+        assert max(map(len, rows)) <= sum(expected) / 4 + 2
+        found = [row[0][0] for piece in rows for row in piece]
+        assert [found.count(folder) for folder in "abc"] == expected
 
 
 def test_more_than_a_page(spark: Any, written: Written) -> None:

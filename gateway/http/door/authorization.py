@@ -254,6 +254,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "delete_application": {"DELETE": WRITE},
     "list_documents": {"GET": READ},
     "export": {"GET": READ},
+    "plan_partitions": {"GET": READ},
     # Many changes
     "transaction": {"POST": WRITE},
     "revert": {"POST": WRITE},  # ADMIN where it takes back settings

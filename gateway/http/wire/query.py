@@ -135,6 +135,14 @@ DOCUMENTS_PARAMETERS: Final = _schema(
     contains=_TEXT,
     delimiter=_TEXT,
 )
+# At most ``count`` ranges of the keys above ``after`` up to ``until``.
+PARTITIONS_PARAMETERS: Final = _schema(
+    **_READ_AS_OF,
+    count=_Parsed(partial(whole_number, minimum=1, maximum=1000), load_default=1),
+    prefix=_TEXT,
+    after=_TEXT,
+    until=fields.String(load_default=None),
+)
 # A page of catalogs with names above ``after``.
 CATALOGS_PARAMETERS: Final = _schema(prefix=_TEXT, after=_TEXT, limit=_LIMIT)
 # A write that can be tried out, and whose conditions aren't in the query.

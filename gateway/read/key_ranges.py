@@ -1,9 +1,9 @@
-"""Where to cut a catalog's keys, so that tasks which read a piece each have about as much to do.
+"""Where to cut keys, so that readers of a piece each have about as much to do; pure.
 
-The gateway lists keys upwards and counts nothing, and reading all of them to count would be the
-whole work already. So a few keys are looked at in many places (a *probe*: the first keys above a
-text), and the number of keys in between is estimated from how dense they are there. The estimates
-decide on balance alone: whatever they say, every key is in exactly one piece.
+Few keys are counted (`evenly`). To count many would take too long, so a few are looked at in many
+places (a *probe*: the first keys above a text), and the number of keys in between is estimated from
+how dense they are there (`cuts`). The estimates decide on balance alone: whatever they say, every
+key is in exactly one piece.
 
 Worked example. The first 16 keys are t/0000 to t/0015, and nothing is above t/ with anything
 behind: all keys begin with "t/". As the digits 0 to 9 are the only characters seen, the keys go on
@@ -15,7 +15,7 @@ its own to estimate from, and the heavier one is cut next.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -25,6 +25,7 @@ Probe = Callable[[str, int], Sequence[str]]
 
 _SAMPLE: Final = 16
 _CUTS_PER_PIECE: Final = 16
+_CUTS_MAX: Final = 1_000
 # Spans are cut until none is more than this share of a piece.
 _SHARE: Final = 4
 _TOP: Final = "\U0010ffff"
@@ -53,7 +54,7 @@ class _Span:
 def cuts(probe: Probe, pieces: int) -> list[str]:
     """Ascending texts, fewer than ``pieces`` of them: piece i has the keys above the one and up to
     the other. None where there are too few keys to be worth it. Asks for at most 16 keys at a
-    time, as a rule 10 to 20 times for each piece.
+    time, as a rule 10 to 20 times for each piece, and little more than 1,000 times.
     """
     first = tuple(probe("", _SAMPLE))
     if pieces < 2 or not first:
@@ -62,7 +63,7 @@ def cuts(probe: Probe, pieces: int) -> list[str]:
         return _cut(_one_each(first), [1.0] * len(first), pieces)
     spans = [_Span("", _shared_by_all(probe, first[0]) + _TOP, first)]
     alphabet = _Alphabet(first)
-    for _ in range(_CUTS_PER_PIECE * pieces):
+    for _ in range(min(_CUTS_PER_PIECE * pieces, _CUTS_MAX)):
         weights = [alphabet.estimate(span) for span in spans]
         heaviest = max(
             (i for i, span in enumerate(spans) if not (span.solid or span.is_known)),
@@ -77,12 +78,13 @@ def cuts(probe: Probe, pieces: int) -> list[str]:
     return _cut(spans, [alphabet.estimate(span) for span in spans], pieces)
 
 
-def quantiles(sample: Iterable[str], pieces: int) -> list[str]:
-    """Where to cut the keys that ``sample`` was drawn from evenly; [] where it is too small."""
-    keys = sorted(set(sample))
-    if len(keys) < _SHARE * pieces:
-        return []
-    return [keys[len(keys) * piece // pieces] for piece in range(1, pieces)]
+def evenly(keys: Sequence[str], pieces: int) -> list[str]:
+    """Those of the ascending ``keys`` that end a piece, as `cuts` has it: all but the last one's.
+
+    Fewer than asked for where there are fewer keys than ``pieces``; no piece is empty.
+    """
+    ends = {len(keys) * piece // pieces for piece in range(1, pieces)}
+    return [keys[end - 1] for end in sorted(ends) if end > 0]
 
 
 def _one_each(keys: Sequence[str]) -> list[_Span]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patching.spark.key_ranges import cuts, quantiles
+from gateway.read.key_ranges import cuts, evenly
 
 
 class Keys:
@@ -69,9 +69,10 @@ def test_cuts_ascend_and_there_are_never_too_many(keys: list[str], pieces: int) 
     assert found.probes < 100 + 30 * pieces
 
 
-def test_a_sample_is_cut_evenly_or_found_too_small() -> None:
-    keys = Keys([f"k{i:05d}" for i in range(10_000)])
-    sample = keys.keys[::78]
-    assert max(keys.sizes(quantiles(sample, 8))) < 1.2 * 10_000 / 8
-    assert quantiles(sample[:31], 8) == []
-    assert quantiles([*sample[:31], sample[0]], 8) == []
+@pytest.mark.parametrize("pieces", range(2, 9))
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_what_is_counted_is_cut_evenly(count: int, pieces: int) -> None:
+    keys = Keys([f"k{i:05d}" for i in range(count)])
+    sizes = keys.sizes(evenly(keys.keys, pieces))
+    assert len(sizes) == max(min(count, pieces), 1)
+    assert max(sizes) - min(sizes) <= 1
