@@ -16,6 +16,7 @@ from schemathesis import Case
 
 from gateway.http.wire.headers import is_author
 from tests.openapi.bodies import fit
+from tests.openapi.checks import APPLY
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 from tests.patience import WAIT_S
 
@@ -54,6 +55,8 @@ _TAGS = ("*", '"@1"', '"@1f", "7-5b1f0c7e"', '"plain=absent;absent=absent"')
 _SEVERAL = ('"@1"', '"@ffffffff"', '"absent=absent"', '"plain=7-5b1f0c7e;null=absent"')
 # Their answers are of more than one document, and so are the tags that they take.
 _OF_SEVERAL = ("list_documents", "export_catalog", "read_catalog")
+_OF_APPLIES = ("manager", "conflict", "force")
+_WANTED = ({"name": "ours"}, {"owner": {"team": "sales"}}, {"fields": [], "rows": 1}, {})
 _PLACES = ("", "/name", "/fields/0", "/fields/-", "/owner", "/1", "/2/a~1b", "/new")
 _PAST_AND_FUTURE = ("2000-01-01T00:00:00Z", "2999-12-31T23:59:59.999999+01:00")
 
@@ -121,6 +124,8 @@ def adjust(case: Case[Any], given: Given) -> None:
     _choose_time(case, given)
     _choose_documents(case)
     _choose_places(case)
+    if operation == "patch_document":
+        _apply_or_patch(case)
     fit(case, operation)
     _choose_structured_headers(case)
     _leave_out_idempotency_keys(case)
@@ -186,6 +191,15 @@ def _choose_places(case: Case[Any]) -> None:
                 operation[member] = one_of(_PLACES, (member, operation[member], patch))
         if operation["op"] == "move" and operation["path"].startswith(operation["from"]):
             operation["op"] = "copy"  # nothing can be moved into itself: 400
+
+
+def _apply_or_patch(case: Case[Any]) -> None:
+    """Only an apply has an apply's parameters; mostly it wants what is in one of the documents."""
+    if case.media_type != APPLY:
+        for name in _OF_APPLIES:
+            case.query.pop(name, None)
+    elif chance((case.query, case.body), of=4):
+        case.body = one_of(_WANTED, (case.query, case.body))
 
 
 def _choose_structured_headers(case: Case[Any]) -> None:

@@ -14,6 +14,8 @@ from gateway.http.wire.refusals import KINDS
 from gateway.server import requests as server_requests
 from tests.openapi.document import Object, load, operations
 
+# A type of patch that the file has in words only: some generators choke on a second type.
+APPLY = "application/vnd.metadata.apply+json"
 _WRITES = ("PUT", "PATCH", "DELETE")
 # Open to members of later versions, but the service sends none that the file doesn't name.
 _SENT = (
@@ -28,7 +30,7 @@ _SENT = (
 
 
 def closed_document() -> Object:
-    """The file, whose answers may have no members but those that it names.
+    """The file, whose answers may have no members but those that it names; with applies.
 
     Without tokens, which would be generated and left out as parameters are: the service lets
     everybody do everything here. What tokens are for, tests/access prove.
@@ -39,6 +41,8 @@ def closed_document() -> Object:
         operation.content.pop("security", None)
     for name in _SENT:
         document["components"]["schemas"][name]["additionalProperties"] = False
+    patch = document["paths"]["/v1/catalogs/{catalog}/documents/{key}"]["patch"]
+    patch["requestBody"]["content"][APPLY] = {"schema": {"type": "object"}}
     return document
 
 
