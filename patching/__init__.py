@@ -66,7 +66,7 @@ from ._merge import merge
 from ._operations import Patch, as_operations, parse
 from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
 from ._ownership import Applied, apply_wanted, let_go, taken_over
-from ._pointer import join_pointer, split_pointer
+from ._pointer import is_within, join_pointer, split_pointer
 from ._three_way import Dispute, Merged, three_way
 
 __all__ = [
@@ -122,6 +122,7 @@ __all__ = [
     "footprint",
     "is_conditional",
     "is_extended",
+    "is_within",
     "join_pointer",
     "key_pattern",
     "let_go",

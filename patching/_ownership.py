@@ -45,7 +45,7 @@ from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
 from patching._lists import NO_LISTS, Lists
 from patching._owners import Owner, Owners, Set, Tree, canonical, places_of
-from patching._pointer import Tokens, join_pointer, split_pointer
+from patching._pointer import Tokens, is_within, join_pointer, split_pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class _Work:
         return False
 
     def is_named(self, way: Tokens) -> bool:
-        return any(way[:length] in self.force for length in range(len(way) + 1))
+        return is_within(way, self.force)
 
     def taken(self, tree: Tree, before: Json, after: Document, rules: Rules) -> Tree | None:
         """What is owned of `after` where `tree` was of `before`, which the author made it of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TypeAlias
 
 from patching._errors import InvalidPatch
@@ -38,6 +38,11 @@ def split_pointer(pointer: str) -> Tokens:
         )
     # "~1" first: "~01" stands for "~1", not for "/"
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
+
+
+def is_within(tokens: Tokens, places: Set[Tokens]) -> bool:
+    """Whether it is one of `places`, or below one."""
+    return any(tokens[:count] in places for count in range(len(tokens) + 1))
 
 
 def join_pointer(tokens: Iterable[str | int]) -> str:

@@ -13,23 +13,25 @@ one value.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from patching._json import ABSENT, Document, equal
 from patching._lists import NO_LISTS, ItemKey, ListRule, Lists, told_apart
-from patching._pointer import Tokens, join_pointer
+from patching._pointer import Tokens, is_within, join_pointer, split_pointer
 
 
 class Dispute(msgspec.Struct, frozen=True):
     """A place that differs between `base` and `now` and is wanted to be otherwise than both.
 
-    `now` and `wanted` are the values there; ABSENT: none."""
+    `now` and `wanted` are the values there; ABSENT: none. `forced`: it was made as wanted."""
 
     pointer: str
     now: Document
     wanted: Document
+    forced: bool = False
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -47,21 +49,23 @@ def three_way(
     now: Document,
     *,
     force: bool = False,
+    force_at: Iterable[str] = (),
     lists: Lists = NO_LISTS,
 ) -> Merged:
     """Do to `now` what leads from `base` to `wanted`. `ABSENT`: there is no document.
 
     Where `now` is as `base`, the result is as `wanted`; where `wanted` is as `base`, it is as
     `now`. A place in which all three differ is disputed: it stays as it is `now`, or becomes as
-    `wanted` where `force` is true."""
-    work = _Work(force)
+    `wanted` where `force` is true, or the place is at or below a pointer in `force_at`.
+    InvalidPatch where that is none."""
+    work = _Work([()] if force else [split_pointer(each) for each in force_at])
     content = work.merged((), lists, base, wanted, now)
     return Merged(content, tuple(work.disputes))
 
 
 class _Work:
-    def __init__(self, force: bool) -> None:
-        self.force = force
+    def __init__(self, forced: Iterable[Tokens]) -> None:
+        self.forced = frozenset(forced)
         self.disputes: list[Dispute] = []
 
     def merged(
@@ -80,8 +84,9 @@ class _Work:
             return wanted
         if _same(base, wanted) or _same(wanted, now):
             return now
-        self.disputes.append(Dispute(join_pointer(tokens), now, wanted))
-        return wanted if self.force else now
+        forced = is_within(tokens, self.forced)
+        self.disputes.append(Dispute(join_pointer(tokens), now, wanted, forced))
+        return wanted if forced else now
 
     def objects(
         self,

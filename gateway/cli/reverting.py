@@ -11,6 +11,7 @@ import click
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION
 from gateway.cli.writing import terms, write_options, writing
+from patching.client import SkippedPlace
 
 
 @click.command("revert", cls=ClientCommand)
@@ -34,6 +35,13 @@ from gateway.cli.writing import terms, write_options, writing
     " overwrite them. Default: refuse.",
 )
 @click.option(
+    "--force",
+    type=(KEY, str),
+    multiple=True,
+    metavar="KEY POINTER",
+    help="Overwrite what was changed since at and below this place, whatever --conflict says.",
+)
+@click.option(
     "--if-match", metavar="TOKEN", help="Write only if the catalog, or all documents, are as this."
 )
 @write_options
@@ -48,6 +56,7 @@ def revert(
     prefix: str,
     key: str | None,
     conflict: Any,
+    force: Sequence[tuple[str, str]],
     if_match: str | None,
     **given: Any,
 ) -> None:
@@ -68,6 +77,7 @@ def revert(
             prefix=prefix,
             key=key,
             conflict=conflict,
+            force=[SkippedPlace(of, "content", pointer) for of, pointer in force],
             if_match=if_match,
             **write,
         )

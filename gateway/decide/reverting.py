@@ -32,15 +32,24 @@ class Undo(msgspec.Struct, frozen=True):
     target: Document | None
 
 
+class Forced(msgspec.Struct, frozen=True):
+    """Places of a document that become as they were in any case: those at and below pointers."""
+
+    content: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+
+
 class Revert(msgspec.Struct, frozen=True):
     """Undo changes of a document, the newest first.
 
-    ``conflict`` says what becomes of places that were changed since: the request is refused, they
-    are skipped, or forced to be as they were.
+    ``conflict`` says what becomes of places that were changed since and aren't ``forced``: the
+    request is refused, they are skipped, or forced to be as they were, too. A document that is to
+    go, or to come back, does so only where all of its places are forced.
     """
 
     undos: tuple[Undo, ...]
     conflict: patching.Conflict = "refuse"
+    forced: Forced = Forced()
 
     @property
     def size_bytes(self) -> int:
@@ -65,6 +74,7 @@ def reverted(
     their keys. Raises patching.LimitExceeded.
     """
     now = _state_of(draft.content, draft.attributes)
+    forced = Forced(("",), ("",)) if edit.conflict == "force" else edit.forced
     disputed: list[Disputed] = []
     size_bytes = draft.size_bytes
     for undo in edit.undos:
@@ -72,13 +82,14 @@ def reverted(
             _State(ABSENT, ABSENT) if each is None else _state_of(each.content, each.attributes)
             for each in (undo.base, undo.target)
         )
-        merged, places = _merged(before, after, now, lists, force=edit.conflict == "force")
+        merged, places = _merged(before, after, now, lists, forced)
         if merged.content is not now.content:
             size_bytes += undo.target.size_bytes if undo.target is not None else 0
         now = merged
         disputed += [
             Disputed(key, of_attributes, each.pointer, revision, each.now, each.wanted)
             for of_attributes, each in places
+            if not each.forced
         ]
     skipped: tuple[Skipped, ...] = ()
     if edit.conflict == "skip":
@@ -92,15 +103,15 @@ def _state_of(content: Json | Absent, attributes: Attributes | None) -> _State:
 
 
 def _merged(
-    base: _State, target: _State, now: _State, lists: Lists, *, force: bool
+    base: _State, target: _State, now: _State, lists: Lists, forced: Forced
 ) -> tuple[_State, list[tuple[bool, Dispute]]]:
     """With the disputes, each with whether it is about attributes."""
     if ABSENT not in (base.content, target.content, now.content):
         content = patching.three_way(
-            base.content, target.content, now.content, force=force, lists=lists
+            base.content, target.content, now.content, force_at=forced.content, lists=lists
         )
         attributes = patching.three_way(
-            base.attributes, target.attributes, now.attributes, force=force
+            base.attributes, target.attributes, now.attributes, force_at=forced.attributes
         )
         places = [(False, each) for each in content.disputes]
         places += [(True, each) for each in attributes.disputes]
@@ -109,7 +120,17 @@ def _merged(
         return target, []
     if _same(base, target) or _same(target, now):
         return now, []
-    return target if force else now, list(_changed_since(base, target, now))
+    contents, others = (
+        frozenset(map(patching.split_pointer, each)) for each in (forced.content, forced.attributes)
+    )
+    left = [
+        (of_attributes, each)
+        for of_attributes, each in _changed_since(base, target, now)
+        if not patching.is_within(
+            patching.split_pointer(each.pointer), others if of_attributes else contents
+        )
+    ]
+    return now if left else target, left
 
 
 def _changed_since(base: _State, target: _State, now: _State) -> Iterator[tuple[bool, Dispute]]:

@@ -11,11 +11,11 @@ follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 1
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX
-from gateway.decide.reverting import Revert, Undo
+from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import OverLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, Document, living
 from gateway.read.differences import Differences, Span, same_state
@@ -31,7 +31,8 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class RevertTerms:
     """The terms of a revert: of the documents under ``prefix``, at most ``documents_max``, all of
-    which have to be within ``sight``; of the one under ``key`` alone, if given."""
+    which have to be within ``sight``; of the one under ``key`` alone, if given. ``forced`` is by
+    key."""
 
     catalog: str
     prefix: str
@@ -39,6 +40,7 @@ class RevertTerms:
     documents_max: int
     sight: Sight | None
     key: str | None = None
+    forced: Mapping[str, Forced] = field(default_factory=dict)
 
 
 class Reverts:
@@ -124,7 +126,8 @@ class _Undos:
     def add(self, key: str, undos: Sequence[Undo]) -> None:
         if not undos:
             return
-        revert = Revert(tuple(undos), self._terms.conflict)
+        forced = self._terms.forced.get(key, Forced())
+        revert = Revert(tuple(undos), self._terms.conflict, forced)
         self._bytes += revert.size_bytes
         if self._bytes > DOCUMENTS_BYTES_MAX:
             raise OverLimit(

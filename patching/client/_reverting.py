@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -11,7 +11,7 @@ import msgspec
 from patching import Conflict
 from patching.client._calls import Calls
 from patching.client._parsing import changes_of, expecting, is_replayed
-from patching.client._results import Change
+from patching.client._results import Change, ContestedLeaf
 from patching.client._terms import Tokens, WriteTerms, encoded
 
 
@@ -58,6 +58,7 @@ class Reverting:
         prefix: str = "",
         key: str | None = None,
         conflict: Conflict = "refuse",
+        force: Iterable[SkippedPlace | ContestedLeaf] = (),
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Reverted:
@@ -67,7 +68,8 @@ class Reverting:
 
         What others changed since is kept. Where that is what would be undone, Conflict is raised,
         and `contested` tells the places; or they are skipped, and listed in the result; or forced
-        to be as they were (``conflict``). ``since``, with ``to``: the revision that the caller has
+        to be as they were (``conflict``). Those at and below the places in ``force`` are forced in
+        any case. ``since``, with ``to``: the revision that the caller has
         seen, what comes after it being changed since; by default the newest.
 
         Gone where history was compacted, OverLimit where it is too much for one commit. ValueError
@@ -83,6 +85,12 @@ class Reverting:
             asked["prefix"] = prefix
         if key is not None:
             asked["key"] = key
+        forced = [
+            {"key": each.key, "part": each.part or "content", "pointer": each.pointer}
+            for each in force
+        ]
+        if forced:
+            asked["force"] = forced
         body = encoded({**asked, "conflict": conflict})
         answer = self._calls.write(
             "POST", self._catalog_path, "/reverts", terms, body=body, if_match=if_match

@@ -139,6 +139,7 @@ def test_commits_are_reverted_on_what_came_after(catalog: Catalog) -> None:
     (place,) = contested(refused.value)
     assert (place.key, place.part, place.pointer, place.revision) == ("k", "content", "/a", 5)
     assert (place.value, place.wanted, place.owners) == (7, 2, ())
+    assert catalog.revert(4, force=[place], dry_run=True).changed
     skipped = catalog.revert(4, conflict="skip")
     assert (skipped.changed, skipped.skipped) == (False, (SkippedPlace("k", "content", "/a"),))
     assert catalog.revert(4, conflict="force").revision == 6

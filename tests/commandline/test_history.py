@@ -146,6 +146,8 @@ def test_commits_are_reverted(run: Commands, catalog: str) -> None:
     assert "contested '/a' of 'k'" in error
     skipped = run("revert", catalog, "4", "--conflict", "skip").json()
     assert [each["pointer"] for each in skipped["skipped"]] == ["/a"]
+    forced = run("revert", catalog, "4", "--force", "k", "/a", "--dry-run").json()
+    assert (forced["changed"], forced["skipped"]) == (True, [])
     run("revert", "-q", catalog, "--to", "1", "--prefix", "other")
     run("revert", "-q", catalog, "--to", "1", "--key", "k", "--from", "5")
     assert run("get", catalog, "k").json() == {"a": 1, "b": 1}

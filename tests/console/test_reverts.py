@@ -51,7 +51,7 @@ def test_a_commit_is_undone_and_what_came_after_is_decided_about(
     screenshot(browser, "undo-contested-phone")
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
     browser.choose("dialog input[value=skip]")
-    browser.wait_text("dialog", "Nothing would change", "1 place left as they are")
+    browser.wait_text("dialog", "Nothing would change", "1 place left as it is")
     assert browser.run("return document.querySelector('dialog [type=submit]').disabled")
     browser.choose("dialog input[value=force]")
     browser.wait_text("dialog", "What would change", '"bob"')
@@ -65,6 +65,35 @@ def test_a_commit_is_undone_and_what_came_after_is_decided_about(
     browser.press("Undo", within="dialog")
     browser.wait_text("main", "Undone, as revision 7.")
     assert writer.read(T) == {"owner": "bob", "tier": 2}
+
+
+def test_each_contested_place_is_decided_about(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    writer.put(T, {"owner": "ann", "tier": 1, "rows": 10})
+    writer.set_attributes(T, {"team": "a"})
+    writer.put_together({T: {"owner": "bob", "tier": 2, "rows": 10}, "tables/x": 1})
+    writer.put_together({T: {"owner": "eve", "tier": 3, "rows": 10}, "tables/x": 2})
+    browser.open(writer.catalog, T, "history")
+    _undo(browser, 3)
+    browser.wait_text("dialog", "Changed since: 3 places", "/owner", "/tier", "tables/x")
+    browser.choose("dialog input[type=checkbox]")
+    browser.wait_text("dialog", "Changed since: 2 places")
+    browser.choose("dialog fieldset:nth-of-type(1) input[value=force]")
+    assert "Shown once that is decided." in browser.text("dialog"), "one is left to decide"
+    browser.choose("dialog fieldset:nth-of-type(2) input[value=skip]")
+    browser.wait_text("dialog", "What would change", "1 place left as it is")
+    assert "/tier" not in browser.text("dialog .changes")
+    screenshot(browser, "undo-decided")
+    browser.press("Leave all")
+    browser.wait_text("dialog", "Nothing would change", "2 places left as they are")
+    browser.press("All as they were")
+    browser.wait_text("dialog .changes", "/tier", "/owner")
+    browser.choose("dialog fieldset:nth-of-type(1) input[value=skip]")
+    browser.wait_text("dialog", "1 place left as it is")
+    browser.press("Undo", within="dialog")
+    browser.wait_text("main", "Undone, as revision 5.")
+    assert writer.read(T) == {"owner": "eve", "tier": 1, "rows": 10}
 
 
 def test_a_revision_is_restored_and_one_document_of_a_commit_undone(

@@ -133,6 +133,61 @@ class TestUndo:
         revert(catalog, 6)
         assert value(catalog) is None
 
+    def test_of_contested_places_those_are_forced_that_are_named(self, catalog: Catalog) -> None:
+        catalog.put({"a": {"x": 1, "y": 1}, "b": 1, "c": 1})
+        attributes(catalog, "k", {"team": "a"})
+        catalog.put({"a": {"x": 2, "y": 2}, "b": 2, "c": 2})
+        attributes(catalog, "k", {"team": "b"})
+        catalog.put({"a": {"x": 3, "y": 3}, "b": 3, "c": 2})
+        attributes(catalog, "k", {"team": "c"})
+        named = [{"key": "k", "pointer": "/a"}, {"key": "other", "pointer": ""}]
+        left = refused(catalog, {"revisions": [3, 4], "force": named})
+        assert [(each["part"], each["pointer"]) for each in left] == [
+            ("content", "/b"),
+            ("attributes", "/team"),
+        ]
+        done = revert(catalog, 3, 4, conflict="skip", force=named, dry_run=True)
+        assert [each["pointer"] for each in done["skipped"]] == ["/b", "/team"]
+        named.append({"key": "k", "part": "attributes", "pointer": "/team"})
+        done = revert(catalog, 3, 4, conflict="skip", force=named)
+        assert [each["pointer"] for each in done["skipped"]] == ["/b"]
+        assert value(catalog) == {"a": {"x": 1, "y": 1}, "b": 3, "c": 1}
+        assert beside(catalog) == {"team": "a"}
+
+    def test_a_document_goes_only_where_all_of_its_places_are_forced(
+        self, catalog: Catalog
+    ) -> None:
+        catalog.put({"a": 1, "b": 1})
+        catalog.merge({"a": 2, "b": 2})
+        attributes(catalog, "k", {"team": "a"})
+        asked = {"revisions": [1], "force": [{"key": "k", "pointer": ""}]}
+        assert [each["pointer"] for each in refused(catalog, asked)] == ["/team"]
+        done = revert(catalog, 1, conflict="skip", force=asked["force"])
+        assert (done["changed"], value(catalog)) == (False, {"a": 2, "b": 2})
+        of_attributes = {"key": "k", "part": "attributes", "pointer": "/team"}
+        revert(
+            catalog,
+            1,
+            force=[{"key": "k", "pointer": "/a"}, {"key": "k", "pointer": "/b"}, of_attributes],
+        )
+        assert value(catalog) is None
+
+    @pytest.mark.parametrize(
+        ("force", "pointer"),
+        [
+            ("/a", "/force"),
+            ([1], "/force/0"),
+            ([{"pointer": "/a"}], "/force/0/key"),
+            ([{"key": "k", "pointer": "a"}], "/force/0/pointer"),
+            ([{"key": "k", "pointer": "", "part": "owners"}], "/force/0/part"),
+            ([{"key": "k", "pointer": ""}] * 1001, "/force"),
+        ],
+    )
+    def test_forced_places_are_places(self, catalog: Catalog, force: Any, pointer: str) -> None:
+        catalog.put({"a": 1})
+        told = problem(send(catalog, {"revisions": [1], "force": force}), 400, "invalid_body")
+        assert told["pointer"] == pointer
+
     def test_a_prefix_chooses_the_documents(self, catalog: Catalog) -> None:
         revision = transact(
             catalog, *({"action": "put", "key": key, "value": 1} for key in ("a/1", "b/1"))

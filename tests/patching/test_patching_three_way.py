@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from patch_strategies import SCALARS, at, document, locations, randoms
 
 from patching import (
@@ -65,9 +66,10 @@ def test_a_change_is_done_to_another_state(
 
 def test_a_dispute_tells_both_values_and_can_be_forced() -> None:
     base, wanted, now = {"a": 1, "b": 1}, {"b": 0}, {"a": 2, "b": 1}
-    disputes = (Dispute("/a", 2, ABSENT),)
-    assert three_way(base, wanted, now) == Merged({"a": 2, "b": 0}, disputes)
-    assert three_way(base, wanted, now, force=True) == Merged({"b": 0}, disputes)
+    dispute = Dispute("/a", 2, ABSENT)
+    assert three_way(base, wanted, now) == Merged({"a": 2, "b": 0}, (dispute,))
+    forced = replace(dispute, forced=True)
+    assert three_way(base, wanted, now, force=True) == Merged({"b": 0}, (forced,))
 
 
 def test_lists_are_merged_by_the_keys_of_their_items() -> None:
@@ -125,6 +127,18 @@ def threes(draw: Any, arrays: float = 0.4) -> tuple[Any, Any, Any]:
     return base, edited(random, base, arrays), edited(random, base, arrays)
 
 
+def test_what_is_disputed_below_a_pointer_is_forced() -> None:
+    base, wanted = {"a": {"x": 1}, "b": 1, "ab": 1}, {"a": {"x": 0}, "b": 0, "ab": 0}
+    now = {"a": {"x": 2}, "b": 2, "ab": 2}
+    merged = three_way(base, wanted, now, force_at=["/a", "/missing"])
+    assert merged.content == {"a": {"x": 0}, "b": 2, "ab": 2}
+    assert {each.pointer: each.forced for each in merged.disputes} == {
+        "/a/x": True,
+        "/b": False,
+        "/ab": False,
+    }
+
+
 @given(threes())
 def test_undone_at_once_it_is_exactly_the_state_before(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
@@ -171,7 +185,8 @@ def _require_both(base: Any, wanted: Any, now: Any, *, disputable: bool) -> None
 def test_only_disputed_places_depend_on_force(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
     kept, forced = three_way(base, wanted, now), three_way(base, wanted, now, force=True)
-    assert kept.disputes == forced.disputes
+    assert tuple(replace(each, forced=True) for each in kept.disputes) == forced.disputes
+    assert not any(each.forced for each in kept.disputes)
     for each in kept.disputes:
         assert not _same(each.now, each.wanted)
         for source, told in ((now, each.now), (wanted, each.wanted), (kept.content, each.now),

@@ -3,21 +3,24 @@
 ::
 
     {"revisions": [12, 13]} or {"to": 10, "from"?: 42}, with "prefix"? or "key"?,
-    "conflict"?: "refuse" | "skip" | "force", "message"?, "author"?, "dry_run"?
+    "conflict"?: "refuse" | "skip" | "force", "force"?: [{"key", "pointer", "part"?}, ...],
+    "message"?, "author"?, "dry_run"?
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from flask import Flask
-from marshmallow import fields
+from marshmallow import fields, validate
 from msgspec.structs import replace
 
+import patching
 from gateway.access import Role
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Request, Unchanged, Written
+from gateway.decide.reverting import Forced
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.errors import CommitError
 from gateway.http.context import Context, this_request
@@ -39,7 +42,9 @@ from gateway.read.reverts import RevertTerms
 from gateway.service import Gateway
 
 _REVISIONS_MAX: Final = 100
+_FORCE_MAX: Final = 1000
 _CONFLICTS: Final = ("refuse", "skip", "force")
+_PARTS: Final = ("content", "attributes")
 # Beside the documents, which are weighed: what a request is counted for.
 _REQUEST_BYTES: Final = 200
 
@@ -50,6 +55,14 @@ def _are_revisions(values: list[Any]) -> bool:
     )
 
 
+# ``key`` null: the catalog's settings, as in what a refusal and an answer name.
+_PLACE: Final = strict(
+    key=text(4096, required=True, allow_none=True),
+    part=Exact(
+        str, "it must be content or attributes", _PARTS.__contains__, load_default="content"
+    ),
+    pointer=text(65_536, required=True),
+)
 _BODY: dict[str, fields.Field[Any]] = {
     "revisions": Exact(list, f"it must be 1 to {_REVISIONS_MAX} revisions", _are_revisions),
     "to": whole(),
@@ -61,6 +74,11 @@ _BODY: dict[str, fields.Field[Any]] = {
         f"it must be one of {', '.join(_CONFLICTS)}",
         _CONFLICTS.__contains__,
         load_default="refuse",
+    ),
+    "force": fields.List(
+        fields.Nested(_PLACE),
+        load_default=None,
+        validate=validate.Length(max=_FORCE_MAX, error=f"it must have at most {_FORCE_MAX} places"),
     ),
     "message": MESSAGE,
     "author": AUTHOR,
@@ -117,6 +135,7 @@ class RevertRoutes:
             self._limits.transaction_actions_max,
             self._gateway.acls.sight(context.by, ask.catalog),
             asked["key"],
+            _forced(asked["force"] or ()),
         )
         reverts = self._gateway.reverts
         if asked["revisions"] is None:
@@ -128,7 +147,7 @@ class RevertRoutes:
 
     def _request(self, ask: Ask, asked: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:
         size_bytes = sum(getattr(each.edit, "size_bytes", 0) for each in edits)
-        told = ("message", "author", "dry_run")
+        told = ("message", "author", "dry_run", *(() if asked["force"] else ("force",)))
         body = {name: value for name, value in asked.items() if name not in told}
         sent = Sent({"revert": body}, media_types.JSON, _REQUEST_BYTES + size_bytes)
         return request_of(self._gateway, ask, edits, sent)
@@ -139,6 +158,24 @@ class RevertRoutes:
         if isinstance(written.outcome, Unchanged) and not written.outcome.replayed:
             raise refusal
         return written
+
+
+def _forced(places: Sequence[Mapping[str, str | None]]) -> dict[str, Forced]:
+    """By key. Raises RequestRefused for a pointer that is none."""
+    found: dict[str, Forced] = {}
+    for index, place in enumerate(places):
+        pointer = str(place["pointer"])
+        try:
+            patching.split_pointer(pointer)
+        except patching.InvalidPatch as error:
+            refuse_member(f"/force/{index}/pointer", error.detail)
+        key = SETTINGS_KEY if place["key"] is None else str(place["key"])
+        of_key = found.get(key, Forced())
+        if place["part"] == "attributes":
+            found[key] = replace(of_key, attributes=(*of_key.attributes, pointer))
+        else:
+            found[key] = replace(of_key, content=(*of_key.content, pointer))
+    return found
 
 
 def _require_either(asked: dict[str, Any]) -> None:

@@ -3,17 +3,14 @@
 
 import { newIdempotencyKey, record } from "../api.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
-import { button, field, fill, h, openDialog, plural, problemNote } from "../page.js";
+import { button, field, fill, h, newId, openDialog, plural, problemNote } from "../page.js";
 import { ABSENT, applied, edits } from "../differences.js";
 import { IdempotencyKeys } from "../sending.js";
 import { changeList, valueOf } from "./changes.js";
 import { namesOf, ownerMarks } from "./owners.js";
 import { editOf } from "./stale.js";
 
-const CHOICES = {
-  skip: "leave these places as they are now",
-  force: "make them what they were, and lose what was done since",
-};
+const UNDECIDED = { conflict: "refuse" };
 
 /**
  * `what` is `{revisions}` or `{to, from}`; `others` how many other documents the commit changed.
@@ -28,8 +25,8 @@ class Revert {
   #asked = 0;
 
   constructor(model, what, others, close) {
-    Object.assign(this, { model, what, close, conflict: "refuse", found: null, contested: [] });
-    this.isAlone = h("input", { type: "checkbox", checked: !("revisions" in what), onchange: () => this.#try("refuse") });
+    Object.assign(this, { model, what, close, decided: UNDECIDED, found: null, contested: null });
+    this.isAlone = h("input", { type: "checkbox", checked: !("revisions" in what), onchange: () => this.#try(UNDECIDED) });
     this.news = h("div", { role: "status" });
     this.places = h("div", {});
     this.result = h("div", { "aria-live": "polite" });
@@ -40,23 +37,26 @@ class Revert {
       others > 0 && h("label", { class: "check" }, this.isAlone, `Only ${model.key}, not the ${plural(others, "other document")} of that commit`),
       this.places, this.result, field("Message", this.message, "For the history; optional."), this.trouble,
       h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), this.submit));
-    this.#try("refuse");
+    this.#try(UNDECIDED);
   }
 
   #request() {
-    const { what, conflict, model, message } = this;
-    return { ...what, conflict, key: this.isAlone.checked ? model.key : undefined, message: message.value || undefined };
+    const { what, decided, model, message } = this;
+    return { ...what, ...decided, key: this.isAlone.checked ? model.key : undefined, message: message.value || undefined };
   }
 
-  /** What it would come to, under this choice about what others changed since. */
-  async #try(conflict, news = null) {
+  /** What it would come to, as `decided` says what becomes of what others changed since. */
+  async #try(decided, news = null) {
     const mine = (this.#asked += 1);
-    Object.assign(this, { conflict, found: null });
+    Object.assign(this, { decided, found: null });
     this.submit.disabled = true;
     fill(this.trouble);
     fill(this.news, news && h("p", { class: "note stale" }, news));
     fill(this.result, h("p", { class: "muted" }, "Trying …"));
-    if (conflict === "refuse") fill(this.places);
+    if (decided === UNDECIDED) {
+      this.contested = null;
+      fill(this.places);
+    }
     try {
       const found = await this.model.api.revert(this.model.catalog, this.#request(), { dry: true });
       if (mine !== this.#asked) return;
@@ -64,7 +64,7 @@ class Revert {
       this.#show();
     } catch (error) {
       if (mine !== this.#asked) return;
-      if (error.code === "changed_since") this.#contest(error);
+      if (error.code === "changed_since") this.#contest(error.members);
       else fill(this.result, problemNote(error));
     }
   }
@@ -83,35 +83,43 @@ class Revert {
           h("span", { class: "muted" }, change.action === "delete" ? "goes" : "")),
         all.get(change).length > 0 && changeList(all.get(change), { more: (edit) => ownerMarks(ownersOf(owned(change, edit))) }),
         change.attributes && h("p", { class: "muted" }, "and its attributes"))),
-      skipped.length > 0 && h("p", { class: "muted" }, `${plural(skipped.length, "place")} left as they are.`));
+      skipped.length > 0 && h("p", { class: "muted" }, `${plural(skipped.length, "place")} left as ${skipped.length === 1 ? "it is" : "they are"}.`));
   }
 
-  /** What others changed since, place by place, and what is to become of that. */
-  #contest({ members }) {
-    const contested = members.contested.map(record);
-    const more = members.contested_count - contested.length;
-    const option = ([conflict, text]) => h("label", { class: "check" },
-      h("input", { type: "radio", name: "conflict", value: conflict, onchange: () => this.#try(conflict) }), text);
+  /** What others changed since, place by place, each to be decided about. */
+  #contest({ contested, contested_count: count }) {
+    this.contested = contested.map((each) => ({ place: record(each), side: null }));
+    const untold = count - contested.length;
     fill(this.result, h("p", { class: "muted" }, "Shown once that is decided."));
-    fill(this.places, h("fieldset", { class: "conflict" },
-      h("legend", {}, `Changed since: ${plural(members.contested_count, "place")}`),
-      contested.map(({ key, pointer, part, revision, value = ABSENT, wanted = ABSENT }) => h("div", {},
-        h("p", { class: "place" }, h("span", { class: "mono" }, key ?? "the settings"),
-          h("code", {}, pointer || (part === "attributes" ? "all attributes" : "the whole document")),
-          part === "attributes" && h("span", { class: "muted" }, "of its attributes"),
-          h("span", { class: "muted" }, `by revision ${revision}`)),
-        h("div", { class: "values" }, h("del", { "aria-label": "now" }, valueOf(value)), h("ins", { "aria-label": "as it was" }, valueOf(wanted))))),
-      more > 0 && h("p", { class: "muted" }, `and ${more} more`),
-      Object.entries(CHOICES).map(option)));
+    fill(this.places, h("h3", {}, `Changed since: ${plural(count, "place")}`),
+      count > 1 && h("div", { class: "actions" },
+        button("Leave all", () => this.#chooseAll("skip")), button("All as they were", () => this.#chooseAll("force"))),
+      this.contested.map((each) => contestedPlace(each.place, (side) => {
+        each.side = side;
+        this.#decide();
+      })),
+      untold > 0 && h("p", { class: "muted" }, `${untold} more are left as they are, unless all are to be as they were.`));
+  }
+
+  #chooseAll(side) {
+    for (const each of this.contested) each.side = side;
+    for (const input of this.places.querySelectorAll("input")) input.checked = input.value === side;
+    this.#try({ conflict: side });
+  }
+
+  #decide() {
+    if (this.contested.some(({ side }) => side === null)) return;
+    const force = this.contested.filter(({ side }) => side === "force").map(({ place: { key, part, pointer } }) => ({ key, part, pointer }));
+    this.#try({ conflict: "skip", force });
   }
 
   async #submit(event) {
     event.preventDefault();
     if (!this.found?.changed) return;
-    const { model, conflict } = this;
+    const { model, decided } = this;
     const asked = this.#request();
     // What the person decided about is what was there: anything new is looked at again.
-    const resourceVersion = conflict === "refuse" ? null : this.found.catalogRevision;
+    const resourceVersion = decided === UNDECIDED ? null : this.found.catalogRevision;
     const idempotencyKey = this.#keys.for(asked, resourceVersion);
     fill(this.trouble);
     try {
@@ -119,10 +127,24 @@ class Revert {
       this.close(`${"revisions" in this.what ? "Undone" : "Restored"}, as revision ${answer.catalogRevision}.`);
     } catch (error) {
       if (error.status === 412 || error.code === "changed_since") {
-        this.#try("refuse", "Others changed something meanwhile, and nothing was applied. Look at it again.");
+        this.#try(UNDECIDED, "Others changed something meanwhile, and nothing was applied. Look at it again.");
       } else fill(this.trouble, problemNote(error));
     }
   }
+}
+
+/** A place that others changed since: what it is now, what it was, and which of the two it is to be. */
+function contestedPlace({ key, pointer, part, revision, value = ABSENT, wanted = ABSENT }, choose) {
+  const name = newId("contested");
+  const option = (side, title, shown) => h("label", { class: "side" },
+    h("input", { type: "radio", name, value: side, onchange: () => choose(side) }), h("span", {}, title),
+    shown === ABSENT ? h("span", { class: "muted" }, "nothing, or too long to be shown here") : valueOf(shown));
+  const ofAttributes = part === "attributes";
+  return h("fieldset", { class: "conflict" },
+    h("legend", {}, h("code", {}, pointer || (ofAttributes ? "all attributes" : "the whole document"))),
+    h("p", { class: "place" }, h("span", {}, ofAttributes && "attributes of ", h("span", { class: "mono" }, key ?? "the settings")),
+      h("span", { class: "muted small" }, `changed at revision ${revision}, or before`)),
+    option("skip", "Leave it", value), option("force", "As it was", wanted));
 }
 
 const PLAIN = new Set(["add", "remove", "replace", "test"]);
