@@ -41,6 +41,7 @@ _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
 _MOVES_MAX = 8  # of a catalog that wait to be written out
+_LARGE_MOVES_MAX = 4  # where the next batch is a large one
 
 
 class Gateway:
@@ -199,10 +200,18 @@ class Gateway:
         """What an idempotency key decided; None proves that it decided nothing so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
-    def _may_move(self, catalog: str) -> bool:
-        """Whether the head of a catalog may move on, though not all is written out."""
-        limits = self.limits
-        return self._write_out.moves(catalog) < _MOVES_MAX and self._write_out.has_room(
+    def _may_move(self, catalog: str, next_is_large: bool) -> bool:
+        """Whether the head of a catalog may move on, though not all is written out.
+
+        A batch that waits grows; one that is large already needn't.
+        """
+        limits, write_out = self.limits, self._write_out
+        if next_is_large:
+            commits_max = _LARGE_MOVES_MAX * limits.batch_requests_max
+            return write_out.moves(catalog) < _LARGE_MOVES_MAX and write_out.has_room(
+                catalog, commits_max, limits.batch_bytes_max // 2
+            )
+        return write_out.moves(catalog) < _MOVES_MAX and write_out.has_room(
             catalog, limits.tail_commits_max, limits.tail_bytes_max
         )
 

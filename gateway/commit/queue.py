@@ -81,10 +81,11 @@ class Queue:
         runtime: Runtime,
         limits: ServiceLimits,
         turns: Turns | None = None,
-        may_move: Callable[[str], bool] = lambda _: True,
+        may_move: Callable[[str, bool], bool] = lambda *_: True,
         behind: Callable[[str, int | None], object] = lambda *_: None,
     ) -> None:
-        """``look_again`` is called when a catalog's head may move on that ``may_move`` refused.
+        """``may_move`` tells of a catalog, and of whether its next batch is large, whether its head
+        may move on; ``look_again`` is called when one may that it refused.
 
         ``behind`` is told of each catalog whose turn is another worker's, and of whose.
         """
@@ -276,7 +277,7 @@ class Queue:
                 continue
             if not lane.waiting:
                 self._drop_if_empty(catalog, lane)
-            elif not self._may_move(catalog):
+            elif not self._may_move(catalog, self._is_large(catalog, lane, now)):
                 continue
             elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
                 pause_s = lane.not_before - now
@@ -285,6 +286,12 @@ class Queue:
                 lane.busy = True
                 batches[catalog] = self._batch(lane)
         return batches, wait_s
+
+    def _is_large(self, catalog: str, lane: _Lane, now: float) -> bool:
+        """Whether the next batch is half full already, and no other worker's would be carried
+        along beside the ones before it."""
+        half = self._limits.batch_requests_max // 2
+        return len(lane.waiting) >= half and self._contended_until.get(catalog, 0.0) <= now
 
     def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""

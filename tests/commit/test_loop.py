@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ import pytest
 from gateway.commit.loop import doubting
 from gateway.decide.conditions import Conditions
 from gateway.decide.edits import KeyEdit
-from gateway.decide.request import Applied, Unchanged, Unknown, Written
+from gateway.decide.request import Applied, Outcome, Unchanged, Unknown, Written
 from gateway.errors import (
     DeadlineExceeded,
     HeldBack,
@@ -174,6 +175,36 @@ def test_a_worker_that_has_much_to_write_out_waits(store: WatchedStore) -> None:
     hold.set()
     applied(ours.write("c", "k", put(3)).outcome)
     assert content_of(ours) == 3
+
+
+def test_a_batch_that_is_large_already_waits_only_where_several_moves_are_not_written_out(
+    store: WatchedStore,
+) -> None:
+    """A bulk request's next lines are decided while its last ones are written out."""
+    ours = gateway(store, tail_commits_max=2, batch_requests_max=4, deadline_ms=WAIT_MS)
+
+    def commit(writes: int, wait_s: float = WAIT_S) -> list[Outcome]:
+        edits = [KeyEdit(f"k{number}", put({"n": next(values)})) for number in range(writes)]
+        asked = [ours.request("c", [edit], wait_s=wait_s) for edit in edits]
+        return [written.outcome for written in ours.commit_each(asked)]
+
+    values = itertools.count()
+    reached, hold = threading.Event(), threading.Event()
+    store.before["write_documents"] = once(lambda: stop_at(reached, hold))
+    for outcome in commit(2):
+        applied(outcome)
+    assert reached.wait(WAIT_S)
+    for outcome in commit(1, wait_s=0.1):
+        refused(outcome, DeadlineExceeded)
+    for _ in range(3):
+        for outcome in commit(2):
+            applied(outcome)
+    for outcome in commit(2, wait_s=0.1):
+        refused(outcome, DeadlineExceeded)
+    hold.set()
+    for outcome in commit(1):
+        applied(outcome)
+    assert revisions(ours) == list(range(1, 10))
 
 
 def test_a_head_that_has_no_room_for_a_commit_beside_its_tail_waits(store: WatchedStore) -> None:

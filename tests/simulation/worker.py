@@ -81,7 +81,7 @@ class Worker:
             catalog
             for catalog, lane in (queue._lanes.items() if queue._idle else ())
             if lane.waiting and not lane.busy and lane.not_before < now
-            if self._gateway._may_move(catalog)
+            if self._gateway._may_move(catalog, queue._is_large(catalog, lane, now))
         ]
         if not due and not self._due_since:
             return []

@@ -350,6 +350,20 @@ class StoreContract:
             ("c", "other"): document(9, key="other"),
         }
 
+    def test_many_new_documents_are_written_only_where_no_newer_ones_are(
+        self, store: Store
+    ) -> None:
+        """As a load that is written out twice meets them, or one of keys that were deleted."""
+        new = [replace(document(n, key=f"k{n}"), create_revision=n) for n in range(10, 40)]
+        newer, older, again = replace(new[0], revision=50), document(3, key="k11"), new[2]
+        gone = replace(document(4, key="k13"), content=ABSENT, size_bytes=0)
+        store.write_documents({"c": [newer, older, again, gone]})
+        store.write_documents({"c": [*new, document(60, key="changed")], "d": new})
+        wanted = {("c", each.key): each for each in [newer, *new[1:], document(60, key="changed")]}
+        keys = [each.key for each in wanted.values()]
+        assert store.documents({"c": keys}) == wanted
+        assert store.documents({"d": keys}) == {("d", each.key): each for each in new}
+
     def test_a_tombstone_has_no_content_and_can_be_written_over(self, store: Store) -> None:
         store.write_documents({"c": [document(5)]})
         tombstone = replace(document(6), content=ABSENT, size_bytes=0)

@@ -17,6 +17,9 @@ from gateway.store.mongodb.records import Record
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
 _WRITE_TRIES = 4
+# An insert takes the server a fifth of the time of an update that inserts; for a few documents
+# that isn't worth another call, for which the others wait.
+_INSERTS_MIN = 16
 
 
 class LoopPart(StorePart):
@@ -161,15 +164,15 @@ class LoopPart(StorePart):
         }
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
-        left = [
-            UpdateOne(
-                {"_id": records.document_id(catalog, document.key)},
-                records.document_update(catalog, document),
-                upsert=True,
-            )
-            for catalog, changed in documents.items()
-            for document in changed
-        ]
+        every = [(catalog, each) for catalog, changed in documents.items() for each in changed]
+        new = [(catalog, each) for catalog, each in every if each.revision == each.create_revision]
+        left = []
+        if len(new) >= _INSERTS_MIN:
+            inserts = [InsertOne(records.document_record(*each)) for each in new]
+            taken = self._on.bulk(self._on.documents.bulk_write, inserts)
+            left = [_document_update(*new[index]) for index in sorted(taken)]
+            every = [each for each in every if each[1].revision != each[1].create_revision]
+        left += [_document_update(*each) for each in every]
         for _ in range(_WRITE_TRIES):
             if not left:
                 return
@@ -199,3 +202,9 @@ class LoopPart(StorePart):
         with self._on.reading() as session:
             found = self._on.commits.find({"_id": one_of(ids)}, {"_id": 1}, session=session)
             return {record["_id"] for record in found}
+
+
+def _document_update(catalog: str, document: Document) -> UpdateOne:
+    """Writes the document where an older one is stored, or none."""
+    name = {"_id": records.document_id(catalog, document.key)}
+    return UpdateOne(name, records.document_update(catalog, document), upsert=True)

@@ -310,6 +310,18 @@ def document_update(catalog: str, document: Document) -> Record:
     ``$max`` keeps the newer state. It takes a third less of the server's time than a filter on the
     revision, and always matches.
     """
+    named = {"catalog": catalog, "key": document.key}
+    return {"$max": {"state": _document_state(document)}, "$setOnInsert": named}
+
+
+def document_record(catalog: str, document: Document) -> Record:
+    """The record of a document where none is stored."""
+    name = document_id(catalog, document.key)
+    state = _document_state(document)
+    return {"_id": name, "catalog": catalog, "key": document.key, "state": state}
+
+
+def _document_state(document: Document) -> Record:
     state: Record = {
         "revision": document.revision,
         "create_revision": document.create_revision,
@@ -327,7 +339,7 @@ def document_update(catalog: str, document: Document) -> Record:
         state["attributes"] = document.attributes
     if document.owners is not None:
         state["owners"] = _encode(document.owners).decode()
-    return {"$max": {"state": state}, "$setOnInsert": {"catalog": catalog, "key": document.key}}
+    return state
 
 
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
