@@ -7,7 +7,7 @@ Levels, such as the length of the queue, are asked for instead: ``Readings``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -49,7 +49,7 @@ class WriteEnded(msgspec.Struct, frozen=True):
 class Meters(Protocol):
     """Called by many threads. Times are in seconds."""
 
-    def write_ended(self, ended: WriteEnded) -> None: ...
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None: ...
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
         """A round has moved as many heads as there are ``batches``, each by so many commits.
@@ -79,7 +79,7 @@ class Meters(Protocol):
 class NoMeters:
     """Nobody listens."""
 
-    def write_ended(self, ended: WriteEnded) -> None: ...
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None: ...
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None: ...
 

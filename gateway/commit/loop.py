@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 
 from gateway.commit.callers import Callers
 from gateway.commit.handover import Handed, HandOver
@@ -15,6 +16,7 @@ from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
+from gateway.runtime import Event
 from gateway.state.cache import Guesses
 
 _log = logging.getLogger(__name__)
@@ -64,14 +66,17 @@ class CommitLoop:
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
-        pending = self._pending(request)
+        pending = self._pending(request, self._runtime.event())
         try:
             self._queue.put(pending)
         except QueueFull as full:
-            self._parts.meters.write_ended(WriteEnded(full.code, 1, pending.queued, None, None))
+            ended = WriteEnded(full.code, 1, pending.queued, None, None)
+            self._parts.meters.writes_ended([ended])
             raise
         try:
-            return self._awaited(pending)
+            self._await(pending)
+            self._parts.meters.writes_ended([_ended(pending)])
+            return _answer(pending)
         finally:
             self._queue.departed(pending)
 
@@ -83,13 +88,13 @@ class CommitLoop:
         is refused too (``HeldBack``), so that they can be sent again in order.
         """
         self._start()
-        pendings = [self._pending(request) for request in requests]
+        answered = self._runtime.event()
+        pendings = [self._pending(request, answered) for request in requests]
         newest: dict[tuple[str, str], Pending] = {}
         for pending in pendings:
             document = (pending.request.catalog, pending.request.key)
             pending.after, newest[document] = newest.get(document), pending
-        outcomes: list[tuple[Outcome, int]] = []
-        queued = 0
+        queued = let_go = 0
         try:
             if requests:
                 with self._callers.turn(requests[0].by.name):
@@ -97,39 +102,32 @@ class CommitLoop:
                         now = self._runtime.monotonic()
                         queued += self._queue.put_first_of(pendings[queued:], now)
                         if queued < len(pendings):
-                            self._make_room(pendings[:queued], outcomes)
-            for pending in pendings[len(outcomes) :]:
-                outcomes.append(self._awaited(pending))
-                self._queue.departed(pending)
+                            let_go += self._make_room(pendings[let_go:queued])
+            while let_go < len(pendings):
+                let_go += self._let_go(pendings[let_go:])
         finally:
-            self._queue.departed(*pendings[len(outcomes) : queued])
-        return doubting(requests, outcomes)
+            self._queue.departed(*pendings[let_go:queued])
+        return doubting(requests, [_answer(pending) for pending in pendings])
 
-    def _make_room(self, queued: Sequence[Pending], outcomes: list[tuple[Outcome, int]]) -> None:
-        """Let go of those ``queued`` that are answered or late, behind those with ``outcomes``;
-        wait a little where there is none."""
-        begun = len(outcomes)
-        for pending in queued[begun:]:
-            in_time = pending.deadline > self._runtime.monotonic()
-            if pending.outcome is None and in_time:
-                break
-            outcomes.append(self._awaited(pending))
-            self._queue.departed(pending)
-        if len(outcomes) == begun:
-            self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
+    def _make_room(self, queued: Sequence[Pending]) -> int:
+        """Let go of the first ones that are answered or late; wait a little where there is none."""
+        for first in queued[:1]:
+            if first.outcome is not None or first.deadline <= self._runtime.monotonic():
+                return self._let_go(queued)
+        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
+        return 0
 
-    def _pending(self, request: Request) -> Pending:
-        return Pending(request, self._runtime.event(), self._runtime.monotonic())
+    def _let_go(self, queued: Sequence[Pending]) -> int:
+        """Await the first one, and let go of it and of all behind it that have their answers, too;
+        returns how many that are."""
+        self._await(queued[0])
+        done = list(takewhile(lambda pending: pending.outcome is not None, queued))
+        self._parts.meters.writes_ended([_ended(pending) for pending in done])
+        self._queue.departed(*done)
+        return len(done)
 
-    def _awaited(self, pending: Pending) -> tuple[Outcome, int]:
-        self._await(pending)
-        outcome, attempts = pending.outcome, pending.attempts + 1
-        assert outcome is not None
-        code = outcome_code(outcome, dry_run=pending.request.dry_run)
-        self._parts.meters.write_ended(
-            WriteEnded(code, attempts, pending.queued, pending.taken, pending.times)
-        )
-        return outcome, attempts
+    def _pending(self, request: Request, answered: Event) -> Pending:
+        return Pending(request, answered, self._runtime.monotonic())
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""
@@ -144,17 +142,28 @@ class CommitLoop:
 
     def _await(self, pending: Pending) -> None:
         left_s = pending.deadline - self._runtime.monotonic()
-        if pending.done.wait(max(left_s, 0.0)):
+        if self._is_answered(pending, max(left_s, 0.0)):
             return
         give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
         while not self._queue.leave(pending):
-            if pending.done.wait(_LOOK_AGAIN_S):
+            if self._is_answered(pending, _LOOK_AGAIN_S):
                 return
             if self._runtime.monotonic() > give_up:
                 # Its leader is stuck or gone, and its commit may yet be made.
                 pending.answer(Unknown(pending.request.commit_id))
                 return
         pending.answer(too_late(pending))
+
+    def _is_answered(self, pending: Pending, within_s: float) -> bool:
+        """Whether it is, ``within_s`` seconds from now. Its event is one for all that its caller
+        waits for."""
+        until = self._runtime.monotonic() + within_s
+        while pending.outcome is None:
+            if not pending.done.wait(max(until - self._runtime.monotonic(), 0.0)):
+                break
+            if pending.outcome is None:
+                pending.done.clear()  # it was another's answer, or this one comes right now
+        return pending.outcome is not None
 
     def _lead(self) -> None:
         while True:
@@ -171,6 +180,17 @@ class CommitLoop:
                 current.abandon()
             for each in smaller:
                 self._run(each)
+
+
+def _answer(pending: Pending) -> tuple[Outcome, int]:
+    assert pending.outcome is not None
+    return pending.outcome, pending.attempts + 1
+
+
+def _ended(pending: Pending) -> WriteEnded:
+    outcome, attempts = _answer(pending)
+    code = outcome_code(outcome, dry_run=pending.request.dry_run)
+    return WriteEnded(code, attempts, pending.queued, pending.taken, pending.times)
 
 
 def doubting(

@@ -15,7 +15,8 @@ from gateway.runtime import Event
 class Pending:
     """A request from the queue to its answer. ``attempts`` counts the races it has lost.
 
-    ``after`` is the one before it, of those that came together, on the same document.
+    ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
+    of those that came together, on the same document.
     ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
     ``deadline`` is that of the request, later by as long as it waited for room in the queue.
     ``times`` are those of its last round.

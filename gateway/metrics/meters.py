@@ -9,7 +9,8 @@ counting. Every label has few values, and no client chooses them, so the childre
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter as Counts
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, cast, get_args
 
 from prometheus_client import Counter, Histogram
@@ -84,11 +85,12 @@ class PrometheusMeters:
 
     # The commit loop and what belongs to it
 
-    def write_ended(self, ended: WriteEnded) -> None:
-        self._writes[ended.outcome,].inc()
-        if ended.taken is not None:
-            self._attempts.observe(ended.attempts)
-            self._queue_wait.observe(ended.taken - ended.queued)
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
+        for outcome, count in Counts(each.outcome for each in ended).items():
+            self._writes[outcome,].inc(count)
+        taken = [(each, each.taken) for each in ended if each.taken is not None]
+        self._attempts.observe_all([each.attempts for each, _ in taken])
+        self._queue_wait.observe_all([at - each.queued for each, at in taken])
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
         self._commits.observe(seconds)

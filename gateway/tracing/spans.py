@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 from opentelemetry import context, trace
@@ -114,10 +115,15 @@ class _TracedWrites:
         setattr(self, name, told)
         return told
 
-    def write_ended(self, ended: WriteEnded) -> None:
-        self._meters.write_ended(ended)
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
+        self._meters.writes_ended(ended)
         # Threads without a request of their own, as those of bulk requests, have no span.
-        if ended.taken is None or not trace.get_current_span().is_recording():
+        if trace.get_current_span().is_recording():
+            for each in ended:
+                self._trace(each)
+
+    def _trace(self, ended: WriteEnded) -> None:
+        if ended.taken is None:
             return
         self._span("queue wait", ended.queued, ended.taken, ended)
         times = ended.times

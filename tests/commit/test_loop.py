@@ -350,8 +350,8 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
     moving, moved, over = (threading.Event() for _ in range(3))
 
     class Told(NoMeters):
-        def write_ended(self, ended: WriteEnded) -> None:
-            if ended.outcome == "deadline_exceeded":
+        def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
+            if any(each.outcome == "deadline_exceeded" for each in ended):
                 over.set()
 
     limits = ServiceLimits(deadline_ms=WAIT_MS, leaders=1)

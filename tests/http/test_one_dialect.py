@@ -8,6 +8,7 @@ The audit line and the metric of a write have the code that the wire has.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -45,8 +46,8 @@ class Heard:
     def __getattr__(self, name: str) -> Any:
         return getattr(NO_METERS, name)
 
-    def write_ended(self, ended: WriteEnded) -> None:
-        self.last = ended
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
+        self.last = ended[-1]
 
 
 def those_that(*abilities: str, but: frozenset[type[Route]] = frozenset()) -> Any:

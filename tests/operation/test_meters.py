@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -42,8 +42,8 @@ class Told:
         self.swept = 0
         self.delays: list[float] = []
 
-    def write_ended(self, ended: WriteEnded) -> None:
-        self.writes.append(ended)
+    def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
+        self.writes += ended
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
         assert seconds >= 0
