@@ -250,11 +250,11 @@ def body_conditions(members: Mapping[str, Any]) -> Conditions:
     Raises RequestRefused ``invalid_condition``, ``invalid_body`` or ``over_limit``, with the
     member's ``pointer``.
     """
+    if members.keys().isdisjoint(CONDITION_MEMBERS):
+        return NO_CONDITIONS
     match, none_match = (
         _member_tags(name, members[name]) if name in members else None for name in _TAG_MEMBERS
     )
-    if match is none_match is None and ranges.MEMBER not in members:
-        return NO_CONDITIONS
     unchanged = ranges.ranges_in_body(members)
     conditions = Conditions(match, none_match, unchanged_under=unchanged)
     if reason := _contradiction(conditions):

@@ -23,7 +23,7 @@ The answer says as members what the write's own route says in its status, header
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -111,6 +111,8 @@ _COMMON: Final = (
     "author",
     "dry_run",
 )
+_KNOWN: Final = {name: frozenset((*_COMMON, *own)) for name, own in _OPERATIONS.items()}
+_CATALOGS_MAX: Final = 1_000
 # Decoded with the document or the patch that they are.
 _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
 
@@ -133,6 +135,18 @@ class BulkTerms:
     limits: RequestLimits
     dry_run: bool
     prefer: Preferences
+    writable: set[str] = field(default_factory=set)
+    """Catalogs that ``by`` may write, of those that lines named last."""
+
+    def writable_catalog(self, name: str) -> str:
+        """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
+        if name not in self.writable:
+            catalog_name(quote(name, safe=""), self.limits)
+            require(self.by, Role.WRITE, name, "the line")
+            if len(self.writable) >= _CATALOGS_MAX:
+                self.writable.clear()
+            self.writable.add(name)
+        return name
 
 
 def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
@@ -151,9 +165,9 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     operation = required_text(members, "op")
     if operation not in _OPERATIONS:
         refuse_member("/op", f"it must be one of {', '.join(_OPERATIONS)}")
-    require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
-    catalog = catalog_name(quote(required_text(members, "catalog"), safe=""), terms.limits)
-    require(terms.by, Role.WRITE, catalog, "the line")
+    if not _KNOWN[operation].issuperset((*members, *large)):
+        require_known({**members, **large}, (*_COMMON, *_OPERATIONS[operation]))
+    catalog = terms.writable_catalog(required_text(members, "catalog"))
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
     ask = Ask(
@@ -200,7 +214,8 @@ def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]
         except ValueError as error:
             detail = f"'/{name}': {error}"
             raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
-        refuse_repeated(members[name], bytes(value), f"/{name}")
+        if isinstance(members[name], dict | list):
+            refuse_repeated(members[name], bytes(value), f"/{name}")
     return members, large
 
 
