@@ -10,6 +10,7 @@ from benchmarks.clients import PatchClient, ReadClient
 from benchmarks.measurement import Measurement
 from benchmarks.results import LOAD_COLUMNS, Figure, Result, Table, load_rows
 from benchmarks.rig import Rig
+from benchmarks.scenarios.bulk import in_bulk
 
 NOW, EARLIER = "now", "earlier"
 ALLOWED = 0.97
@@ -50,6 +51,12 @@ def _spread(
     return partial(_patched, rig, port, clients, put(port, f"spread-{rig.serial()}"))
 
 
+def _in_bulk(
+    put: Callable[[int, str], list[stored.Target]], rig: Rig, port: int
+) -> Callable[[], Measurement]:
+    return partial(in_bulk, rig, port, put(port, f"bulk-{rig.serial()}"))
+
+
 def _patched(rig: Rig, port: int, clients: int, targets: list[stored.Target]) -> Measurement:
     floor = rig.serial() * 1_000_000
     patchers = [PatchClient(number, targets, floor=floor) for number in range(clients)]
@@ -70,6 +77,8 @@ WORK: dict[str, Work] = {
     "hot document, n=64": (64, partial(_hot, 64)),
     "1,000 documents, n=64": (64, partial(_spread, stored.put_many_documents, 64)),
     "1,000 catalogs, n=64": (64, partial(_spread, stored.put_many_catalogs, 64)),
+    "bulk of 1,000, one catalog": (1, partial(_in_bulk, stored.put_many_documents)),
+    "bulk of 1,000, 1,000 catalogs": (1, partial(_in_bulk, stored.put_many_catalogs)),
     "reads, n=32": (32, partial(_read, 32, False)),
     "304, n=32": (32, partial(_read, 32, True)),
 }
