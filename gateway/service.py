@@ -77,9 +77,13 @@ class Gateway:
         self._meters = meters
         self._feeds: list[Feed] = []
         self._cache = Cache(runtime, limits)
+        self._hand_over = HandOver(runtime, neighbours)
+        behind = self._hand_over.behind
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
+        self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
-        settler = Settler(store, self._cache, observer, runtime, limits)
+        settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
         self._documents = Documents(
             store, self._cache, observer, settler, runtime, limits.retention.late_s
         )
@@ -95,10 +99,6 @@ class Gateway:
         self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self._hand_over = HandOver(runtime, neighbours)
-        behind = self._hand_over.behind
-        self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
-        self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self.janitor = Janitor(store, settler, runtime)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         # Commits what another worker of this machine hands over.

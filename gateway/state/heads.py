@@ -141,11 +141,14 @@ class Settler:
         observer: Observer,
         runtime: Runtime,
         limits: ServiceLimits,
+        hurry: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``hurry`` is called with each catalog whose tail is waited for."""
         self._store = store
         self._cache = cache
         self._observer = observer
         self._runtime = runtime
+        self._hurry = hurry
         self._patience = Patience(runtime, limits)
         self._late_s = limits.retention.late_s
         self._kept_s = limits.retention.idempotency_s
@@ -170,6 +173,7 @@ class Settler:
 
     def _settle_at(self, catalog: str, standing: Standing) -> None:
         while not self.is_written(catalog, standing.revision):
+            self._hurry(catalog)
             if not self.take_over(catalog, standing):
                 self._runtime.sleep(_LOOK_AGAIN_S)
 

@@ -5,6 +5,9 @@ while it writes 8 out it moves the head to 9 and to 10, and answers. Of 9 and 10
 document once, as 10 left it, then both commits. Another worker that moved the head to 9 meanwhile
 would have carried 8 along in its tail. It leaves 8 to its maker for a while, and writes it out
 before its own 9 if it still isn't there.
+
+A write-out waits a moment for more moves, unless somebody waits for it. So moves share one also
+where a single client waits for each of its answers.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ NOTHING: Final[Mapping[str, Document]] = {}
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 5.0
 _WRITERS = 2
+# So long, and for no more than so many.
+_LINGER_S = 0.01
+_LINGER_MOVES = 4
 # What other workers made is left to them for a while, and looked for this often.
 _LOOK_AGAIN_S = 0.003
 # What a worker may take for each commit of its tail, on a busy machine.
@@ -75,6 +81,7 @@ class _Outstanding:
     busy: bool = False
     failures: int = 0  # in a row
     not_before: float = 0.0
+    awaited: bool = False  # somebody waits for it to be written out
 
 
 class WriteOut:
@@ -98,6 +105,9 @@ class WriteOut:
         self._runtime = runtime
         self._late_s = limits.retention.late_s
         self._kept_s = limits.retention.idempotency_s
+        # A tail that is half full is in the way of the next moves.
+        self._full_commits = limits.tail_commits_max // 2
+        self._full_bytes = limits.tail_bytes_max // 2
         self._written = written
         self._meters = meters
         self._lock = runtime.lock()
@@ -153,6 +163,25 @@ class WriteOut:
             held.size_bytes = tail.size_bytes
             self._wake_one()
 
+    def hurry(self, catalog: str) -> None:
+        """Somebody waits for what this process has to write out of the catalog."""
+        with self._lock:
+            held = self._outstanding.get(catalog)
+            if held is not None and not held.awaited:
+                held.awaited = True
+                self._wake_one()
+
+    def _due_at(self, held: _Outstanding) -> float:
+        """When to write it out."""
+        is_full = (
+            len(held.moved) >= _LINGER_MOVES
+            or len(held.tail.commits) + len(held.tail.verdicts) >= self._full_commits
+            or held.size_bytes >= self._full_bytes
+        )
+        if held.awaited or is_full or not held.moved:
+            return held.not_before
+        return max(held.not_before, held.moved[0][1] + _LINGER_S)
+
     def _wake_one(self) -> None:
         if self._idle:
             self._idle.pop().set()
@@ -168,12 +197,12 @@ class WriteOut:
             with self._lock:
                 now = self._runtime.monotonic()
                 idle = {c: held for c, held in self._outstanding.items() if not held.busy}
-                due = {c: held for c, held in idle.items() if held.not_before <= now}
+                due = {c: held for c, held in idle.items() if self._due_at(held) <= now}
                 for held in due.values():
-                    held.busy = True
+                    held.busy, held.awaited = True, False
                 if due:
                     return {c: copied(held.tail) for c, held in due.items()}
-                wait_s = min((held.not_before - now for held in idle.values()), default=None)
+                wait_s = min((self._due_at(held) - now for held in idle.values()), default=None)
                 mine.clear()
                 self._idle.append(mine)
             mine.wait(wait_s)
