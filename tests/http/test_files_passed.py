@@ -16,6 +16,7 @@ import gateway
 from gateway.http import create_app
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
+from gateway.state import write_out
 from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog
 
@@ -55,13 +56,16 @@ class StandingStill(ThreadRuntime):
         return 0.0
 
 
-def test_a_write_passes_few_files_and_a_read_fewer(passed: Passed) -> None:
+def test_a_write_passes_few_files_and_a_read_fewer(
+    passed: Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_out, "_LINGER_S", 0.0)  # the clock stands still
     # Made here, so that its threads are watched too.
     made = Gateway(MemoryStore(), StandingStill(), ServiceLimits())
     catalog = Catalog(create_app(made).test_client(), "c")
     catalog.put({"n": 0})
     patched = passed(lambda: catalog.patch({"op": "replace", "path": "/n", "value": 1}))
-    assert "gateway/commit/round.py" in patched  # a thread's file
+    assert {"gateway/commit/round.py", "gateway/state/write_out.py"} <= {*patched}  # of threads
     # Also where an earlier test of this process has set up the log, as a service does.
     assert len(patched) <= 40, json.dumps(patched, indent=1)
     assert len(read := passed(catalog.get)) <= 25, json.dumps(read, indent=1)

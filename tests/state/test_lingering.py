@@ -1,0 +1,72 @@
+"""A write-out waits a moment for more moves, unless somebody waits for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.state import write_out
+from gateway.store.memory import MemoryStore
+from tests.asking import WatchedStore, put, wait_until
+from tests.state.sleeping import gateway_on
+
+WRITES = ("write_documents", "write_commits")
+
+
+class Clock(ThreadRuntime):
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store() -> WatchedStore:
+    return WatchedStore(MemoryStore())
+
+
+@pytest.fixture
+def gateway(store: WatchedStore, clock: Clock) -> Gateway:
+    return gateway_on(store, clock)
+
+
+def written(store: WatchedStore) -> list[str]:
+    return [name for name in store.calls if name in WRITES]
+
+
+def test_moves_share_a_write_out(gateway: Gateway, store: WatchedStore) -> None:
+    for number in range(write_out._LINGER_MOVES - 1):
+        gateway.write("c", f"k{number}", put(number))
+    assert written(store) == []
+    gateway.write("c", "last", put(0))
+    wait_until(lambda: written(store) == list(WRITES))
+    assert store.bare_documents([("c", "k0")])[("c", "k0")].revision == 1
+
+
+def test_a_lone_move_is_written_out_in_a_moment(
+    gateway: Gateway, store: WatchedStore, clock: Clock
+) -> None:
+    gateway.write("c", "k", put(0))
+    assert written(store) == []
+    clock.now_s = write_out._LINGER_S
+    gateway.write("other", "k", put(0))  # wakes a writer
+    wait_until(lambda: written(store) == list(WRITES))
+
+
+def test_whoever_waits_for_it_is_not_kept_waiting(gateway: Gateway, store: WatchedStore) -> None:
+    gateway.write("c", "k", put(0))
+    page = gateway.listing.page("c", after="", prefix="", limit=10, revision=None)
+    assert [document.key for document in page.documents] == ["k"]
+    assert written(store) == list(WRITES)
+
+
+def test_a_tail_that_is_half_full_is_in_the_way(gateway: Gateway, store: WatchedStore) -> None:
+    half = gateway.limits.tail_bytes_max // 2
+    gateway.write("c", "k", put("x" * half))
+    wait_until(lambda: written(store) == list(WRITES))
