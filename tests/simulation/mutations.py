@@ -45,6 +45,7 @@ from .plans import (
     kept_ranges,
     quiet,
     sleeping,
+    standing,
     timed,
     watchful,
 )
@@ -306,6 +307,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "behind a write in doubt, what came with it is in doubt on its document",
         "bulk",
         (loop, "doubting", lambda requests, outcomes: outcomes),  # noqa: ARG005
+        adjust=standing,
     ),
     "deletion-of-all": _mutation(
         "a catalog is deleted at the revision that was listed",

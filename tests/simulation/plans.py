@@ -133,6 +133,28 @@ def deleting(chosen: Plan) -> Plan:
     )
 
 
+def standing(chosen: Plan) -> Plan:
+    """One worker that stands still again and again, longer than any of its requests may take."""
+    return replace(
+        chosen,
+        workers=1,
+        catalogs=1,
+        keys=1,
+        clients=6,
+        calls=12,
+        limits=ServiceLimits(deadline_ms=200, batch_requests_max=3, write_out_grace_ms=0),
+        faults=Faults(suspend=0.05, suspended_s=60.0, latency_s=0.0, slow=0.02),
+        outages=False,
+        restarts=False,
+        preempt=0.3,
+        think_s=0.02,
+        turns=False,
+        compactor=False,
+        followers=0,
+        tastes=Tastes(reading=0.1, transactions=0.1, settings=0.0, deletions=0.0),
+    )
+
+
 def sleeping(chosen: Plan) -> Plan:
     """The same, by workers that sleep for minutes when they have moved a head."""
     kept = keeping(chosen)

@@ -18,7 +18,6 @@ _BEGIN = {
     "signals-are-hints": 24,
     "present-stays": 39,
     "held-back": 31,
-    "doubt-goes-on": 2353,
     "head-condition": 4,
     "replies-in-tail": 4,
     "verdicts-move": 47,
