@@ -7,6 +7,7 @@ this is `gateway`) in those of the gateways they start.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,6 +19,9 @@ _SHARDED: Final = ("documents", "commits")
 _OF_ALL: Final = ("$changeStream", "$collStats")
 # Before what a gateway writes on its log about a command that names none.
 UNROUTED: Final = "UNROUTED"
+# The variable that names another application for the workers.
+APPLICATION: Final = "TESTED_APPLICATION"
+_APPLICATION: Final = "tests.routing:create_application"
 
 
 def unrouted(command: Mapping[str, Any]) -> list[Any]:
@@ -87,15 +91,24 @@ def create_application(settings: Any) -> Any:
     return create(settings)
 
 
-if __name__ == "__main__":
+def without_what_it_needs_not() -> None:
+    """A start without what takes a third of it, and is of no use to it."""
     # gevent asks a dozen times in each worker what is installed: a fifth of the worker's start.
     installed = metadata.entry_points()
-    metadata.entry_points = installed.select
+    metadata.entry_points = installed.select  # type: ignore[assignment]
     # structlog takes it along where it is installed: a tenth of a start. The gateway needs it not.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
+
+def run(arguments: Sequence[str]) -> None:
+    """`gateway` with these arguments."""
     from gateway.cli.main import main
     from gateway.server import master
 
-    master.run.__kwdefaults__["application"] = "tests.routing:create_application"
-    main()
+    master.run.__kwdefaults__["application"] = os.environ.get(APPLICATION, _APPLICATION)
+    main(arguments)
+
+
+if __name__ == "__main__":
+    without_what_it_needs_not()
+    run(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A running `gateway serve` for tests: a process of its own with real workers, by flags alone."""
+"""A running `gateway serve` for tests: processes of its own with real workers, by flags alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -22,6 +21,7 @@ import psutil
 from pymongo import MongoClient
 
 from gateway.settings import SETTINGS
+from tests import forking
 from tests.patience import UNHURRIED, WAIT_S
 from tests.routing import UNROUTED
 
@@ -65,7 +65,8 @@ class RunningGateway:
         chosen |= UNHURRIED | {"access": False} | settings
         self._workers = workers
         self._flags = [_flag(name, value) for name, value in chosen.items()]
-        self._process: subprocess.Popen[str] | None = None
+        self._worker_class: str = chosen.get("worker_class", "gevent")
+        self._process: forking.Fork | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
         self._said = ""
         self._port = 0
@@ -116,15 +117,9 @@ class RunningGateway:
         """Raises ServiceError where it isn't ready in WAIT_S; nothing is left running then."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
         environment["PYTHONPATH"] = str(_ROOT)
-        self._process = subprocess.Popen(
-            (sys.executable, "-m", "tests.routing", "serve", "--bind=127.0.0.1:0", *self._flags),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment,
-            text=True,
-            start_new_session=True,  # a group of its own, so that all of it can be ended
-        )
+        arguments = ("serve", "--bind=127.0.0.1:0", *self._flags)
+        stderr = self._errors.fileno()
+        self._process = forking.start(self._worker_class, arguments, stderr, environment)
         try:
             self._await_ready(time.monotonic() + WAIT_S)
         except BaseException:
@@ -187,7 +182,7 @@ class RunningGateway:
                 raise ServiceError(f"the service has too few workers: {self.log()}")
             time.sleep(0.05)
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> forking.Fork:
         if self._process is None:
             raise ServiceError("the service was not started")
         return self._process
