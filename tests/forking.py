@@ -127,6 +127,9 @@ class _Parent:
         while True:
             request, (out, err, status) = self._next()
             if not request:
+                for pid in self._told:  # whom nobody is left to stop
+                    with suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
                 return None
             # The end of the fork isn't told before it is known whom to tell.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
