@@ -75,6 +75,16 @@ def frame(spark: Any) -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture
+def small_batches(spark: Any) -> Iterator[None]:
+    """Python is handed one row at a time."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "1")
+    yield
+    spark.conf.set(name, before)
+
+
 @pytest.fixture(scope="session")
 def shared_gateway(mongodb_uri: str) -> Iterator[RunningGateway]:
     """Started once; in a database of its own, which is dropped in the end."""

@@ -157,15 +157,6 @@ def failing(url: str, catalog: str, sent: int) -> Callable[[Iterator[Any]], Iter
     return run
 
 
-@pytest.fixture
-def small_batches(spark: Any) -> Iterator[None]:
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
-    yield
-    spark.conf.set(name, before)
-
-
 @pytest.mark.usefixtures("small_batches")
 def test_without_keys_a_failed_attempt_shows(
     spark: Any, gateway: RunningGateway, catalog: str, logs: Any

@@ -6,6 +6,7 @@ that broke off may go on under the accounts that share it, and no others.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -62,12 +63,13 @@ def issue(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., str]]:
     store.close()
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_jobs_let_themselves_in(
     spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
     """One gateway for all of it."""
     told_by_the_option_that_it_came_from(spark, closed, issue, tmp_path)
-    goes_on_under_another_account(spark, closed, issue)
+    goes_on_under_another_account(spark, closed, issue, tmp_path)
 
 
 def told_by_the_option_that_it_came_from(
@@ -100,16 +102,19 @@ def told_by_the_option_that_it_came_from(
 
 
 def goes_on_under_another_account(
-    spark: Any, closed: dict[str, str], issue: Callable[..., str]
+    spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A job that broke off, on a cluster of another size, with documents in another order that are
-    spelled otherwise: nothing is applied twice. Who doesn't share it can't go on with it."""
+    """A job whose processes died in the middle of a batch, on a cluster of another size, with
+    another message, and rows in another order that are spelled otherwise: each row is one commit.
+    Who doesn't share it can't go on with it."""
     tokens = {name: issue(0, "write:jobs", name=name) for name in ("ann", "bob", "mallory")}
     numbers = range(60)
 
-    def write(name: str, rows: list[tuple[str, str]], partitions: int, **options: Any) -> None:
+    def write(name: str, rows: Any, partitions: int, dies: Any = None, **options: Any) -> None:
         frame = spark.createDataFrame(rows, "key string, patch string")
         frame = frame.repartition(partitions, "key").sortWithinPartitions("key", "patch")
+        if dies is not None:
+            frame = frame.mapInArrow(dies, frame.schema)
         asked = {**closed, "catalog": "jobs", "token": tokens[name], "batchSize": 5}
         asked |= {"txnAppId": "nightly", "txnVersion": 7, **options}
         frame.write.format("metadata").mode("append").options(**asked).save()
@@ -129,17 +134,48 @@ def goes_on_under_another_account(
             return {key: value["log"] for key, value in routes.export().documents.items()}
 
         ann, bob = {"txnPrincipals": "bob"}, {"txnPrincipals": "ann", "message": "of bob"}
-        broken = [(key, "{" if n >= 50 else text) for n, (key, text) in enumerate(patches("1%02d"))]
-        with pytest.raises(Exception, match="it is no JSON"):
-            write("ann", broken, 3, **ann)
-        applied = sum(map(len, logs().values()))
-        assert 0 < applied < 60
+        with pytest.raises(Exception, match="Python worker"):
+            write("ann", patches("1%02d"), 3, dying_when_some_are_applied(asked), **ann)
+        assert 0 < sum(map(len, logs().values())) < 60
         with pytest.raises(
             Exception, match=r"403 forbidden: .* shared by 'ann', 'bob', not by 'mall"
         ):
             write("mallory", patches("1%02d"), 2)
-        write("bob", list(reversed(patches("1%02d.0"))), 2, **bob)
+        reports = tmp_path / "reports"
+        write("bob", list(reversed(patches("1%02d.0"))), 2, **bob, reportPath=str(reports))
         expected = {f"k{n}": [100 + each for each in numbers if each % 3 == n] for n in range(3)}
         assert logs() == expected
         write("ann", patches("9%02d"), 4, **ann)
         assert logs() == expected, "it was finished"
+
+        (report,) = [json.loads(path.read_text()) for path in reports.iterdir()]
+        commits = transport.request("GET", "/v1/catalogs/jobs/commits?limit=1000").json()["commits"]
+        made = [each["author"] for each in commits if each["changes"]]
+        assert len(made) == 1 + len(numbers)
+        assert report["applied"] == len(numbers)
+        assert 0 < report["replayed"] == made.count("ann") - 1 < len(numbers)
+
+
+def dying_when_some_are_applied(asked: dict[str, str]) -> Callable[[Any], Any]:
+    """For `mapInArrow`: the session's workers die, all of them and in each attempt, where half of a
+    partition's rows were passed on and a request of them was applied."""
+
+    def run(batches: Any) -> Any:
+        import os
+
+        import psutil
+        import pyarrow as pa
+
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        for row in rows[: len(rows) // 2]:
+            # So large that Spark's buffers pass it on at once.
+            yield pa.RecordBatch.from_pylist([{**row, "patch": row["patch"] + " " * 70_000}])
+        with Options.parse(asked, WRITE).open_transport() as transport:
+            routes = CatalogRoutes(transport, asked["catalog"])
+            while rows and not any(each["log"] for each in routes.export().documents.values()):
+                pass
+        workers = psutil.Process(os.getppid()).children() if rows else []
+        for worker in sorted(workers, key=lambda each: each.pid == os.getpid()):
+            worker.kill()
+
+    return run
