@@ -10,7 +10,8 @@ whose items are addressed by key; applying it also gives the RFC 6902 patch that
 `Lists` say which arrays of a document have items that are told apart by key or by value.
 
 `apply_wanted` gives a document what a *manager* wants of it, who then owns that: `Owners` say who
-owns which leaf, `taken_over` what a plain write does to them.
+owns which leaf, `taken_over` what a plain write does to them. `part_digest` of what a manager wants
+is the `owned_digest` of what it owns where applying this again would change nothing.
 
 `three_way` does to a document what led from one state of it to another.
 
@@ -66,6 +67,7 @@ from ._merge import merge
 from ._operations import Patch, as_operations, parse
 from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
 from ._ownership import Applied, apply_wanted, let_go, taken_over
+from ._parts import owned_digest, owned_digests, part_digest, part_text
 from ._pointer import is_within, join_pointer, split_pointer
 from ._three_way import Dispute, Merged, three_way
 
@@ -128,11 +130,15 @@ __all__ = [
     "let_go",
     "merge",
     "overlap",
+    "owned_digest",
+    "owned_digests",
     "parse",
     "parse_declarations",
     "parse_extended",
     "parse_lists",
     "parse_tests",
+    "part_digest",
+    "part_text",
     "repeated_member",
     "split_pointer",
     "taken_over",

@@ -68,6 +68,10 @@ class Owners(msgspec.Struct, frozen=True):
         """How many leaves have owners."""
         return _count(self.of)
 
+    def managers(self) -> list[str]:
+        """Who owns anything by an apply, sorted."""
+        return sorted({each.manager for owners in self.by for each in owners if not each.plain})
+
     def size_bytes(self) -> int:
         """The length of the owners as JSON."""
         return len(_encode(self))

@@ -35,10 +35,14 @@ from patching import (
     change_between,
     changed_owners,
     diff,
+    digest,
     equal,
     join_pointer,
     let_go,
+    owned_digest,
+    owned_digests,
     parse_lists,
+    part_digest,
     taken_over,
 )
 
@@ -82,6 +86,7 @@ class World:
         self.owners_before: Owners | None = None  # that revision
         self.content = ABSENT
         self.owners: Owners | None = None
+        self.sent = {}  # by manager, what it applied last
 
     @property
     def owned(self):
@@ -100,6 +105,9 @@ class World:
         elif self.owners is not None:
             self.let_go(random.choice(MANAGERS))
         self.check(before)
+        if self.content is not ABSENT:
+            for manager in MANAGERS:
+                self.compare_digests(manager, random)
 
     def apply(self, random: Random) -> None:
         manager, state = random.choice(MANAGERS), self.content
@@ -137,6 +145,7 @@ class World:
         assert {each.pointer for each in done.skipped} == set(map(join_pointer, contested))
         self.hold_to_promises(done, wanted, terms)
         self.content, self.owners = done.content, done.owners
+        self.sent[manager] = wanted
 
     def hold_to_promises(self, done, wanted, terms) -> None:
         again = apply_wanted(
@@ -225,6 +234,36 @@ class World:
         if ABSENT not in (content_before, self.content):
             patch = diff(content_before, self.content)
             assert equal(apply(content_before, patch), self.content)
+
+    def compare_digests(self, manager: str, random: Random) -> None:
+        """That of a part is that of what the manager owns where applying it changes nothing, and
+        makes it own no less."""
+        there = oracle.leaves(self.content, (), self.plain_lists)
+        owned = {t: there[t] for t, owners in self.owned.items() if (manager, False) in owners}
+        found = owned_digest(self.content, self.owners, manager, self.lists)
+        assert (found is None) == (not owned)
+        known = owned_digests(self.content, self.owners) if self.owners else {}
+        assert known is None or known.get(manager) == found
+        own = oracle.built(owned, self.plain_lists)
+        for wanted in (self.sent.get(manager), self.wanted(random), own if owned else None):
+            try:
+                asked = part_digest(wanted, self.lists)
+            except ListViolation:
+                continue
+            sent = {} if wanted is None else oracle.leaves(wanted, (), self.plain_lists)
+            same = sent.keys() == owned.keys() and all(equal(sent[t], owned[t]) for t in sent)
+            assert (asked == found) == (same and wanted is not None)
+            if asked == found:
+                done = apply_wanted(
+                    self.content,
+                    self.owners,
+                    wanted,
+                    manager=manager,
+                    revision=self.revision + 1,
+                    lists=self.lists,
+                )
+                assert done.content is self.content
+                assert done.owners is self.owners
 
 
 def flat(owners: Owners | None):
@@ -516,6 +555,46 @@ def test_owners_follow_the_rules_for_lists():
         ("tags",): {("a", False): 1, ("b", False): 2},
         ("fields",): {("a", False): 1},
     }
+
+
+def test_the_digest_of_a_part_without_lists_is_that_of_its_value():
+    content, owners = applied({"n": 1}, None, {"a": {"x": 1.0}, "e": {}}, "a")
+    content, owners = applied(content, owners, {"a": {"x": 1, "y": 2}}, "b", 2)
+    assert owned_digest(content, owners, "a") == digest({"e": {}, "a": {"x": 1}})
+    assert owned_digests(content, owners) == {
+        "a": part_digest({"a": {"x": 1}, "e": {}}),
+        "b": digest({"a": {"y": 2, "x": 1}}),
+    }
+    assert owned_digest(content, owners, "n") is None
+    owners = taken_over(owners, content, {"a": 1, "e": {}}, author="b", revision=3)
+    assert owned_digests({"a": 1, "e": {}}, owners) == {"a": digest({"e": {}})}
+
+
+def test_the_order_of_items_makes_no_digest_and_the_rules_for_them_do():
+    wanted = {"tags": ["x", "y"], "fields": [{"path": "b"}, {"path": "a", "type": 1}]}
+    turned = {"fields": [{"type": 1, "path": "a"}, {"path": "b"}], "tags": ["y", "x"]}
+    content, owners = applied(ABSENT, None, wanted, "a", lists=FIELDS)
+    found = owned_digest(content, owners, "a", FIELDS)
+    assert owned_digests(content, owners) is None
+    assert found == part_digest(turned, FIELDS)
+    assert found == part_digest(wanted, FIELDS)
+    assert found != part_digest(wanted)
+    # declared otherwise since, or no more: who applies it again may change the owners
+    types = parse_lists([{"pointer": "/fields", "item_key": ["type"]}])
+    crossed = [{"path": "a", "type": "b"}, {"path": "b", "type": "a"}]
+    apart = [{"path": "a", "type": "x"}, {"path": "b", "type": "y"}]
+    for then, now, items, same in (
+        (FIELDS, NO_LISTS, apart, False),
+        (NO_LISTS, FIELDS, apart, False),
+        (FIELDS, types, apart, False),
+        (FIELDS, types, crossed, True),
+    ):
+        content, owners = applied(ABSENT, None, {"fields": items}, "a", lists=then)
+        kept = owned_digest(content, owners, "a", now)
+        assert kept is not None
+        assert (kept == part_digest({"fields": items}, now)) == same
+        again = applied(content, owners, {"fields": items}, "a", 2, lists=now)
+        assert (again[1] == owners) == same
 
 
 def test_what_breaks_the_rules_cant_be_wanted():

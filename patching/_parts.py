@@ -1,0 +1,147 @@
+"""The digest of a manager's part of a document: of what it sends, and of what it owns.
+
+Equal digests say that who applies this again changes nothing, neither the document nor its owners:
+the leaves that the manager sends are those that it owns, with the values that they have there.
+(Owners that are older than the rules for a list are fitted to these whenever anything is applied.)
+
+A part without lists has the digest of its value. Items of lists are told apart by their addresses,
+and their order is no difference: the text that is digested has them in the order of these, and a
+second line with the addresses by pointer. So nothing else has this text, which has no line break
+otherwise; above all not an array of the same items whose rules have come or gone since:
+
+    {"f":[{"k":"a","v":1},{"k":"b"}],"s":["x"]}
+    {"/f":["a","b"],"/s":["\\"x\\""]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any, TypeAlias
+
+from patching._containers import Rules, members, within
+from patching._digest import canonical
+from patching._json import ABSENT, Document, Json
+from patching._lists import NO_LISTS, Lists
+from patching._owners import Owners, Tree, places_of
+from patching._pointer import Tokens, join_pointer
+
+# Of the items of each list that something is wanted or owned of, by pointer.
+_Addresses: TypeAlias = "dict[str, Any]"
+
+
+def part_text(wanted: Json, lists: Lists = NO_LISTS) -> bytes:
+    """What is digested of `wanted`, the part of a document that a manager sends.
+
+    ListViolation where it breaks `lists`; other errors are those of `canonical`."""
+    if not lists:
+        return canonical(wanted)
+    lists.require(wanted)
+    addresses: _Addresses = {}
+    return _text(_sorted(wanted, lists, (), addresses), addresses)
+
+
+def part_digest(wanted: Json, lists: Lists = NO_LISTS) -> str:
+    """The digest of what a manager sends. Errors are those of `part_text`."""
+    return _hashed(part_text(wanted, lists))
+
+
+def owned_digest(
+    document: Json, owners: Owners | None, manager: str, lists: Lists = NO_LISTS
+) -> str | None:
+    """The digest of what `manager` owns of `document`; None: nothing.
+
+    It is `part_digest` of what the manager sends exactly where it owns these leaves and no others.
+    What it wants as empty, and others have put something into, it doesn't own."""
+    places = _places(owners, manager)
+    if owners is None or not places:
+        return None
+    addresses: _Addresses = {}
+    part = _owned(owners.of, document, lists, places, (), addresses)
+    assert part is not ABSENT
+    return _hashed(_text(part, addresses))
+
+
+def owned_digests(document: Json, owners: Owners) -> dict[str, str] | None:
+    """`owned_digest` of each manager that owns anything; None where items of lists are owned, and
+    so the rules for these are needed."""
+    if _has_lists(owners.of, document):
+        return None
+    found = {}
+    for manager in owners.managers():
+        digest = owned_digest(document, owners, manager)
+        assert digest is not None
+        found[manager] = digest
+    return found
+
+
+def _places(owners: Owners | None, manager: str) -> Collection[int]:
+    name = (manager, False)
+    table = owners.by if owners else ()
+    return {place for place, by in enumerate(table) if any(each.name == name for each in by)}
+
+
+def _sorted(value: Json, rules: Rules, way: Tokens, addresses: _Addresses) -> Json:
+    inside = members(value, rules)
+    if inside is None:
+        return value
+    found = {
+        name: _sorted(item, within(value, rules, name), (*way, name), addresses)
+        for name, item in inside.items()
+    }
+    return _container(value, found, way, addresses)
+
+
+def _owned(
+    tree: Tree,
+    value: Json,
+    rules: Rules,
+    places: Collection[int],
+    way: Tokens,
+    addresses: _Addresses,
+) -> Document:
+    """ABSENT: nothing is owned here."""
+    if isinstance(tree, int):
+        return value if tree in places else ABSENT
+    inside = members(value, rules) or {}
+    if not tree.keys() <= inside.keys():  # the rules are others than they were
+        if places.isdisjoint(places_of(tree)):
+            return ABSENT
+        addresses[join_pointer(way)] = sorted(tree)
+        return value
+    found = {}
+    for name, below in tree.items():
+        rules_below = within(value, rules, name)
+        part = _owned(below, inside[name], rules_below, places, (*way, name), addresses)
+        if part is not ABSENT:
+            found[name] = part
+    return _container(value, found, way, addresses) if found else ABSENT
+
+
+def _container(
+    value: Json, found: dict[str, Any], way: Tokens, addresses: _Addresses
+) -> dict[str, Any] | list[Any]:
+    """What is of the kind of `value`, with what was `found` in it."""
+    if not isinstance(value, list):
+        return found
+    names = sorted(found)
+    addresses[join_pointer(way)] = names
+    return [found[name] for name in names]
+
+
+def _has_lists(tree: Tree, value: Json) -> bool:
+    """Whether items are owned."""
+    if isinstance(tree, int):
+        return False
+    if not isinstance(value, dict):
+        return True
+    return any(_has_lists(below, value[name]) for name, below in tree.items())
+
+
+def _text(part: Json, addresses: _Addresses) -> bytes:
+    text = canonical(part)
+    return text + b"\n" + canonical(addresses) if addresses else text
+
+
+def _hashed(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
