@@ -8,7 +8,7 @@ known that they are written out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -100,13 +100,15 @@ class BareDocument(msgspec.Struct, frozen=True):
 class Digested(BareDocument, frozen=True):
     """A document or tombstone with the digest of its content (``patching.digest``) in its place.
 
-    ``digest`` is None for a tombstone, and where none was stored with the content. ``size_bytes``
-    is that of ``Document``.
+    ``digest`` is None for a tombstone, and where none was stored with the content. ``parts`` are,
+    by manager, the digests of what it owns (``patching.owned_digests``); None where they weren't
+    asked for, or none were stored with the owners. ``size_bytes`` is that of ``Document``.
     """
 
     commit_id: str = ""
     size_bytes: int = 0
     digest: str | None = None
+    parts: Mapping[str, str] | None = None
 
     @property
     def token(self) -> str:

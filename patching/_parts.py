@@ -16,7 +16,7 @@ otherwise; above all not an array of the same items whose rules have come or gon
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from patching._containers import Rules, members, within
@@ -75,7 +75,7 @@ def owned_digests(document: Json, owners: Owners) -> dict[str, str] | None:
     return found
 
 
-def _places(owners: Owners | None, manager: str) -> Collection[int]:
+def _places(owners: Owners | None, manager: str) -> set[int]:
     name = (manager, False)
     table = owners.by if owners else ()
     return {place for place, by in enumerate(table) if any(each.name == name for each in by)}
@@ -96,7 +96,7 @@ def _owned(
     tree: Tree,
     value: Json,
     rules: Rules,
-    places: Collection[int],
+    places: AbstractSet[int],
     way: Tokens,
     addresses: _Addresses,
 ) -> Document:

@@ -3,21 +3,31 @@
 A document is stored with its digest, unless it is large. It is made anew where there is none, and
 where the document was changed after the revision that is asked for: of its state then, rebuilt from
 history.
+
+For a manager, the digest is that of its part: of what it owns (``patching.owned_digest``). These
+are stored with the owners, unless items of lists are owned: then they are made anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, cast
 
-from gateway.model import Digested, Document
-from gateway.read.listing import Listing, not_overtaken
+from gateway.model import SETTINGS_KEY, Digested, Document
+from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
-from patching import Json, digest
+from patching import (
+    NO_DECLARATIONS,
+    Json,
+    ListDeclarations,
+    digest,
+    owned_digest,
+    parse_declarations,
+)
 
 # How many contents are read for a page, and their size; it ends before the next one.
 _CONTENTS_MAX = 500
@@ -32,9 +42,12 @@ _LAST = "\U0010ffff"
 
 
 class KeyDigest(NamedTuple):
+    """``digest``: of the content, or of the part of the manager that was asked for; None: it owns
+    nothing of the document."""
+
     key: str
     token: str
-    digest: str
+    digest: str | None
     revision: int
 
 
@@ -56,12 +69,17 @@ class _Scan(NamedTuple):
     prefix: str
     at: int
     sight: Sight | None
+    manager: str | None
 
+    def is_known(self, record: Digested) -> bool:
+        """Whether the record tells the digest that is asked for, or that there is none."""
+        if record.revision > self.at:
+            return False
+        told = record.digest if self.manager is None else record.parts
+        return told is not None or not record.exists
 
-def key_digest(document: Document) -> KeyDigest:
-    """Of a live document."""
-    content = cast(Json, document.content)
-    return KeyDigest(document.key, document.token, digest(content), document.revision)
+    def digest_of(self, record: Digested) -> str | None:
+        return record.digest if self.manager is None else (record.parts or {}).get(self.manager)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +107,16 @@ class DigestListing:
         revision: int | None,
         sight: Sight | None = None,
         names: Names = ANY_NAME,
+        manager: str | None = None,
     ) -> DigestPage:
         """Like ``Listing.page``, whose errors it has; fewer where contents have to be read.
 
-        With ``names`` it may be empty though there are more.
+        With ``names`` it may be empty though there are more. With ``manager``, the digests are
+        those of its parts.
         """
 
-        def page() -> DigestPage:
-            scan = _Scan(catalog, prefix, self._listing.readable(catalog, revision), sight)
+        def page(at: int) -> DigestPage:
+            scan = _Scan(catalog, prefix, at, sight, manager)
             if names.contain:
                 found = self._containing(scan, after, limit, names.contain.casefold())
             elif names.delimiter:
@@ -106,13 +126,29 @@ class DigestListing:
             self._listing.require_above_floor(catalog, scan.at)
             return found
 
+        return self._listing.read_at(catalog, revision, page)
+
+    def of_documents(
+        self, catalog: str, at: int, manager: str | None = None
+    ) -> Callable[[Document], KeyDigest]:
+        """What makes the digests of live documents, which ``at`` had: see ``page``."""
+        if manager is None:
+            return _content_digest
+        lists = self._lists(catalog, at)
+        return lambda document: _part_digest(document, manager, lists)
+
+    def _lists(self, catalog: str, at: int) -> ListDeclarations:
         with as_unavailable():
-            return not_overtaken(revision, page)
+            found = self._store.documents({catalog: [SETTINGS_KEY]}).get((catalog, SETTINGS_KEY))
+            document = self._listing.as_of(catalog, SETTINGS_KEY, found, at)
+        if document is None or not isinstance(document.content, dict):
+            return NO_DECLARATIONS
+        return parse_declarations(document.content.get("arrays", []))
 
     def _page(self, scan: _Scan, after: str, limit: int) -> DigestPage:
         found: Sequence[KeyDigest] = ()
         while not found:
-            records = self._store.scan_digests(scan.catalog, after, scan.prefix, limit)
+            records = self._records(scan, after, limit)
             if not records:
                 break
             found, after = self._visible(scan, records)
@@ -125,7 +161,10 @@ class DigestListing:
         matching = [key for key in keys if text in key.casefold()]
         found: Sequence[KeyDigest] = ()
         last = keys[-1] if keys else after
-        if records := self._store.digests_of(scan.catalog, matching[:limit]) if matching else ():
+        parts = scan.manager is not None
+        if matching and (
+            records := self._store.digests_of(scan.catalog, matching[:limit], parts=parts)
+        ):
             found, reached = self._visible(scan, records)
             if reached < matching[-1]:  # there are more of them
                 last = reached
@@ -149,7 +188,7 @@ class DigestListing:
             if not left:
                 break
             step = min(left, _STEP)
-            records = self._store.scan_digests(scan.catalog, after, scan.prefix, step)
+            records = self._records(scan, after, step)
             if not records:
                 return DigestPage(scan.at, documents, None, folders)
             found, after = self._visible(scan, records)
@@ -162,47 +201,62 @@ class DigestListing:
         more = self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
         return DigestPage(scan.at, documents, after if more else None, folders)
 
+    def _records(self, scan: _Scan, after: str, limit: int) -> Sequence[Digested]:
+        parts = scan.manager is not None
+        return self._store.scan_digests(scan.catalog, after, scan.prefix, limit, parts=parts)
+
     def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
         """Of the first ``records`` those that were live and can be seen; the last one's key."""
-        at, sight = scan.at, scan.sight
+        sight = scan.sight
         found: list[KeyDigest] = []
-        records = _within_bounds(records, at)
-        contents = self._contents(scan.catalog, records, at)
+        records = _within_bounds(scan, records)
+        contents = self._contents(scan, records)
+        digested = self.of_documents(scan.catalog, scan.at, scan.manager) if contents else None
         for each in records:
-            if each.revision <= at and each.digest is not None:
-                if sight is None or sight.sees_past(each, each):
-                    found.append(KeyDigest(each.key, each.token, each.digest, each.revision))
-            elif (document := contents.get(each.key)) and (
-                sight is None or sight.sees_past(document, each)
+            if scan.is_known(each):
+                if each.exists and (sight is None or sight.sees_past(each, each)):
+                    told = scan.digest_of(each)
+                    found.append(KeyDigest(each.key, each.token, told, each.revision))
+            elif (
+                digested is not None
+                and (document := contents.get(each.key))
+                and (sight is None or sight.sees_past(document, each))
             ):
-                found.append(key_digest(document))
+                found.append(digested(document))
         return found, records[-1].key
 
-    def _contents(
-        self, catalog: str, records: Sequence[Digested], at: int
-    ) -> Mapping[str, Document]:
-        """By key, the live documents at ``at`` of those records that don't tell its digest."""
-        keys = [each.key for each in records if each.revision <= at and _lacks_digest(each)]
+    def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, Document]:
+        """By key, the live documents of those records that don't tell the digest."""
+        catalog, at = scan.catalog, scan.at
+        unknown = [each for each in records if not scan.is_known(each)]
+        keys = [each.key for each in unknown if each.revision <= at]
         stored = self._store.documents({catalog: keys}) if keys else {}
         found = {
             document.key: self._listing.as_of(catalog, document.key, document, at)
             for document in stored.values()
         }
-        for each in records:
+        for each in unknown:
             if each.revision > at:
                 found[each.key] = self._listing.rebuilt(catalog, each.key, at)
         return {key: document for key, document in found.items() if document is not None}
 
 
-def _lacks_digest(record: Digested) -> bool:
-    return record.exists and record.digest is None
+def _content_digest(document: Document) -> KeyDigest:
+    content = cast(Json, document.content)
+    return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
-def _within_bounds(records: Sequence[Digested], at: int) -> Sequence[Digested]:
+def _part_digest(document: Document, manager: str, lists: ListDeclarations) -> KeyDigest:
+    rules = lists.lists_of(document.key)
+    part = owned_digest(cast(Json, document.content), document.owners, manager, rules)
+    return KeyDigest(document.key, document.token, part, document.revision)
+
+
+def _within_bounds(scan: _Scan, records: Sequence[Digested]) -> Sequence[Digested]:
     """The first of ``records``, one at least, for which few contents have to be read."""
     contents = size_bytes = 0
     for number, record in enumerate(records):
-        if record.revision > at or _lacks_digest(record):
+        if not scan.is_known(record):
             contents += 1
             size_bytes += record.size_bytes
             if contents > 1 and (contents > _CONTENTS_MAX or size_bytes > _CONTENTS_BYTES_MAX):

@@ -125,12 +125,8 @@ class Listing:
         At most ``limit``; fewer where they are large, but one at least if any is left.
         """
 
-        def page() -> DocumentPage:
-            at = self.readable(catalog, revision)
-            return self._page(_Scan(catalog, prefix, sight), after, limit, at)
-
-        with as_unavailable():
-            return not_overtaken(revision, page)
+        scan = _Scan(catalog, prefix, sight)
+        return self.read_at(catalog, revision, lambda at: self._page(scan, after, limit, at))
 
     def several(
         self,
@@ -146,13 +142,11 @@ class Listing:
         take more than an answer may hold. Who asks for large ones waits for others who do: parsed,
         they take many times their size.
         """
-        with as_unavailable():
-            return not_overtaken(revision, lambda: self._several(catalog, keys, revision, sight))
+        return self.read_at(catalog, revision, lambda at: self._several(catalog, keys, at, sight))
 
     def _several(
-        self, catalog: str, keys: Collection[str], revision: int | None, sight: Sight | None
+        self, catalog: str, keys: Collection[str], at: int, sight: Sight | None
     ) -> tuple[int, dict[str, Document | None]]:
-        at = self.readable(catalog, revision)
         few_bytes = _SMALL_BYTES // max(len(keys), 1)
         stored = dict(self._store.documents({catalog: keys}, content_bytes_max=few_bytes))
         large = [each for each in stored.values() if each.content is WITHHELD]
@@ -201,8 +195,7 @@ class Listing:
         pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight)
 
-        def begin() -> DocumentPage:
-            at = self.readable(catalog, revision)
+        def begin(at: int) -> DocumentPage:
             page = self._page(scan, "", self._export_page, at)
             if page.next_after is not None:
                 self._refuse_more_pins(catalog, owner)
@@ -210,8 +203,7 @@ class Listing:
                 self._pin(catalog, pin, at)
             return page
 
-        with as_unavailable():
-            first = not_overtaken(revision, begin)
+        first = self.read_at(catalog, revision, begin)
         if first.next_after is None:
             return Export(first.revision, iter(first.documents), lambda: None)
         documents = self._pages(scan, first, pin)
@@ -269,6 +261,13 @@ class Listing:
         self.require_above_floor(catalog, revision)
         more = live and self._store.scan_documents(catalog, after, prefix, 1, 1)
         return DocumentPage(revision, live, after if more else None)
+
+    def read_at(
+        self, catalog: str, revision: int | None, read: Callable[[int], _Answer]
+    ) -> _Answer:
+        """What ``read`` finds at the revision to read at: see ``readable``, ``not_overtaken``."""
+        with as_unavailable():
+            return not_overtaken(revision, lambda: read(self.readable(catalog, revision)))
 
     def as_of(
         self, catalog: str, key: str, record: Document | None, revision: int

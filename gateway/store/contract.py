@@ -211,12 +211,21 @@ class Store(Protocol):
         """
 
     def scan_digests(
-        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+        self,
+        catalog: str,
+        after: str,
+        prefix: str,
+        limit: int,
+        *,
+        above: int = 0,
+        parts: bool = False,
     ) -> Sequence[Digested]:
         """``scan_documents`` without reading any content, of what was changed above revision
-        ``above``."""
+        ``above``. With ``parts``, these come too."""
 
-    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+    def digests_of(
+        self, catalog: str, keys: Collection[str], *, parts: bool = False
+    ) -> Sequence[Digested]:
         """Of these keys what ``scan_digests`` has of them."""
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:

@@ -30,7 +30,7 @@ from gateway.model import (
 from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
-from patching import ABSENT, Json, digest
+from patching import ABSENT, Json, digest, owned_digests
 
 
 class MemoryStore(MemoryRetention, MemoryLeases):
@@ -290,7 +290,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         return scanned
 
     def scan_digests(
-        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+        self,
+        catalog: str,
+        after: str,
+        prefix: str,
+        limit: int,
+        *,
+        above: int = 0,
+        parts: bool = False,
     ) -> Sequence[Digested]:
         with self._lock:
             newer = {
@@ -298,11 +305,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 for (of, key), document in self._documents.items()
                 if of == catalog and key != APPLICATIONS_KEY and document.revision > above
             }
-        return [digested(newer[key]) for key in _names_after(newer, after, prefix)[:limit]]
+        names = _names_after(newer, after, prefix)[:limit]
+        return [digested(newer[key], parts=parts) for key in names]
 
-    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
+    def digests_of(
+        self, catalog: str, keys: Collection[str], *, parts: bool = False
+    ) -> Sequence[Digested]:
         found = self.documents({catalog: keys})
-        return [digested(found[name]) for name in sorted(found)]
+        return [digested(found[name], parts=parts) for name in sorted(found)]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         with self._lock:
@@ -319,7 +329,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         return
 
 
-def digested(document: Document) -> Digested:
+def digested(document: Document, *, parts: bool = False) -> Digested:
     plain = bare(document)
     return Digested(
         plain.key,
@@ -330,7 +340,14 @@ def digested(document: Document) -> Digested:
         document.commit_id,
         document.size_bytes,
         None if document.content is ABSENT else digest(document.content),
+        _parts(document) if parts else None,
     )
+
+
+def _parts(document: Document) -> Mapping[str, str] | None:
+    if document.owners is None or document.content is ABSENT:
+        return {}
+    return owned_digests(document.content, document.owners)
 
 
 def document_bytes(document: Document) -> int:

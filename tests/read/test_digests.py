@@ -23,10 +23,17 @@ class _WrittenBefore(MemoryStore):
     """Its documents under ``a`` were written by a version that stored no digests."""
 
     def scan_digests(
-        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+        self,
+        catalog: str,
+        after: str,
+        prefix: str,
+        limit: int,
+        *,
+        above: int = 0,
+        parts: bool = False,
     ) -> Sequence[Digested]:
-        found = super().scan_digests(catalog, after, prefix, limit, above=above)
-        return [replace(d, digest=None) if d.key.startswith("a") else d for d in found]
+        found = super().scan_digests(catalog, after, prefix, limit, above=above, parts=parts)
+        return [replace(d, digest=None, parts=None) if d.key.startswith("a") else d for d in found]
 
 
 def gateway_on(store: MemoryStore) -> Gateway:

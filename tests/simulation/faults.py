@@ -247,15 +247,25 @@ class FaultyStore:
         return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]
 
     def scan_digests(
-        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+        self,
+        catalog: str,
+        after: str,
+        prefix: str,
+        limit: int,
+        *,
+        above: int = 0,
+        parts: bool = False,
     ) -> Sequence[Digested]:
         scanned = self.scan_documents(
             catalog, after, prefix, sys.maxsize if above else limit, sys.maxsize
         )
-        return [digested(each) for each in scanned if each.revision > above][:limit]
+        newer = [each for each in scanned if each.revision > above][:limit]
+        return [digested(each, parts=parts) for each in newer]
 
-    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
-        return self._read([lambda: self._inner.digests_of(catalog, keys)])[0]
+    def digests_of(
+        self, catalog: str, keys: Collection[str], *, parts: bool = False
+    ) -> Sequence[Digested]:
+        return self._read([lambda: self._inner.digests_of(catalog, keys, parts=parts)])[0]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         return self._read([lambda: self._inner.scan_keys(catalog, after, prefix, limit)])[0]

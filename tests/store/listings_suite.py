@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.model import BareDocument, bare
 from gateway.store.contract import Store
-from patching import ABSENT, digest
+from patching import ABSENT, Owner, Owners, digest
 from tests.store.contract_suite import commit, document, head, move
 
 _LAST = "\U0010ffff"
@@ -93,6 +93,32 @@ class ListingsContract:
         assert store.scan_keys("c", "", "", 9) == ["gone", "kept", "last"]
         assert store.scan_keys("c", "gone", "", 1) == ["kept"]
         assert store.scan_keys("c", "", "la", 9) == ["last"]
+
+    def test_a_scan_of_digests_tells_what_each_manager_owns(self, store: Store) -> None:
+        """Not of items of lists, which it doesn't know, and only who asks for it."""
+        content, items = {"a": 1, "b": {"x": 2}, "$.c": 3}, {"s": ["x"]}
+        by = ((Owner("Ann", 2), Owner("p.q $", 1)), (Owner("Ann", 2), Owner("ann", 3, True)))
+        owned = replace(
+            document(1, key="owned", content=content),
+            owners=Owners(by, {"a": 0, "b": {"x": 1}}),
+        )
+        listed = replace(
+            document(2, key="listed", content=items),
+            owners=Owners(((Owner("Ann", 2),),), {"s": {'"x"': 0}}),
+        )
+        gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
+        store.write_documents({"c": [owned, listed, gone, document(3, key="plain")]})
+        found = store.scan_digests("c", "", "", 9, parts=True)
+        assert {each.key: each.parts for each in found} == {
+            "gone": {},
+            "listed": None,
+            "owned": {"Ann": digest({"a": 1, "b": {"x": 2}}), "p.q $": digest({"a": 1})},
+            "plain": {},
+        }
+        assert store.digests_of("c", ["owned", "listed"], parts=True) == found[1:3]
+        assert [each.parts for each in store.scan_digests("c", "", "", 9)] == [None] * 4
+        store.write_documents({"c": [replace(document(4, key="owned"), owners=None)]})
+        assert store.digests_of("c", ["owned"], parts=True)[0].parts == {}
 
     def test_a_scan_of_digests_can_leave_out_what_is_old(self, store: Store) -> None:
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)

@@ -12,6 +12,7 @@ from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
+from patching import Owner, Owners, digest
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
@@ -210,6 +211,27 @@ def test_a_large_content_is_stored_without_its_digest(store: MongoStore) -> None
     large = replace(document(2, key="large"), size_bytes=1_000_000)
     store.write_documents({"c": [large, document(1, key="small")]})
     assert [each.digest is None for each in store.scan_digests("c", "", "", 9)] == [True, False]
+
+
+def test_parts_of_large_contents_and_many_managers_are_not_stored(
+    store: MongoStore, mongodb_uri: str, database_name: str
+) -> None:
+    """Nor those that an earlier version wrote."""
+    many = Owners((tuple(Owner(f"m{n:02}", 1) for n in range(17)),), {"n": 0})
+    one = Owners(((Owner("m", 1),),), {"n": 0})
+    owned = [replace(document(n, key=key), owners=one) for n, key in enumerate(("old", "small"), 1)]
+    large = replace(document(3, key="large"), size_bytes=1_000_000, owners=one)
+    store.write_documents({"c": [large, replace(document(4, key="many"), owners=many), *owned]})
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        of_old = {"_id": "c\0old"}
+        client[database_name]["documents"].update_one(of_old, {"$unset": {"state.parts": 1}})
+    found = store.scan_digests("c", "", "", 9, parts=True)
+    assert {each.key: each.parts for each in found} == {
+        "large": None,
+        "many": None,
+        "old": None,
+        "small": {"m": digest({"n": 2})},
+    }
 
 
 def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(

@@ -38,6 +38,7 @@ UNABLE = {
     "test_a_document_is_written_only_over_an_older_one": _RANGES,
     "test_a_scan_has_tombstones_but_not_the_settings": _RANGES,
     "test_a_scan_of_digests_is_a_scan_without_contents": _RAW,
+    "test_a_scan_of_digests_tells_what_each_manager_owns": _RAW,
     "test_a_scan_of_digests_can_leave_out_what_is_old": _RANGES,
     "test_a_digest_goes_with_the_content_that_is_kept": _RAW,
     "test_a_scan_is_bounded_in_count_and_bytes": _RANGES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import flask
@@ -28,7 +28,7 @@ from gateway.http.wire.query import DOCUMENTS_PARAMETERS, EXPORT_PARAMETERS, par
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.digests import DigestPage, KeyDigest, Names, key_digest
+from gateway.read.digests import DigestPage, KeyDigest, Names
 from gateway.read.listing import DocumentPage
 from gateway.service import Gateway
 
@@ -61,17 +61,18 @@ class ListingRoutes:
         sight = self._gateway.acls.sight(context.by, catalog)
         page: DocumentPage | DigestPage
         folders: dict[str, Any] = {}
-        if asked.pop("select") is not None:
+        if asked.pop("select") is None:
+            if asked["limit"] > _LIMIT_MAX:
+                _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+            del asked["manager"]
+            page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
+            documents = [_shape(document) for document in page.documents]
+        else:
             page = self._gateway.digests.page(
                 catalog, revision=revision, sight=sight, names=names, **asked
             )
             documents = [_digest_shape(each) for each in page.documents]
             folders = {"folders": page.folders} if names.delimiter else {}
-        else:
-            if asked["limit"] > _LIMIT_MAX:
-                _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
-            page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
-            documents = [_shape(document) for document in page.documents]
         more = page.next_after
         return _answer(
             context.environ,
@@ -104,7 +105,9 @@ class ListingRoutes:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
         at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
-        shape = _shape if asked["select"] is None else lambda each: _digest_shape(key_digest(each))
+        shape: Callable[[Document], dict[str, Any]] = _shape
+        if asked["select"] is not None:
+            shape = self._digest_shapes(catalog, at, asked["manager"])
         tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
         documents = [
             {"key": key, "etag": None} if (document := found[key]) is None else shape(document)
@@ -112,6 +115,12 @@ class ListingRoutes:
         ]
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
         return _answer(context.environ, Composite(tokens), at, content)
+
+    def _digest_shapes(
+        self, catalog: str, at: int, manager: str | None
+    ) -> Callable[[Document], dict[str, Any]]:
+        digested = self._gateway.digests.of_documents(catalog, at, manager)
+        return lambda document: _digest_shape(digested(document))
 
     def export(self, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
@@ -176,6 +185,8 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     for name, text in zip(("contains", "delimiter"), names, strict=True):
         if text and (asked["select"] is None or by_key):
             _refuse(name, "it is for pages with 'select=digest'")
+    if asked["manager"] is not None and asked["select"] is None:
+        _refuse("manager", "it goes with 'select=digest'")
     if all(names):
         _refuse("delimiter", "it can't be given together with 'contains'")
     return names

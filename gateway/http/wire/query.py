@@ -125,6 +125,7 @@ DOCUMENT_PARAMETERS: Final = _schema(**_READ_AS_OF)
 EXPORT_PARAMETERS: Final = _schema(**_READ_AS_OF, prefix=_TEXT)
 # A page of documents with keys above ``after``, or those under the ``key`` parameters; or their
 # digests, of which a page has more; of those, the ones whose keys contain a text, or as folders.
+# With a ``manager``, the digests of its parts.
 DOCUMENTS_PARAMETERS: Final = _schema(
     **_READ_AS_OF,
     prefix=_TEXT,
@@ -132,6 +133,7 @@ DOCUMENTS_PARAMETERS: Final = _schema(
     limit=_Parsed(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
     key=fields.List(fields.String(), load_default=None),
     select=_Parsed(_digest, load_default=None),
+    manager=_Parsed(_manager, load_default=None),
     contains=_TEXT,
     delimiter=_TEXT,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from bson import decode_all
@@ -23,6 +23,8 @@ _DIGESTED: Final = {
     **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
     "_id": 0,
 }
+# What tells the parts of managers; without owners there are none.
+_PARTS: Final = {"state.parts": 1, "state.owned": {"$ne": [{"$type": "$state.owners"}, "missing"]}}
 
 
 class HistoryPart(StorePart):
@@ -172,21 +174,32 @@ class ListingsPart(StorePart):
         return None if found is None else int(found["revision"])
 
     def scan_digests(
-        self, catalog: str, after: str, prefix: str, limit: int, *, above: int = 0
+        self,
+        catalog: str,
+        after: str,
+        prefix: str,
+        limit: int,
+        *,
+        above: int = 0,
+        parts: bool = False,
     ) -> Sequence[Digested]:
         query = _scan(catalog, after, prefix)
         if above:
             query["state.revision"] = {"$gt": above}
-        with self._on.reading() as session:
-            batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
-            with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
-                return [each for batch in cursor for each in _digested(batch)]
+        return self._digests(query, parts, limit)
 
-    def digests_of(self, catalog: str, keys: Collection[str]) -> Sequence[Digested]:
-        query = {"_id": {"$in": [records.document_id(catalog, key) for key in keys]}}
+    def digests_of(
+        self, catalog: str, keys: Collection[str], *, parts: bool = False
+    ) -> Sequence[Digested]:
+        ids = [records.document_id(catalog, key) for key in keys]
+        return self._digests({"_id": {"$in": ids}}, parts)
+
+    def _digests(self, query: Record, parts: bool, limit: int = 0) -> Sequence[Digested]:
+        """All of them where ``limit`` is 0."""
+        shown = {**_DIGESTED, **_PARTS} if parts else _DIGESTED
         with self._on.reading() as session:
-            batches = self._on.documents.find_raw_batches(query, _DIGESTED, session=session)
-            with batches.sort("_id") as cursor:
+            batches = self._on.documents.find_raw_batches(query, shown, session=session)
+            with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
                 return [each for batch in cursor for each in _digested(batch)]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
@@ -211,6 +224,12 @@ def _bare(batch: Any) -> list[BareDocument]:
     ]
 
 
+def _parts(state: Mapping[str, Any]) -> Mapping[str, str] | None:
+    if "parts" in state:
+        return records.parts_from(state["parts"])
+    return {} if state.get("owned") is False else None
+
+
 def _digested(batch: Any) -> list[Digested]:
     """From a raw batch of records with the fields of _DIGESTED."""
     return [
@@ -223,6 +242,7 @@ def _digested(batch: Any) -> list[Digested]:
             state["commit_id"],
             state["size_bytes"],
             state.get("digest"),
+            _parts(state),
         )
         for record in decode_all(batch, records.PLAIN)
     ]

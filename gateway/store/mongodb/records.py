@@ -7,7 +7,8 @@
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
-               and owners, as JSON text, where anybody has applied
+               and owners, as JSON text, where anybody has applied, with ``parts``, the digests of
+               what each manager owns, unless that is large, or of items of lists
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept
 ``verdicts``   see ``verdict_records``
@@ -50,11 +51,12 @@ from gateway.store.mongodb.verdict_records import (
     verdict_fields,
     verdict_of,
 )
-from patching import ABSENT, Json, Owners, OwnersChange, digest
+from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
 
 Record = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
+parts_from = msgspec.json.Decoder(dict[str, str]).decode
 _owners_from = msgspec.json.Decoder(Owners).decode
 _skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
 
@@ -70,6 +72,7 @@ class _PlainInt(TypeDecoder):
 
 # Of a larger content the digest costs more, with each write, than to make it when it is asked for.
 _DIGESTED_BYTES_MAX: Final = 64 * 1024
+_DIGESTED_MANAGERS_MAX: Final = 16
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -339,7 +342,17 @@ def _document_state(document: Document) -> Record:
         state["attributes"] = document.attributes
     if document.owners is not None:
         state["owners"] = _encode(document.owners).decode()
+        if (parts := _parts(document, document.owners)) is not None:
+            state["parts"] = _encode(parts).decode()
     return state
+
+
+def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
+    if document.content is ABSENT or document.size_bytes > _DIGESTED_BYTES_MAX:
+        return None
+    if len(owners.managers()) > _DIGESTED_MANAGERS_MAX:
+        return None
+    return owned_digests(document.content, owners)
 
 
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
