@@ -56,12 +56,21 @@ SCENARIOS: dict[str, Scenario] = {
     "overload": overload.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
+    "spark-sync-manager": spark_sync.run_managed,
     "spark-memory": spark_memory.run,
     "against": against.run,
 }
 
 ONLY_BY_NAME = frozenset(
-    {"worker-classes", "overload", "spark-sink", "spark-sync", "spark-memory", "against"}
+    {
+        "worker-classes",
+        "overload",
+        "spark-sink",
+        "spark-sync",
+        "spark-sync-manager",
+        "spark-memory",
+        "against",
+    }
 )
 """Not part of a whole run: they compare settings and have no target, take the whole machine, need
 Java and Spark, or an earlier commit."""

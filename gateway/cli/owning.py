@@ -153,10 +153,11 @@ class _Run:
                 self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
 
     def prune(self, prefix: str) -> None:
-        """Let go in documents that weren't named."""
+        """Let go in the documents that weren't named."""
         try:
             catalog = self._session.gateway.catalog(self._catalog)
-            others = [each.key for each in catalog.digests(prefix=prefix)]
+            owned = catalog.digests(prefix=prefix, manager=self._common["manager"])
+            others = [each.key for each in owned]
         except NotFound as error:
             if error.code != "catalog_not_found":  # then there are no others
                 raise

@@ -73,14 +73,21 @@ class Readable(Part):
         prefix: str = "",
         revision: int | None = None,
         at: datetime | str | None = None,
+        manager: str | None = None,
         page_size: int = 10_000,
     ) -> Iterator[DocumentDigest]:
         """Like `documents`, but of each only its token and its digest, which is that of every equal
-        document (`patching.digest`): to find out what differs without reading it."""
+        document (`patching.digest`): to find out what differs without reading it.
+
+        With `manager`, the documents that it owns anything of, and the digest of that: where it is
+        the `patching.part_digest` of what it wants, applying this again would change nothing."""
         always: list[tuple[str, str | int]] = [("select", "digest"), ("limit", page_size)]
+        if manager is not None:
+            always.append(("manager", manager))
         for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
             with expecting("page of digests"):
-                yield value_of(DocumentDigest, shape, catalog_revision=told_at)
+                if shape["digest"] is not None:
+                    yield value_of(DocumentDigest, shape, catalog_revision=told_at)
 
     def _pages(
         self,

@@ -33,7 +33,8 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class DocumentDigest:
-    """A document's version token, and the digest of its content: `patching.digest`."""
+    """A document's version token, and the digest of its content (`patching.digest`), or of what a
+    manager owns of it (`patching.owned_digest`)."""
 
     key: str
     etag: str

@@ -76,9 +76,11 @@ class DocumentPage(msgspec.Struct, frozen=True):
 
 
 class DigestShape(msgspec.Struct, frozen=True):
+    """``digest``: null where the manager that was asked for owns nothing."""
+
     key: str
     etag: str
-    digest: str
+    digest: str | None
 
 
 class DigestPage(msgspec.Struct, frozen=True):
@@ -171,9 +173,12 @@ class CatalogReads:
             self._ask("/partitions", query, about=_about(revision, timestamp)), PlanShape
         )
 
-    def digests(self, after: str, revision: int) -> DigestPage:
-        """The digests of the documents above ``after`` that begin with the option ``prefix``."""
+    def digests(self, after: str, revision: int, manager: str | None = None) -> DigestPage:
+        """The digests of the documents above ``after`` that begin with the option ``prefix``; of
+        what ``manager`` owns of them, if there is one."""
         query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", _DIGESTS)]
+        if manager is not None:
+            query.append(("manager", manager))
         query += [("after", after), ("revision", revision)]
         if self._options.prefix:
             query.append(("prefix", self._options.prefix))

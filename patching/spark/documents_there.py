@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching import canonical
 from patching.client._reading import key_chunks
 from patching.spark.catalog_reads import CatalogReads, DigestShape, catalog_reads
 from patching.spark.json_values import NoJson
@@ -37,21 +36,26 @@ _DIFFERING_BYTES = 4 * 1024 * 1024
 _PAGES_OF_A_CONNECTION = 3
 
 
-def digests_there(spark: SparkSession, options: Options, revision: int) -> DataFrame:
+def digests_there(
+    spark: SparkSession, options: Options, revision: int, manager: str | None = None
+) -> DataFrame:
     """(there, etag, digest): key, version token and digest as ``revision`` had them; its holder is
-    the caller. 0: none. Errors of reading come from here and from the tasks."""
+    the caller. 0: none. Errors of reading come from here and from the tasks.
+
+    With ``manager``, the documents that it owns anything of, and the digests of that."""
     if revision == 0:
         return spark.createDataFrame([], _SCHEMA)
     held = replace(options, revision=revision, pin_seconds=0)
     pieces = [each for each in DocumentsReader(held).partitions() if isinstance(each, KeyRange)]
     ranges = spark.createDataFrame([(piece.after, piece.until) for piece in pieces], _RANGES)
-    return ranges.mapInArrow(_Pages(held, revision).batches, _SCHEMA)
+    return ranges.mapInArrow(_Pages(held, revision, manager).batches, _SCHEMA)
 
 
 @dataclass(frozen=True)
 class _Pages:
     options: Options
     revision: int
+    manager: str | None
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -62,7 +66,7 @@ class _Pages:
         while True:
             with catalog_reads(self.options) as reads:
                 for _ in range(_PAGES_OF_A_CONNECTION):
-                    page = reads.digests(after, self.revision)
+                    page = reads.digests(after, self.revision, self.manager)
                     some = [each for each in page.documents if until is None or each.key <= until]
                     yield _batch(some)
                     if page.next is None or len(some) < len(page.documents):
@@ -71,6 +75,7 @@ class _Pages:
 
 
 def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
+    documents = [each for each in documents if each.digest is not None]
     columns = [
         pa.array([each.key for each in documents], pa.string()),
         pa.array([each.etag for each in documents], pa.string()),
@@ -88,11 +93,8 @@ def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class DigestPlanner:
-    """Plans rows of ``compared``; reads the documents that differ at ``revision``.
-
-    Unchanged documents have one row together.
-    """
+class _ReadingPlanner:
+    """Plans rows, and reads documents for that, at ``revision``."""
 
     planner: Planner
     options: Options
@@ -102,6 +104,16 @@ class DigestPlanner:
         """For ``mapInArrow``."""
         with catalog_reads(self.options) as reads:
             yield from to_batches(self.rows(reads, batches))
+
+    def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+        raise NotImplementedError
+
+
+class DigestPlanner(_ReadingPlanner):
+    """Plans rows of ``compared``; reads the documents that differ, if they are compared.
+
+    Unchanged documents have one row together.
+    """
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
         unchanged = size = 0
@@ -120,9 +132,12 @@ class DigestPlanner:
                 if there is None:
                     yield self.planner.creation(key, document)
                     continue
-                text = canonical(document)
+                text = self.planner.digested(key, document)
                 if sha256(text).hexdigest() == had:
                     unchanged += 1
+                    continue
+                if not self.planner.compares:
+                    yield self.planner.creation(key, document)
                     continue
                 differing[key] = document
                 size += len(text)
@@ -140,23 +155,13 @@ class DigestPlanner:
                 yield self.planner.change(each.key, wanted[each.key], there)
 
 
-@dataclass(frozen=True)
-class KeyedPlanner:
-    """Plans rows (key, copies, value); reads their documents at ``revision``.
+class KeyedPlanner(_ReadingPlanner):
+    """Plans rows (key, copies, value); reads their documents.
 
     Unchanged documents have a row each: there are few.
     """
 
-    planner: Planner
-    options: Options
-    revision: int
-
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``."""
-        with catalog_reads(self.options) as reads:
-            yield from to_batches(self._rows(reads, batches))
-
-    def _rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+    def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
         for batch in batches:
             rows = {row["key"]: row for row in batch.to_pylist()}
             for keys in key_chunks(rows):

@@ -15,13 +15,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import types
 
-from patching import NO_DECLARATIONS, ListDeclarations, diff
+from patching import NO_DECLARATIONS, ListDeclarations, canonical, diff
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.json_values import Converter, NoJson, converter, decoded_json, encode
 
@@ -85,6 +85,12 @@ class Planner:
     prefix: str = ""
     message: str | None = None
     lists: ListDeclarations = NO_DECLARATIONS
+    # Whether a change is made of the document that is there.
+    compares: ClassVar[bool] = True
+
+    def digested(self, key: str, value: Any) -> bytes:  # noqa: ARG002 - for whatever key
+        """The text that a document's digest is made of, where nothing is to be done."""
+        return canonical(value)
 
     def plan(self, wanted: Wanted, there: There | None) -> Planned:
         try:

@@ -275,18 +275,12 @@ class _Work:
 
     def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
         """The rows of a plan, made from the catalog at ``revision``."""
-        planner = self._planner(1)
-        if isinstance(planner, ManagedPlanner):
-            batches = planner.batches
-        else:
-            batches = DigestPlanner(planner, self.reading, revision).batches
-        rows = self.wanted
-        if delete or self.manager is None:
-            self.progress(f"comparing with revision {revision}")
-            there = digests_there(self.spark, self.reading, revision)
-            there = there.repartition(self.partitions, "there")
-            rows = compared(self.wanted, there, "full_outer" if delete else "left_outer")
-        return _kept(kept, rows.mapInArrow(batches, plan.SCHEMA))
+        self.progress(f"comparing with revision {revision}")
+        planner = DigestPlanner(self._planner(1), self.reading, revision)
+        there = digests_there(self.spark, self.reading, revision, self.manager)
+        there = there.repartition(self.partitions, "there")
+        rows = compared(self.wanted, there, "full_outer" if delete else "left_outer")
+        return _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
 
     def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
         """The rows of a plan for the lost keys, made from the catalog as it is now."""

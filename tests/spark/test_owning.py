@@ -139,6 +139,39 @@ def test_a_sync_with_a_manager_touches_only_its_own(synced: Sync, there: Catalog
     assert owned(there, "b") == {"/by/team": ["nightly"], "/tier": ["nightly"]}
 
 
+def test_only_documents_that_differ_from_what_a_manager_owns_are_sent(
+    synced: Sync, there: Catalog, tmp_path: Path
+) -> None:
+    """Also with lists, whose items come in any order."""
+    rules = [{"keys": "*", "pointer": "/tags", "set": True}]
+    there.put_settings({"arrays": rules})
+    tagged: dict[str, Any] = {"tags": ["x", "y"], "tier": 1}
+    wanted = {"a": {"tier": 1.0}, "b": {"tier": 1}, "c": {"tier": 1}, "d": {"tier": 1}}
+    wanted |= {"tagged": tagged, "turned": tagged}
+    assert synced(wanted, manager="nightly").created == 6
+
+    def planned(wanted: dict[str, Any], **more: Any) -> tuple[int, int, int]:
+        path = str(tmp_path / f"plan {len(list(tmp_path.iterdir()))}")
+        plan: Any = synced(wanted, write_plan, path=path, manager="nightly", **more)
+        return plan.unchanged, plan.apply, plan.let_go
+
+    assert planned(wanted, delete=True) == (6, 0, 0)
+    there.apply("a", {"tier": 1, "size": 1}, manager="sizes")  # beside it, and together
+    there.patch("b", [{"op": "add", "path": "/note", "value": "mine"}])
+    there.apply("c", {"tier": 2}, manager="sizes", conflict="force")
+    there.patch("d", [{"op": "replace", "path": "/tier", "value": 3}])
+    there.put("by hand", {"tier": 1})
+    there.patch("turned", [{"op": "replace", "path": "/tags", "value": ["y", "x"]}])
+    wanted["tagged"] = {"tier": 1, "tags": ["y", "x"]}
+    assert planned(wanted, delete=True) == (4, 2, 0)
+    assert planned({"b": wanted["b"]}, delete=True) == (1, 0, 3)  # of c and d it owns nothing
+    report = synced(wanted, manager="nightly", conflict="force")
+    assert (report.unchanged, report.patched, report.in_step) == (4, 2, True)
+    assert planned(wanted, delete=True) == (6, 0, 0)
+    assert [each["tier"] for each in documents(there).values()] == [1] * 7
+    assert owned(there, "a") == {"/size": ["sizes"], "/tier": ["nightly", "sizes"]}
+
+
 def test_a_plan_of_a_manager_is_sent_once(
     synced: Sync, there: Catalog, gateway: RunningGateway, spark: Any, tmp_path: Path
 ) -> None:
