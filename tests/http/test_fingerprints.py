@@ -86,6 +86,15 @@ def test_the_spelling_is_not_in_them(memory_gateway: Gateway) -> None:
     assert len(others) == 6
 
 
+def test_the_spelling_of_an_apply_is_not_in_its_fingerprint(memory_gateway: Gateway) -> None:
+    terms = {"op": "apply", "manager": "nightly", "force": ["/a"]}
+    told = {
+        asked(memory_gateway, line(value={"a": value}, **{**terms, **more})).fingerprint
+        for value, more in ((1, {}), (1.0, {}), (1, {"force": []}), (2.0, {}))
+    }
+    assert len(told) == 3
+
+
 def test_the_scope_is_the_applications(memory_gateway: Gateway) -> None:
     fenced = asked(memory_gateway, line(op="delete", fence="7.5f0c.nightly"))
     plain = asked(memory_gateway, DELETE)

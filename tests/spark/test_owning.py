@@ -144,7 +144,7 @@ def test_only_documents_that_differ_from_what_a_manager_owns_are_sent(
 ) -> None:
     """Also with lists, whose items come in any order."""
     rules = [{"keys": "*", "pointer": "/tags", "set": True}]
-    there.put_settings({"arrays": rules})
+    there.settings.put({"arrays": rules})
     tagged: dict[str, Any] = {"tags": ["x", "y"], "tier": 1}
     wanted = {"a": {"tier": 1.0}, "b": {"tier": 1}, "c": {"tier": 1}, "d": {"tier": 1}}
     wanted |= {"tagged": tagged, "turned": tagged}

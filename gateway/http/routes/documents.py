@@ -101,7 +101,7 @@ class DocumentRoutes:
         raw = take_body(context, self._limits)
         wanted, size_bytes = decode_document(raw, self._limits)
         require_wanted(wanted)
-        sent = Sent(wanted, media_types.APPLY, len(raw), terms=[*terms])
+        sent = Sent(wanted, media_types.APPLY, len(raw), terms=terms.as_json())
         return self._write(context, ask, terms.edit(wanted, size_bytes), sent)
 
     def delete(self, catalog: str, key: str) -> Answer:

@@ -48,6 +48,9 @@ class ApplyTerms(NamedTuple):
     def edit(self, wanted: Json, size_bytes: int) -> ApplyWanted:
         return ApplyWanted(wanted, size_bytes, *self)
 
+    def as_json(self) -> Json:
+        return [self.manager, self.conflict, [*self.force]]
+
 
 def apply_parameters(asked: Mapping[str, Any], principal: str) -> ApplyTerms:
     """The terms in loaded parameters. Raises RequestRefused for a pointer that is none."""

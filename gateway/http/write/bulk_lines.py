@@ -242,7 +242,7 @@ def _owning(
         wanted, size_bytes = decode_document(required(large, "value"), terms.limits, "/value")
         require_wanted(wanted, "/value")
         asked = apply_members(members, terms.by.name)
-        sent = Sent(wanted, media_types.APPLY, 0, terms=[*asked])
+        sent = Sent(wanted, media_types.APPLY, 0, terms=asked.as_json())
         return asked.edit(wanted, size_bytes), sent
     if operation == "let_go":
         edit = let_go_members(members, terms.by.name)
