@@ -264,6 +264,8 @@ def _remove_contradictions(case: Case[Any]) -> None:
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)
+    if "select" not in case.query:
+        case.query.pop("manager", None)
     if "select" not in case.query or "key" in case.query:
         case.query.pop("contains", None)
         case.query.pop("delimiter", None)
