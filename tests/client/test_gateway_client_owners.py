@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from patching import part_digest
 from patching.client import (
     Catalog,
     Conflict,
@@ -70,3 +71,13 @@ def test_a_transaction_and_bulk_lines_apply(connected: Gateway, catalog: Catalog
     (answer,) = connected.bulk([line])
     assert isinstance(answer.error, Conflict)
     assert [each.pointer for each in contested(answer.error)] == ["/x"]
+
+
+def test_digests_of_a_manager_are_of_what_it_owns(catalog: Catalog) -> None:
+    catalog.apply("a", {"x": 1, "y": 2}, manager="nightly")
+    catalog.apply("b", {"x": 1}, manager="sizes")
+    catalog.put("c", {"x": 1})
+    catalog.apply("a", {"x": 1, "z": 3}, manager="sizes")
+    owned = {each.key: each.digest for each in catalog.digests(manager="nightly")}
+    assert owned == {"a": part_digest({"y": 2, "x": 1.0})}
+    assert [each.key for each in catalog.digests(manager="sizes", prefix="b")] == ["b"]
