@@ -51,8 +51,8 @@ def export(
     """Write a catalog out at one revision.
 
     The output is {"resource_version": N, "metadata": {KEY: DOCUMENT, …}}, or one {"key": …,
-    "value": …, "attributes": …} per line; `gateway import` takes both. Memory doesn't grow with the
-    catalog.
+    "value": …, "attributes": …} per line; `gateway import` takes both. Who owns what of the
+    documents is in neither. Memory doesn't grow with the catalog.
     """
     require_one_time(revision, at)
     of = session.gateway.catalog(catalog)
@@ -66,7 +66,9 @@ def export(
         progress(session.output, f"exporting {catalog}", None) as advance,
     ):
         documents, told_at = write_out(of, asked, write, advance)
-    session.output.message(f"{documents} documents of {catalog!r} at revision {told_at}")
+    session.output.message(
+        f"{documents} documents of {catalog!r} at revision {told_at}, without their owners"
+    )
 
 
 def _as_object(

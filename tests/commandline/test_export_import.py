@@ -46,6 +46,7 @@ def test_an_export_makes_the_same_catalog_elsewhere(
     told = run("export", catalog, "-o", str(file), "--format", form)
     assert told.stdout == ""
     assert "3 documents" in told.error()
+    assert "without their owners" in told.error()
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
     assert run("export", catalog, "--format", form).stdout == file.read_text()
     copy = catalog + "copy"
