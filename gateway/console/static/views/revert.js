@@ -28,8 +28,8 @@ class Revert {
     Object.assign(this, { model, what, close, decided: UNDECIDED, found: null, contested: null });
     this.isAlone = h("input", { type: "checkbox", checked: !("revisions" in what), onchange: () => this.#try(UNDECIDED) });
     this.news = h("div", { role: "status" });
-    this.places = h("div", {});
-    this.result = h("div", { "aria-live": "polite" });
+    this.places = h("div", { class: "comparison" });
+    this.result = h("div", { class: "comparison", "aria-live": "polite" });
     this.trouble = h("div", {});
     this.message = h("input", { maxlength: "1000", autocomplete: "off" });
     this.submit = h("button", { type: "submit", class: "primary" }, "revisions" in what ? "Undo" : "Restore");
