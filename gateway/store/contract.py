@@ -221,7 +221,8 @@ class Store(Protocol):
         parts: bool = False,
     ) -> Sequence[Digested]:
         """``scan_documents`` without reading any content, of what was changed above revision
-        ``above``. With ``parts``, these come too."""
+        ``above`` by commits that are there, which is above the floor. With ``parts``, these come
+        too."""
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import BareDocument, bare
+from gateway.model import BareDocument, Change, bare
 from gateway.store.contract import Store
 from patching import ABSENT, Owner, Owners, digest
 from tests.store.contract_suite import commit, document, head, move
@@ -123,8 +123,14 @@ class ListingsContract:
     def test_a_scan_of_digests_can_leave_out_what_is_old(self, store: Store) -> None:
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
         others = [document(n, key=key) for key, n in (("a", 3), ("b", 8), ("c", 4), ("d", 5))]
-        store.write_documents({"c": [gone, *others]})
+        changed = {3: "a", 4: "c", 5: "d", 7: "gone", 8: "b", 9: "early", 10: ""}
+        store.write_commits(
+            [commit(n, changes=(Change(key, "put", n, value=n),)) for n, key in changed.items()]
+        )
+        store.write_documents({"c": [gone, *others, document(2, key="early")]})
         assert [d.key for d in store.scan_digests("c", "", "", 9, above=4)] == ["b", "d", "gone"]
+        assert [d.key for d in store.scan_digests("c", "", "", 3, above=4)] == ["b", "d", "gone"]
+        assert [d.key for d in store.scan_digests("c", "b", "g", 9, above=4)] == ["gone"]
         assert [d.key for d in store.scan_digests("c", "b", "", 1, above=4)] == ["d"]
         assert store.scan_digests("c", "", "", 9, above=8) == []
 

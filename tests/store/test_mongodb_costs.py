@@ -132,6 +132,25 @@ def test_a_scan_of_digests_answers_without_contents(store: MongoStore, profiled:
     assert query["responseLength"] < 2_000
 
 
+def test_what_few_commits_changed_is_found_without_a_scan(
+    store: MongoStore, profiled: Profiled
+) -> None:
+    """Beyond them all documents are looked at; the answer is the same."""
+    store.write_documents({"c": [document(n, key=f"k{n:04}") for n in range(1, 2_001)]})
+    made = [(n, Change(f"k{n:04}", "put", n, value=1)) for n in range(1, 2_001)]
+    store.write_commits([commit(n, changes=(change,)) for n, change in made])
+    store.heads(["c"])
+    with profiled() as noted:
+        near = store.scan_digests("c", "", "", 100, above=1_990)
+        far = store.scan_digests("c", "k1990", "", 100, above=900)
+    assert [d.revision for d in near] == [*range(1_991, 2_001)]
+    assert far == near
+    by_op = [entry for entry in noted if entry["op"] in ("query", "command")]
+    examined = [entry["docsExamined"] for entry in by_op if entry.get("docsExamined") is not None]
+    assert sum(examined[:-1]) <= 20
+    assert all("COLLSCAN" not in entry.get("planSummary", "") for entry in by_op)
+
+
 def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: Profiled) -> None:
     heavy = (Change("k", "put", 1, None, "x" * 1_000_000),)
     signals = store.commit_signals()

@@ -18,6 +18,7 @@ _FEW = 4
 _MANY = 64
 # Up to so many commits it costs less to look at each than at each key that they may have changed.
 _NEAR_COMMITS = 1_000
+_LAST: Final = 2**63 - 1
 _DIGESTED: Final = {
     **{name: 1 for name in records.BARE_DOCUMENT if name != "catalog"},
     **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
@@ -183,10 +184,50 @@ class ListingsPart(StorePart):
         above: int = 0,
         parts: bool = False,
     ) -> Sequence[Digested]:
+        if above and self._is_near(catalog, above):
+            return self._changed_above(catalog, after, prefix, limit, above, parts)
         query = _scan(catalog, after, prefix)
         if above:
             query["state.revision"] = {"$gt": above}
         return self._digests(query, parts, limit)
+
+    def _is_near(self, catalog: str, above: int) -> bool:
+        query = span(catalog, above, _LAST)
+        with self._on.reading() as session:
+            count = self._on.commits.count_documents(
+                query, limit=_NEAR_COMMITS + 1, hint="_id_", session=session
+            )
+        return count <= _NEAR_COMMITS
+
+    def _changed_above(
+        self, catalog: str, after: str, prefix: str, limit: int, above: int, parts: bool
+    ) -> Sequence[Digested]:
+        """What the few commits above a revision have changed."""
+        found: list[Digested] = []
+        while True:
+            keys = self._keys_above(catalog, after, prefix, limit, above)
+            records = self.digests_of(catalog, keys, parts=parts)
+            found += [each for each in records if each.revision > above]
+            # A commit may be there before its documents, and what it deleted be gone.
+            if len(keys) < limit or len(found) >= limit:
+                return found[:limit]
+            after = keys[-1]
+
+    def _keys_above(
+        self, catalog: str, after: str, prefix: str, limit: int, above: int
+    ) -> Sequence[str]:
+        stages: list[Record] = [
+            {"$match": span(catalog, above, _LAST)},
+            {"$project": {"keys": 1}},
+            {"$unwind": "$keys"},
+            {"$match": {"keys": {**names_after(after, prefix), "$ne": APPLICATIONS_KEY}}},
+            {"$group": {"_id": "$keys"}},
+            {"$sort": {"_id": 1}},
+            {"$limit": limit},
+        ]
+        with self._on.reading() as session:
+            cursor = self._on.commits.aggregate(stages, hint="_id_", session=session)
+            return [each["_id"] for each in cursor]
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
