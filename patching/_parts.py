@@ -65,7 +65,7 @@ def owned_digest(
 def owned_digests(document: Json, owners: Owners) -> dict[str, str] | None:
     """`owned_digest` of each manager that owns anything; None where items of lists are owned, and
     so the rules for these are needed."""
-    if _has_lists(owners.of, document):
+    if not _is_of_objects(owners.of, document):
         return None
     found = {}
     for manager in owners.managers():
@@ -129,13 +129,13 @@ def _container(
     return [found[name] for name in names]
 
 
-def _has_lists(tree: Tree, value: Json) -> bool:
-    """Whether items are owned."""
+def _is_of_objects(tree: Tree, value: Json) -> bool:
+    """Whether no items are owned."""
     if isinstance(tree, int):
-        return False
-    if not isinstance(value, dict):
         return True
-    return any(_has_lists(below, value[name]) for name, below in tree.items())
+    if not isinstance(value, dict) or not tree.keys() <= value.keys():
+        return False
+    return all(_is_of_objects(below, value[name]) for name, below in tree.items())
 
 
 def _text(part: Json, addresses: _Addresses) -> bytes:

@@ -36,6 +36,7 @@ UNABLE = {
     "test_a_bare_document_has_its_acl_and_no_other_attribute": _RANGES,
     "test_a_document_comes_back_with_its_owners": _RANGES,
     "test_a_document_is_written_only_over_an_older_one": _RANGES,
+    "test_many_new_documents_are_written_only_where_no_newer_ones_are": _RANGES,
     "test_a_scan_has_tombstones_but_not_the_settings": _RANGES,
     "test_a_scan_of_digests_is_a_scan_without_contents": _RAW,
     "test_a_scan_of_digests_tells_what_each_manager_owns": _RAW,
