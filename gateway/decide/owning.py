@@ -80,7 +80,8 @@ def _applied(
     if draft.owners is None:
         return patching.Applied(draft.content, None)
     done = patching.let_go(draft.content, draft.owners, edit.manager, lists=lists)
-    return patching.Applied(ABSENT, None) if edit.prune and done.content == {} else done
+    is_left = done.content != {} or done.owners is not None  # others may own the empty object
+    return done if is_left or not edit.prune else patching.Applied(ABSENT, None)
 
 
 def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:

@@ -203,6 +203,17 @@ def test_who_lets_go_leaves_what_others_own_and_prunes_what_nobody_does(catalog:
     assert catalog.content() is ABSENT
 
 
+def test_an_empty_document_of_another_is_not_pruned(catalog: Catalog) -> None:
+    catalog.write(want({}, "a"))
+    assert isinstance(catalog.write(LetGo("b", prune=True)), Unchanged)
+    catalog.write(want({}, "b"))
+    catalog.write(LetGo("b", prune=True))
+    assert catalog.content() == {}
+    assert catalog.owners() == {"": [("a", 1, False)]}
+    catalog.write(LetGo("a", prune=True))
+    assert catalog.content() is ABSENT
+
+
 def test_what_people_wrote_is_not_pruned(catalog: Catalog) -> None:
     """It has no owner, since nobody applied it, and is lost with nobody's knowing otherwise."""
     catalog.write(want({"y": 1}, "b"))
