@@ -72,12 +72,12 @@ def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Doc
     }
 
 
-def _asked(requests: Sequence[Request]) -> tuple[set[RangeLook], int]:
-    """What the first requests ask, and how many these are. One that may change a whole range is the
-    last of its batch: how much it takes away from others isn't known."""
-    asked: set[RangeLook] = set()
+def _asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
+    """What the first requests ask, in order, and how many these are. One that may change a whole
+    range is the last of its batch: how much it takes away from others isn't known."""
+    asked: list[RangeLook] = []
     for index, request in enumerate(requests):
-        more = asked.union(request.ranges)
+        more = list(dict.fromkeys((*asked, *request.ranges)))
         if index and len(more) > _LOOKS_MAX:
             return asked, index
         asked = more
@@ -88,7 +88,7 @@ def _asked(requests: Sequence[Request]) -> tuple[set[RangeLook], int]:
 
 def _read(
     store: Store, cache: Cache, view: View, requests: Sequence[Request]
-) -> tuple[Ranges, set[RangeLook], int] | None:
+) -> tuple[Ranges, list[RangeLook], int] | None:
     """The ranges, and what of the first requests, how many, they are for. None: the head has moved
     on. Raises HistoryIncomplete."""
     asked, count = _asked(requests)
