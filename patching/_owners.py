@@ -122,8 +122,11 @@ def canonical(by: list[Set], of: Tree) -> Owners:
     return Owners(table, _renumbered(of, places))
 
 
-def change_between(before: Owners | None, after: Owners | None) -> OwnersChange | None:
-    """What makes `after` of `before`; None where they are equal."""
+def change_between(
+    before: Owners | None, after: Owners | None, *, revision: int | None = None
+) -> OwnersChange | None:
+    """What makes `after` of `before`; None where they are equal. `revision`: that of the change,
+    where leaves may come from elsewhere, whose owners own them since earlier."""
     if before is after:
         return None
     then = dict(before.leaves()) if before else {}
@@ -134,7 +137,8 @@ def change_between(before: Owners | None, after: Owners | None) -> OwnersChange 
     for tokens, owners in now.items():
         for owner in owners:
             if owner not in then.get(tokens, ()):
-                since = owner.since if owner in known else 0
+                came = revision is not None and owner.since != revision
+                since = owner.since if came or owner in known else 0
                 gained.setdefault(owner.name, []).append((tokens, since))
     for tokens, owners in then.items():
         names = {owner.name for owner in now.get(tokens, ())}

@@ -60,7 +60,7 @@ def recorded_change(
         attributes = None if same else draft.attributes or {}
     owners_change = None
     if draft.owners is not found_owners:
-        owners_change = change_between(found_owners, draft.owners)
+        owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
     change = Change(
         key=key,
         action=draft.action or "put",

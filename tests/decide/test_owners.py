@@ -29,7 +29,7 @@ from gateway.errors import (
 from gateway.model import SETTINGS_KEY, Commit, Document
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
-from patching import ABSENT, Owner, Owners
+from patching import ABSENT, Owner, Owners, changed_owners
 from tests.asking import (
     NOW,
     RULES,
@@ -176,8 +176,11 @@ def test_what_a_request_changes_and_changes_back_is_not_taken_over(catalog: Cata
 
 def test_owners_go_with_a_moved_document_and_end_with_a_deleted_one(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
-    catalog.write(Move("other"))
+    commit = applied(catalog.write(Move("other"))).commit
     assert catalog.owners("other") == {"/tier": [("nightly", 1, False)]}
+    moved = commit.change_of("other")
+    assert moved.owners_change is not None
+    assert changed_owners(None, moved.owners_change, commit.revision) == moved.owners
     catalog.write(Delete(), "other")
     catalog.write(put({"tier": 1}), "other")
     assert catalog.owners("other") == {}
