@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .checker import check
 from .mutations import MUTATIONS, broken
-from .plan import Plan
+from .plan import Plan, owning
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -21,11 +21,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--trace", action="store_true", help="tell the whole history")
     parser.add_argument("--without", choices=MUTATIONS, help="break this rule of the protocol")
+    parser.add_argument("--owners", action="store_true", help="with managers and reverts")
     arguments = parser.parse_args()
     if arguments.without:
         with broken(arguments.without) as mutation:
             return run(arguments, mutation.adjust)
-    return run(arguments, lambda chosen: chosen)
+    return run(arguments, owning if arguments.owners else lambda chosen: chosen)
 
 
 def run(arguments: argparse.Namespace, adjust: Callable[[Plan], Plan]) -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from gateway.conflict import Conflict
+from gateway.decide.refusals import ChangedSince
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.errors import (
     CommitError,
@@ -12,13 +15,15 @@ from gateway.errors import (
     PreconditionFailed,
     RevisionCompacted,
 )
-from gateway.model import APPLICATIONS_KEY, Document, version_of
+from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
+from patching import OwnedByOthers
 
-from .asks import SETTINGS
-from .ledger import Ledger, Violation
-from .model import judge
-from .model_edits import GONE
-from .reads import check_read
+from .asks import SETTINGS, Ask, Name
+from .gone import GONE
+from .ledger import Ledger, Violation, above_lists, places_of
+from .model import State, Verdict, judge
+from .model_owners import Owners, Place, told
+from .reads import check_read, check_unread
 from .recorder import Call, Recording
 from .sameness import same
 from .verdicts import check_verdict, is_mismatch, is_replay, stands_for
@@ -55,6 +60,8 @@ def _write(ledger: Ledger, call: Call) -> Iterator[Violation]:
             yield Violation("applied-anyway", f"in the log as {own.commit.revision}")
         if isinstance(outcome, Unchanged):
             yield from _decided(ledger, call, outcome, _unchanged(ledger, call, outcome))
+        elif isinstance(outcome, Refused) and outcome.error is call.unread:
+            yield from check_unread(ledger, call, outcome.error)
         elif (
             isinstance(outcome, Refused)
             and not outcome.error.retryable
@@ -94,10 +101,8 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        named = set(ledger.named[revision])
-        if call.ask.deletes_catalog:
-            named |= {SETTINGS, APPLICATIONS_KEY}
-        if outcome.documents.keys() != named:
+        own = {SETTINGS, APPLICATIONS_KEY} if call.ask.deletes_catalog else set()
+        if outcome.documents.keys() not in [each | own for each in ledger.named[revision]]:
             yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
         for key, document in outcome.documents.items():
             if not ledger.is_told(document, revision, key, call.answered):
@@ -110,14 +115,20 @@ def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Viola
         yield Violation("untrue-no-op", f"revision {revision} was not current")
         return
     state = ledger.state(revision)
-    verdict = judge(call.ask, state)
+    meanings = ledger.meanings(call, revision, call.answered)
+    found = [list(_wrong_no_op(outcome, judge(ask, state), state)) for ask in meanings]
+    yield from min(found, key=len)
+
+
+def _wrong_no_op(outcome: Unchanged, verdict: Verdict, state: State) -> Iterator[Violation]:
     expected = "would" if outcome.would_change else "unchanged"
-    if (verdict.kind, verdict.succeeded, verdict.left_out) != (
+    if (verdict.kind, verdict.succeeded, verdict.left_out, verdict.skipped) != (
         expected,
         outcome.succeeded,
         outcome.left_out,
+        places_of(outcome.skipped),
     ):
-        yield Violation("untrue-no-op", f"at {revision} it is {verdict}")
+        yield Violation("untrue-no-op", f"at {state.revision} it is {verdict}")
     elif outcome.documents.keys() != set(verdict.named):
         yield Violation("untrue-no-op", f"is answered with {set(outcome.documents)}")
     elif {change.key for change in outcome.changes} != (
@@ -129,14 +140,15 @@ def _unchanged(ledger: Ledger, call: Call, outcome: Unchanged) -> Iterator[Viola
         if after is None:
             if not same(document, state.live(key)):
                 yield Violation("untrue-no-op", f"document {key} is {state.live(key)}")
-        elif _contents(document) != (after.content, after.attributes):
+        elif _parts(document) != after.parts:
             yield Violation("untrue-no-op", f"would leave {after}, not {document}")
 
 
-def _contents(document: Document | None) -> tuple[object, object]:
+def _parts(document: Document | None) -> tuple[object, object, Owners]:
     if document is None or not document.exists:
-        return GONE, None
-    return document.content, document.attributes or None
+        return GONE, None, {}
+    owners = told(msgspec.to_builtins(document.owners))
+    return document.content, document.attributes or None, owners
 
 
 def _refused(ledger: Ledger, call: Call, error: CommitError) -> Iterator[Violation]:
@@ -154,17 +166,22 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
         actions = (*call.ask.actions, *(call.ask.otherwise or ()))
         compares = (*call.ask.compare, *(each for action in actions for each in action.when))
         return any(each.what == "range-unchanged" and each.value < floor for each in compares)
-    verdict = judge(call.ask, state)
-    if call.ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
+    meanings = ledger.meanings(call, revision, call.answered)
+    return any(_is_true_of(ask, ledger, state, call, error) for ask in meanings)
+
+
+def _is_true_of(ask: Ask, ledger: Ledger, state: State, call: Call, error: CommitError) -> bool:
+    verdict = judge(ask, state)
+    if ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
         # What it was to be rebased from may have been compacted.
-        unable = judge(call.ask, state, rebasing=False)
+        unable = judge(ask, state, rebasing=False)
         verdict = unable if unable.code == error.code else verdict
-    if verdict.kind != "refused" or verdict.code != error.code:
+    if (verdict.kind, verdict.code, verdict.places) != ("refused", error.code, _places(error)):
         return False
     met: Conflict | PatchDoesNotFit
     if isinstance(error, PreconditionFailed):
         met = error.conflict
-        if met.catalog_revision not in (None, revision):
+        if met.catalog_revision not in (None, state.revision):
             return False
     elif isinstance(error, PatchDoesNotFit):
         met = error
@@ -174,6 +191,19 @@ def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> b
         return True
     found = state.live(met.key)
     return version_of(met.document) == version_of(found)
+
+
+def _places(error: CommitError) -> frozenset[Place]:
+    """The places that others have otherwise, where that is why it was refused."""
+    if isinstance(error, ChangedSince):
+        return frozenset(
+            Place(Name(each.key), above_lists(each.pointer), of_attributes=each.of_attributes)
+            for each in error.disputed
+        )
+    if isinstance(error, PatchDoesNotFit) and isinstance(error.error, OwnedByOthers):
+        contested = error.error.contested
+        return places_of([Skipped(error.key, each.pointer, each.owners) for each in contested])
+    return frozenset()
 
 
 def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:

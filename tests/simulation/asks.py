@@ -36,7 +36,13 @@ Deed = Literal[
     "attributes-delete",
     "delete-range",
     "replace-range",
+    "apply",
+    "let-go",
+    "revert",
+    "undo",
 ]
+
+Conflict = Literal["refuse", "skip", "force"]
 
 
 class Name(str):
@@ -89,9 +95,32 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a manager applies: the part of the document that it wants."""
+
+    manager: str
+    content: dict[str, Any]
+    conflict: Conflict = "refuse"
+    force: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What a revert takes back: these revisions, or else all from ``to`` up to ``since`` (None: the
+    head), of the keys that begin with ``prefix``."""
+
+    revisions: tuple[int, ...] = ()
+    to: int = 0
+    since: int | None = None
+    prefix: str = ""
+    conflict: Conflict = "refuse"
+
+
+@dataclass(frozen=True)
 class Action:
     """``value`` is the content of a put, the operations of a patch, the patch of a merge, the new
-    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them.
+    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them. It is a
+    Wanted, the manager that lets go and whether it prunes, or what is Undone; a revert is alone.
 
     Of a range it is the prefix, or the prefix and the documents by key. ``when``: the action is
     done only where these are true of what those before it have left."""
@@ -145,6 +174,12 @@ class Ask:
     @property
     def deletes_catalog(self) -> bool:
         return self.kind == "delete-catalog"
+
+    @property
+    def undone(self) -> Undone | None:
+        """Of a revert."""
+        reverts = self.kind == "write" and self.actions[0].deed == "revert"
+        return self.actions[0].value if reverts else None
 
 
 def write(label: str, catalog: Name, *actions: Action, **asked: Any) -> Ask:

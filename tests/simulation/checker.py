@@ -15,6 +15,7 @@ The kinds of violations, each a promise:
     snapshot       documents that are told together are those of one revision, all of them
     history        the past that is read is the past of the log; so are the stored commits
     feed           a watcher hears each commit it wants once, in order, whole, or of compaction
+    owners         what an apply, letting go and a plain write do to what is owned; see ``owning``
     pin            no floor passes what a pin holds; who was told of a pin has it
     documents      the stored documents, and what a new worker reads, are the log replayed
     late           an answer comes in time, and without faults it is a definite one
@@ -38,6 +39,7 @@ from .answers import check_answer
 from .feeds import check_feed
 from .ledger import FOREVER, Ledger, Violation
 from .model import live
+from .owning import check_owners
 from .pins import check_pins
 from .recorder import Call, Recording, changes_json
 from .sameness import same
@@ -56,7 +58,7 @@ def _violations(recording: Recording) -> Iterator[Violation]:
         return
     for neglected in recording.neglected:
         yield Violation("neglected", neglected)
-    asks = {call.ask.label: call.ask for call in recording.calls if call.ask.writes}
+    calls = {call.ask.label: call for call in recording.calls if call.ask.writes}
     ledgers: dict[str, Ledger] = {}
     for catalog in sorted({call.ask.catalog for call in recording.calls}):
         ledger = ledgers[catalog] = Ledger(
@@ -66,11 +68,12 @@ def _violations(recording: Recording) -> Iterator[Violation]:
             recording.skew_us,
             [each for each in recording.verdicts if each[1].catalog == catalog],
         )
-        yield from ledger.build(asks)
+        yield from ledger.build(calls)
         if ledger.last < len(ledger.log):
             return
         yield from _check_commits(ledger, recording.commits.get(catalog, []))
         yield from check_pins(ledger)
+        yield from check_owners(ledger, calls)
     for deaf in recording.deaf:
         yield Violation("feed", deaf)
     for following in recording.followings:

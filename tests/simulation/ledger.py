@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.model import Document, Verdict
+from gateway.model import Document, Skipped
+from gateway.model import Verdict as Decided
 
 from .asks import Ask, Name
-from .model import Doc, State, judge, live
-from .model_edits import GONE, After, Misfit, operated
-from .recorder import Kept, Made
+from .gone import GONE
+from .model import Doc, State, Verdict, judge, live
+from .model_edits import After, Misfit, operated
+from .model_owners import NOBODY, Place, changed, leaves, told
+from .recorder import Call, Kept, Made
 from .sameness import same
 
 FOREVER = 1 << 62
@@ -30,7 +33,7 @@ class Violation:
 class Ledger:
     """One catalog. ``states[r]`` maps keys to documents at revision r, ``keys_used[r]`` the
     idempotency keys used up to r to their fingerprints; ``named[r]`` are the keys that r's request
-    is answered of; ``ticks[r]`` is when r became current."""
+    is answered of, each such set if it may mean several; ``ticks[r]`` is when r became current."""
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Ledger:
         log: Sequence[Made],
         kept: Sequence[Kept],
         skew_us: int,
-        verdicts: Sequence[tuple[int, Verdict]] = (),
+        verdicts: Sequence[tuple[int, Decided]] = (),
     ) -> None:
         """``kept``: what retention did, in order. ``skew_us``: by which a clock may be wrong.
         ``verdicts``: each with its tick."""
@@ -49,7 +52,7 @@ class Ledger:
         self._raised = [(each.tick, each.about) for each in kept if each.what == "floor"]
         self.states: list[Mapping[str, Doc]] = [{}]
         self.keys_used: list[Mapping[str, str]] = [{}]
-        self.named: list[frozenset[str]] = [frozenset()]
+        self.named: list[set[frozenset[str]]] = [set()]
         self.ticks = [0]
         self.by_label: dict[str, Made] = {}
         self.by_key: dict[str, Made] = {}
@@ -60,9 +63,9 @@ class Ledger:
     def last(self) -> int:
         return len(self.states) - 1
 
-    def build(self, asks: Mapping[str, Ask]) -> Iterator[Violation]:
-        """Check the log by itself and against what was asked. After the first yield of kind "log"
-        the rest can't be told: the states end there."""
+    def build(self, calls: Mapping[str, Call]) -> Iterator[Violation]:
+        """Check the log by itself and against what was asked, by label. After the first yield of
+        kind "log" the rest can't be told: the states end there."""
         last_us = 0
         ids: set[str] = set()
         for made in self.log:
@@ -75,7 +78,7 @@ class Ledger:
                 yield Violation("time", f"{where} is not later than the commit before it")
             if commit.id in ids:
                 yield Violation("log", f"{where}: the commit id {commit.id} is there twice")
-            if commit.message is None or commit.message not in asks:
+            if commit.message is None or commit.message not in calls:
                 yield Violation("log", f"{where} was asked for by nobody")
                 return
             if commit.message in self.by_label:
@@ -83,7 +86,7 @@ class Ledger:
             used = commit.idempotency
             if used is not None and used.key in self.by_key:
                 yield Violation("twice", f"{where} uses the key {used.key} once more")
-            yield from self._add(made, asks[commit.message], where)
+            yield from self._add(made, calls[commit.message], where)
             last_us = commit.time_us
             ids.add(commit.id)
 
@@ -120,42 +123,68 @@ class Ledger:
 
         return as_of
 
-    def _add(self, made: Made, ask: Ask, where: str) -> Iterator[Violation]:
-        commit = made.commit
+    def meanings(self, call: Call, head: int, end: int | None) -> list[Ask]:
+        """What a write may mean that is decided at ``head``, up to ``end``. A revert of all since a
+        revision reads up to which one at some moment before."""
+        undone = call.ask.undone
+        if undone is None or undone.revisions or undone.since is not None:
+            return [call.ask]
+        read_at = [each for each in self.current(call.called, end) if each <= head]
+        action = call.ask.actions[0]
+        return [
+            replace(call.ask, actions=(replace(action, value=replace(undone, since=each)),))
+            for each in read_at
+        ]
+
+    def _add(self, made: Made, call: Call, where: str) -> Iterator[Violation]:
         state = self.state(self.last)
-        if ask.idempotency_key in state.fingerprints:  # told of as "twice"
+        if call.ask.idempotency_key in state.fingerprints:  # told of as "twice"
             state = replace(state, fingerprints={})
-        verdict = judge(ask, state)
+        meanings = self.meanings(call, self.last, made.tick - 1)
+        found = [self._compared(made, ask, judge(ask, state)) for ask in meanings]
+        wrong, documents, _ = min(found, key=lambda each: len(each[0]))
+        for each in wrong:
+            yield Violation("untrue-commit", f"{where} {call.ask.label}: {each}")
+        self.states.append({**self.states[-1], **documents})
+        self.ticks.append(made.tick)
+        fitting = (verdict for mistakes, _, verdict in found if len(mistakes) == len(wrong))
+        self.named.append({frozenset(verdict.named) for verdict in fitting})
+        self._note_used(made, call.ask)
+
+    def _compared(
+        self, made: Made, ask: Ask, verdict: Verdict
+    ) -> tuple[list[str], dict[str, Doc], Verdict]:
+        """What is wrong with a commit against the verdict, and the documents that it leaves."""
+        commit = made.commit
+        wrong = []
         if (
             verdict.kind != "applied"
             or (verdict.succeeded, ask.deletes_catalog)
             != (commit.succeeded, commit.deletes_catalog)
             or (commit.rebased_from or None) not in (verdict.rebased_from or {None})
             or commit.left_out != verdict.left_out
+            or places_of(commit.skipped) != verdict.skipped
         ):
-            yield Violation("untrue-commit", f"{where} {ask.label}: should be {verdict}")
-        changed = dict(self.states[-1])
-        keys = set()
+            wrong.append(f"{commit.skipped} for {verdict}")
+        documents: dict[str, Doc] = {}
         for change in msgspec.json.decode(made.changes):
             key = Name(change[0])
-            keys.add(key)
             expected = verdict.changed.get(key)
             try:
-                after = _replayed(changed.get(key), change, made, expected)
+                after = _replayed(self.states[-1].get(key), change, made, expected)
             except Misfit:
-                yield Violation("untrue-commit", f"{where} {ask.label}: its patch doesn't fit")
+                wrong.append("its record doesn't fit")
                 continue
-            changed[key] = after
-            if expected is None or (after.content, after.attributes) != (
-                expected.content,
-                expected.attributes,
-            ):
-                yield Violation("untrue-commit", f"{where} {ask.label}: {after} for {verdict}")
-        if keys != verdict.changed.keys():
-            yield Violation("untrue-commit", f"{where} {ask.label}: {keys} for {verdict}")
-        self.states.append(changed)
-        self.ticks.append(made.tick)
-        self.named.append(frozenset(verdict.named))
+            documents[key] = after
+            parts = after.content, after.attributes, after.owners
+            if expected is None or parts != expected.parts:
+                wrong.append(f"{after} for {verdict}")
+        if len(documents) != len(commit.changes) or documents.keys() != verdict.changed.keys():
+            wrong.append(f"{set(documents)} for {verdict}")
+        return wrong, documents, verdict
+
+    def _note_used(self, made: Made, ask: Ask) -> None:
+        commit = made.commit
         self.by_label[ask.label] = made
         used = self.keys_used[-1]
         if commit.idempotency is not None:
@@ -177,12 +206,19 @@ class Ledger:
 
 def _replayed(before: Doc | None, change: list[Any], made: Made, expected: After | None) -> Doc:
     """What one recorded change leaves. Raises Misfit."""
-    _, action, create_revision, patch, value, attributes = change
+    _, action, create_revision, patch, value, attributes, owners, owners_change = change
     commit = made.commit
     before = live(before)
     anew = expected is not None and expected.anew and expected.content is not GONE
     made_at = commit.revision if before is None or anew else before.create_revision
     if create_revision != made_at:
+        raise Misfit
+    begins = bool(value) or made_at == commit.revision
+    owned_before = NOBODY if before is None or anew else before.owners
+    owned = changed(owned_before, owners_change, commit.revision)
+    if action == "delete" and owners_change is None:
+        owned = NOBODY  # what a range had isn't read whole to be deleted
+    if (begins or action == "delete") and told(owners) != owned:
         raise Misfit
     after = Doc(
         content=GONE,
@@ -191,10 +227,10 @@ def _replayed(before: Doc | None, change: list[Any], made: Made, expected: After
         commit_id=commit.id,
         time_us=commit.time_us,
         patches=0,
+        owners=owned,
     )
     if action == "delete":
         return after
-    begins = bool(value) or made_at == commit.revision
     if attributes is None and not begins and before is not None:
         attributes = before.attributes
     content = GONE if before is None else before.content
@@ -202,7 +238,25 @@ def _replayed(before: Doc | None, change: list[Any], made: Made, expected: After
         content = operated(content, patch)
     elif action != "attributes":
         content = value[0]
-    if value and value[0] != content:
+    if (value and value[0] != content) or not owned.keys() <= leaves(content).keys():
         raise Misfit
     patches = 0 if begins or before is None else before.patches + 1
     return replace(after, content=content, patches=patches, attributes=attributes or None)
+
+
+def places_of(skipped: Sequence[Skipped]) -> frozenset[Place]:
+    """What a commit says it left to others; arrays aren't looked into."""
+    return frozenset(
+        Place(
+            Name(each.key),
+            above_lists(each.pointer),
+            frozenset((owner.manager, owner.plain, owner.since) for owner in each.owners),
+            each.of_attributes,
+        )
+        for each in skipped
+    )
+
+
+def above_lists(pointer: str) -> str:
+    """The one array that the simulated documents have is at /log."""
+    return "/log" if pointer.startswith("/log/") else pointer

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .asks import SETTINGS, Action, Ask, Compare, Name, Tag
-from .model_edits import GONE, After, Drafts, Misfit, RefusedEdit, operated
+from .asks import SETTINGS, Action, Ask, Compare, Name, Tag, Undone
+from .gone import GONE
+from .model_edits import After, Drafts, Misfit, RefusedEdit, operated, state_of
+from .model_owners import Owners, Place, leaves
+from .model_reverts import differing
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Doc:
     time_us: int
     patches: int
     attributes: dict[str, Any] | None = None
+    owners: Owners = field(default_factory=dict)
 
     @property
     def token(self) -> str:
@@ -54,7 +58,8 @@ class Verdict:
     """``would`` is a dry run's answer; ``code`` is a refusal's. ``named``: the keys answered of.
 
     ``changed``: what becomes of the documents that aren't as they were. ``rebased_from``: any one
-    of these tokens will do.
+    of these tokens will do. ``skipped`` is left to others; ``places`` are others' where the refusal
+    is because of these.
     """
 
     kind: Literal["applied", "unchanged", "would", "refused", "replay"]
@@ -64,6 +69,8 @@ class Verdict:
     succeeded: bool = True
     rebased_from: frozenset[str] = frozenset()
     left_out: tuple[int, ...] = ()
+    skipped: frozenset[Place] = frozenset()
+    places: frozenset[Place] = frozenset()
 
 
 def live(doc: Doc | None) -> Doc | None:
@@ -79,7 +86,7 @@ def judge(ask: Ask, state: State, *, rebasing: bool = True) -> Verdict:
     try:
         return _judged(ask, state, rebasing)
     except RefusedEdit as refused:
-        return Verdict("refused", code=refused.code)
+        return Verdict("refused", code=refused.code, places=refused.places)
 
 
 def _judged(ask: Ask, state: State, rebasing: bool) -> Verdict:
@@ -94,12 +101,15 @@ def _judged(ask: Ask, state: State, rebasing: bool) -> Verdict:
         rebased_from = frozenset(_bases(ask, state) if ask.rebase and rebasing else ())
         _require(bool(rebased_from))
     _require(not (ask.create_only and state.live(ask.key)))
+    if ask.undone is not None:
+        ask = replace(ask, actions=tuple(_taken_back(ask.undone, state)))
     failed = [compare for compare in ask.compare if not _is_true(compare, state)]
     if not failed:
         return _performed(ask, ask.actions, state, rebased_from=rebased_from)
     held = _held(ask, failed, state)
     if held is not None:
-        return Verdict("unchanged", named=_named(ask.actions), left_out=held.left_out)
+        named = _named(ask.actions)
+        return Verdict("unchanged", named=named, left_out=held.left_out, skipped=held.skipped)
     _require(ask.otherwise is not None)
     return _performed(ask, ask.otherwise or (), state, succeeded=False)
 
@@ -131,7 +141,7 @@ def _is_guarded(action: Action) -> bool:
         return True
     if action.deed.endswith("-range"):
         return False
-    if action.deed in ("get", "touch") or action.key == SETTINGS:
+    if action.deed in ("get", "touch", "revert") or action.key == SETTINGS:
         return True
     patches = action.deed in ("patch", "attributes-patch")
     return patches and any(operation["op"] == "test" for operation in action.value)
@@ -197,7 +207,7 @@ def _under(prefix: str, state: State) -> list[str]:
 def _held(ask: Ask, failed: Sequence[Compare], state: State) -> Drafts | None:
     """A content that a compare doesn't want there any more is there because this was done."""
     try:
-        drafts = _drafted(ask.actions, state)
+        drafts = _drafted(ask, ask.actions, state)
     except RefusedEdit:
         return None
     done = [each for index, each in enumerate(ask.actions) if index not in drafts.left_out]
@@ -212,15 +222,21 @@ def _held(ask: Ask, failed: Sequence[Compare], state: State) -> Drafts | None:
     return None if drafts.forced or drafts.changed() else drafts
 
 
-def _drafted(actions: Sequence[Action], state: State) -> Drafts:
-    found = {key: After(doc.content, doc.attributes) for key, doc in state.docs.items()}
-    drafts = Drafts(found)
+def _drafted(ask: Ask, actions: Sequence[Action], state: State) -> Drafts:
+    found = {key: _found(doc) for key, doc in state.docs.items()}
+    drafts = Drafts(found, ask.label, state.revision + 1)
     for index, action in enumerate(actions):
         if action.when and not _all_true(action.when, drafts, state):
             drafts.left_out += (index,)
         else:
             drafts.perform(action)
+    if drafts.disputed:
+        raise RefusedEdit("changed_since", drafts.disputed)
     return drafts
+
+
+def _found(doc: Doc) -> After:
+    return After(doc.content, doc.attributes, owners=doc.owners, owned=doc.content)
 
 
 def _all_true(compares: Sequence[Compare], drafts: Drafts, state: State) -> bool:
@@ -242,7 +258,7 @@ def _performed(
     succeeded: bool = True,
     rebased_from: frozenset[str] = frozenset(),
 ) -> Verdict:
-    drafts = _drafted(actions, state)
+    drafts = _drafted(ask, actions, state)
     changed = drafts.changed()
     kind: Literal["applied", "unchanged", "would"] = "would" if ask.dry_run else "applied"
     if not changed and not drafts.forced:
@@ -256,6 +272,7 @@ def _performed(
         succeeded=succeeded,
         rebased_from=rebased_from,
         left_out=drafts.left_out,
+        skipped=drafts.skipped,
     )
 
 
@@ -280,7 +297,7 @@ def _require_valid(key: str, after: After, state: State) -> None:
 def _bases(ask: Ask, state: State) -> Iterator[str]:
     """The tokens from which nothing has changed that the first action reads or writes."""
     action, now = ask.actions[0], state.live(ask.key)
-    if now is None or action.deed not in ("patch", "merge", "attributes-patch"):
+    if now is None or action.deed not in ("patch", "merge", "attributes-patch", "apply"):
         return
     for tag in ask.if_match or ():
         if not isinstance(tag, str) or tag == "*":
@@ -291,8 +308,60 @@ def _bases(ask: Ask, state: State) -> Iterator[str]:
         then, there = base.content, now.content
         if action.deed == "attributes-patch":
             then, there = base.attributes or {}, now.attributes or {}
-        if all(_at(then, name) == _at(there, name) for name in _touched(action)):
+        if action.deed == "apply":
+            if not _meets(action, base, now):
+                yield tag
+        elif all(_at(then, name) == _at(there, name) for name in _touched(action)):
             yield tag
+
+
+def _meets(action: Action, base: Doc, now: Doc) -> bool:
+    """Whether a leaf that the manager wants or owned lies at, above or below what changed."""
+    own = (action.value.manager, False)
+    owned = [tokens for tokens, names in base.owners.items() if own in names]
+    return any(
+        one[: len(other)] == other or other[: len(one)] == one
+        for one in (*leaves(action.value.content), *owned)
+        for other in differing(base.content, now.content)
+    )
+
+
+def _taken_back(undone: Undone, state: State) -> Iterator[Action]:
+    """What a revert does, document by document."""
+    for key in state.docs:
+        if not key.startswith(undone.prefix):
+            continue
+        if undone.revisions:
+            spans = _spans(undone, key, state)
+        else:
+            assert undone.since is not None
+            spans = [] if key == SETTINGS else [(undone.since, undone.to)]
+        found = [tuple(_state_at(revision, key, state) for revision in span) for span in spans]
+        if undone.revisions or any(base != target for base, target in found):
+            undos = tuple(found)
+            if undos:
+                yield Action("undo", Name(key), (undos, undone.conflict))
+
+
+def _spans(undone: Undone, key: str, state: State) -> list[tuple[int, int]]:
+    """The changes to undo, the newest first: those in a row as one."""
+    spans: list[tuple[int, int]] = []
+    before: Doc | None = None
+    for revision in sorted(set(undone.revisions), reverse=True):
+        made = state.as_of(revision, key)
+        if made is None or made.revision != revision:
+            continue
+        base = revision
+        if before is not None and before.revision == revision:
+            base, _ = spans.pop()
+        before = state.as_of(revision - 1, key)
+        spans.append((base, revision - 1))
+    return spans
+
+
+def _state_at(revision: int, key: str, state: State) -> tuple[Any, Any]:
+    doc = state.as_of(revision, key)
+    return state_of(None if doc is None else _found(doc))
 
 
 def _touched(action: Action) -> Iterator[str]:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .asks import SETTINGS, Action
-
-
-class Gone:
-    """There is no document."""
-
-    def __repr__(self) -> str:
-        return "GONE"
-
-    def __deepcopy__(self, memo: object) -> Gone:
-        return self
-
-
-GONE = Gone()
+from .gone import GONE
+from .model_owners import Owners, Place, applied, released, written
+from .model_reverts import undone
 
 
 class Misfit(Exception):
@@ -28,44 +18,64 @@ class Misfit(Exception):
 
 
 class RefusedEdit(Exception):
-    def __init__(self, code: str) -> None:
+    """``places``: those that others have otherwise, if that is why."""
+
+    def __init__(self, code: str, places: frozenset[Place] = frozenset()) -> None:
         super().__init__(code)
         self.code = code
+        self.places = places
 
 
 @dataclass(frozen=True)
 class After:
     """What a document is. ``anew``: it was deleted and made again on the way. ``kept``: nothing
-    but its attributes was edited."""
+    but its attributes was edited. ``owners`` are those of ``owned``, an earlier content where plain
+    edits followed."""
 
     content: Any
     attributes: dict[str, Any] | None
     anew: bool = False
     kept: bool = False
+    owners: Owners = field(default_factory=dict)
+    owned: Any = GONE
+
+    @property
+    def parts(self) -> tuple[Any, Any, Owners]:
+        return self.content, self.attributes, self.owners
 
 
 _NOTHING = After(GONE, None)
 
 
 class Drafts:
-    """Documents, worked on one action after the other."""
+    """Documents, worked on one action after the other, by ``author`` for ``revision``.
 
-    def __init__(self, found: Mapping[str, After]) -> None:
+    ``skipped`` is left to others; ``disputed`` is what a revert may neither skip nor force."""
+
+    def __init__(self, found: Mapping[str, After], author: str, revision: int) -> None:
         self._found = found
+        self._author = author
+        self._revision = revision
         self._now: dict[str, After] = {}
         self.forced = False
         self.left_out: tuple[int, ...] = ()
+        self.skipped: frozenset[Place] = frozenset()
+        self.disputed: frozenset[Place] = frozenset()
 
     def changed(self) -> dict[str, After]:
+        settled = {key: self._settled(after) for key, after in self._now.items()}
         return {
             key: after
-            for key, after in self._now.items()
-            if (after.content, after.attributes) != self._before(key)
+            for key, after in settled.items()
+            if after.parts != self._found.get(key, _NOTHING).parts
         }
 
-    def _before(self, key: str) -> tuple[Any, Any]:
-        before = self._found.get(key, _NOTHING)
-        return before.content, before.attributes
+    def _settled(self, after: After) -> After:
+        """With the owners of its content, after plain edits that know none."""
+        if not after.owners:
+            return after
+        owners = written(after.owners, after.owned, after.content, self._author, self._revision)
+        return replace(after, owners=owners, owned=after.content)
 
     def perform(self, action: Action) -> None:
         """Raises RefusedEdit."""
@@ -77,37 +87,87 @@ class Drafts:
             self._replace(action.value, {})
         elif action.deed == "replace-range":
             self._replace(*action.value)
+        elif action.deed in ("apply", "let-go"):
+            self._own(action)
+        elif action.deed == "undo":
+            self._undo(action)
         elif action.deed != "get":
-            before = self._now.get(action.key) or self._found.get(action.key, _NOTHING)
+            before = self._before(action.key)
             if action.deed.startswith("attributes-"):
                 self._put(action.key, *_with_attributes(action, before), kept=True)
             else:
                 self._put(action.key, *_edited(action, before))
 
+    def _before(self, key: str) -> After:
+        return self._now.get(key) or self._found.get(key, _NOTHING)
+
     def _put(self, key: str, content: Any, attributes: Any, *, kept: bool = False) -> None:
         last = self._now.get(key, After(None, None, kept=True))
         anew = last.anew or content is GONE
-        self._now[key] = After(content, attributes or None, anew, kept and last.kept)
+        after = After(content, attributes or None, anew, kept and last.kept)
+        before = self._before(key)
+        if content is not GONE:
+            after = replace(after, owners=before.owners, owned=before.owned)
+        self._now[key] = after
+
+    def _own(self, action: Action) -> None:
+        before = self._settled(self._before(action.key))
+        content, owners = before.content, before.owners
+        if action.deed == "apply":
+            there = None if content is GONE else content
+            content, owners, places = applied(
+                action.key, there, owners, action.value, self._revision
+            )
+            if content is None:
+                raise RefusedEdit("patch_does_not_fit", places)
+            self.skipped |= places
+        elif owners:
+            manager, prune = action.value
+            content, owners = released(content, owners, manager)
+            if prune and content == {} and not owners:
+                content = GONE
+        self._put(action.key, content, None if content is GONE else before.attributes)
+        if content is not GONE:
+            self._now[action.key] = replace(self._now[action.key], owners=owners, owned=content)
+
+    def _undo(self, action: Action) -> None:
+        before = self._before(action.key)
+        undos, conflict = action.value
+        now = state_of(before)
+        for base, target in undos:
+            now, places = undone(action.key, base, target, now, force=conflict == "force")
+            if conflict == "refuse":
+                self.disputed |= places
+            elif conflict == "skip":
+                self.skipped |= places
+        content, attributes = now
+        kept = content == before.content
+        self._put(action.key, content, None if content is GONE else attributes, kept=kept)
 
     def _replace(self, prefix: str, documents: Mapping[str, Any]) -> None:
         for key in {**self._found, **self._now}:
-            if key != SETTINGS and key.startswith(prefix) and key not in documents:
-                before = self._now.get(key) or self._found[key]
-                if before.content is not GONE:
-                    self._put(key, GONE, None)
+            goes = key != SETTINGS and key.startswith(prefix) and key not in documents
+            if goes and self._before(key).content is not GONE:
+                self._put(key, GONE, None)
         for key, value in documents.items():
-            before = self._now.get(key) or self._found.get(key, _NOTHING)
-            self._put(key, copy.deepcopy(value), before.attributes)
+            self._put(key, copy.deepcopy(value), self._before(key).attributes)
 
     def _move(self, key: str, to: str) -> None:
-        moved = self._now.get(key) or self._found.get(key, _NOTHING)
-        target = self._now.get(to) or self._found.get(to, _NOTHING)
+        moved, target = self._before(key), self._before(to)
         if moved.content is GONE:
             raise RefusedEdit("document_not_found")
         if target.content is not GONE:
             raise RefusedEdit("target_exists")
         self._put(key, GONE, None)
         self._put(to, moved.content, moved.attributes)
+        self._now[to] = replace(self._now[to], owners=moved.owners, owned=moved.owned)
+
+
+def state_of(each: After | None) -> tuple[Any, Any]:
+    """Content and attributes, as a revert sees them."""
+    if each is None or each.content is GONE:
+        return GONE, GONE
+    return each.content, each.attributes or {}
 
 
 def _edited(action: Action, before: After) -> tuple[Any, Any]:
@@ -182,9 +242,7 @@ def _operated(document: Any, operation: Mapping[str, Any]) -> Any:
             raise Misfit
         target = target[parent]
     if isinstance(target, list):
-        if (op, name) != ("add", "-"):
-            raise Misfit
-        target.append(copy.deepcopy(operation["value"]))
+        _operate_on_list(target, op, name, operation.get("value"))
         return document
     if not isinstance(target, dict) or (op != "add" and name not in target):
         raise Misfit
@@ -195,6 +253,16 @@ def _operated(document: Any, operation: Mapping[str, Any]) -> Any:
     else:
         target[name] = copy.deepcopy(operation["value"])
     return document
+
+
+def _operate_on_list(target: list[Any], op: str, name: str, value: Any) -> None:
+    index = len(target) if name == "-" else int(name)
+    if op == "test" or index > len(target) - (op != "add"):
+        raise Misfit
+    if op != "add":
+        del target[index]
+    if op != "remove":
+        target.insert(index, copy.deepcopy(value))
 
 
 def _tested(document: Any, expected: Any, found: Any) -> Any:

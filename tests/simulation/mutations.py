@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 from gateway import catalogs
 from gateway.commit import inputs, loop, pending, queue, ranges, resolve, round
@@ -29,7 +27,9 @@ from gateway.store.memory import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history
-from .plan import Plan, ranging
+from .mutation import Mutation, Patch, mutation
+from .mutations_of_owners import OWNING
+from .plan import ranging
 from .plans import (
     belated,
     breaking_off,
@@ -50,36 +50,17 @@ from .plans import (
     watchful,
 )
 
-Patch = tuple[object, str, Any]
-
-
-def _as_chosen(chosen: Plan) -> Plan:
-    return chosen
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """``kinds``: what the checker must call it, one of them at least (see ``checker``).
-
-    ``adjust`` makes histories of a kind that shows it sooner.
-    """
-
-    rule: str
-    kinds: frozenset[str]
-    patches: tuple[Patch, ...]
-    adjust: Callable[[Plan], Plan] = _as_chosen
-
 
 @contextmanager
 def broken(name: str) -> Iterator[Mutation]:
-    mutation = MUTATIONS[name]
+    chosen = MUTATIONS[name]
     before = [
-        (owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in mutation.patches
+        (owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in chosen.patches
     ]
     try:
-        for owner, attribute, value in mutation.patches:
+        for owner, attribute, value in chosen.patches:
             setattr(owner, attribute, value)
-        yield mutation
+        yield chosen
     finally:
         for owner, attribute, value in before:
             setattr(owner, attribute, value)
@@ -89,256 +70,250 @@ def _write_out(run: object) -> tuple[Patch, ...]:
     return ((write_out, "write_out", run), (heads, "write_out", run))
 
 
-def _mutation(
-    rule: str, kinds: str, *patches: Patch, adjust: Callable[[Plan], Plan] = _as_chosen
-) -> Mutation:
-    return Mutation(rule, frozenset(kinds.split()), patches, adjust)
-
-
 MUTATIONS: Mapping[str, Mutation] = {
-    "head-condition": _mutation(
+    "head-condition": mutation(
         "a head moves only from the revision that was decided on",
         "log",
         (MemoryStore, "move_head", breakages.move_anyway),
     ),
-    "drops-only-written": _mutation(
+    "drops-only-written": mutation(
         "a move drops from the tail only what is written out",
         "history documents read untrue-commit untrue-refusal snapshot defect twice",
         (round.Round, "_carried", breakages.nothing_carried),
     ),
-    "whole-tail-in-order": _mutation(
+    "whole-tail-in-order": mutation(
         "who writes a commit out has written out all below it",
         "history documents read untrue-commit snapshot defect twice",
         (write_out.WriteOut, "add", breakages.own_commits_alone),
     ),
-    "tail-overlay": _mutation(
+    "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
         "read",
         (document, "advance_all", breakages.stored_only),
     ),
-    "writers-overlay": _mutation(
+    "writers-overlay": mutation(
         "a decision lays the tail over what is stored",
         "untrue-commit untrue-refusal untrue-no-op",
         (inputs, "advance_all", breakages.stored_only),
         adjust=forgetful,
     ),
-    "replies-in-tail": _mutation(
+    "replies-in-tail": mutation(
         "a used idempotency key is looked for in the tail",
         "twice",
         (inputs, "replies_in", breakages.no_replies_in),
     ),
-    "verdicts-move": _mutation(
+    "verdicts-move": mutation(
         "a move also asks that no verdict was given meanwhile",
         "twice forgotten",
         (MemoryStore, "move_head", breakages.move_unless_committed),
     ),
-    "verdicts-stay": _mutation(
+    "verdicts-stay": mutation(
         "a move drops only verdicts that are written out",
         "twice forgotten",
         (round.Round, "_carried", breakages.no_verdicts_carried),
     ),
-    "verdicts-in-tail": _mutation(
+    "verdicts-in-tail": mutation(
         "a used idempotency key is looked for among the head's verdicts",
         "twice forgotten",
         (inputs, "replies_in", breakages.commits_alone),
     ),
-    "decides-once": _mutation(
+    "decides-once": mutation(
         "an idempotency key stands for an outcome without a commit, too",
         "forgotten",
         (decide, "is_remembered", breakages.nothing_remembered),
     ),
-    "floor-below-written": _mutation(
+    "floor-below-written": mutation(
         "the floor rises only to what is written out",
         "history documents snapshot read defect",
         (compaction.Compaction, "compact", history.compact_unsettled),
         adjust=keeping,
     ),
-    "settle-by-written": _mutation(
+    "settle-by-written": mutation(
         "who needs the log waits until it is written out",
         "history read snapshot untrue-refusal",
         (heads.Settler, "settle", history.settled_at_once),
     ),
-    "tail-ends-written": _mutation(
+    "tail-ends-written": mutation(
         "the janitor ends only tails that are written out",
         "history documents read untrue-commit snapshot defect",
         (heads.Settler, "finish", history.finished_at_once),
     ),
-    "fresh-head": _mutation(
+    "fresh-head": mutation(
         "refusals and no-ops are decided on a head read after the call",
         "untrue-refusal untrue-no-op",
         (round.Round, "decisions", breakages.decide_and_answer),
         adjust=hurried,
     ),
-    "commit-id-lookup": _mutation(
+    "commit-id-lookup": mutation(
         "a move that broke off and was then lost is looked up by its commit id",
         "twice applied-anyway",
         (resolve, "whose", breakages.never_ours),
     ),
-    "unknown-is-not-lost": _mutation(
+    "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
         "twice applied-anyway",
         (round, "move_until_known", breakages.lost_if_unknown),
     ),
-    "documents-guard": _mutation(
+    "documents-guard": mutation(
         "a document is written over older ones only",
         "documents read untrue-commit",
         (MemoryStore, "write_documents", breakages.write_over),
     ),
-    "idempotency-lookup": _mutation(
+    "idempotency-lookup": mutation(
         "a used idempotency key is looked up before anything is decided",
         "twice",
         (inputs, "earlier_replies", breakages.no_replies),
     ),
-    "increasing-times": _mutation(
+    "increasing-times": mutation(
         "a commit is later than the one before it, whatever the clock says",
         "time",
         (round, "decide", breakages.decide_by_the_wall_clock),
     ),
-    "documents-before-commits": _mutation(
+    "documents-before-commits": mutation(
         "the commits are written out after the documents",
         "documents read untrue-commit",
         *_write_out(breakages.commits_first),
     ),
-    "commits-in-order": _mutation(
+    "commits-in-order": mutation(
         "the commits are written out in order, so that the last one proves the others",
         "history read untrue-commit untrue-refusal defect",
         *_write_out(breakages.last_commit_first),
         adjust=crowded,
     ),
-    "replay-is-idempotent": _mutation(
+    "replay-is-idempotent": mutation(
         "a change is not applied to a document that has it already",
         "documents read untrue-commit defect",
         (advance, "advance", breakages.advance_again),
     ),
-    "leave-the-queue": _mutation(
+    "leave-the-queue": mutation(
         "a request is told that its time is over only when nobody can take it up any more",
         "applied-anyway",
         (queue.Queue, "leave", breakages.leave_without_leaving),
     ),
-    "back-in-time": _mutation(
+    "back-in-time": mutation(
         "what goes back after its deadline is told so at once",
         "late",
         (queue, "still_in_time", lambda left, now: list(left)),  # noqa: ARG005
         adjust=belated,
     ),
-    "pausing-lanes": _mutation(
+    "pausing-lanes": mutation(
         "somebody looks after the lanes that pause while a leader is busy",
         "neglected",
         (queue.Queue, "take", breakages.take),
         adjust=quiet,
     ),
-    "only-doubts-are-unknown": _mutation(
+    "only-doubts-are-unknown": mutation(
         "only what may have been committed is unknown",
         "late",
         (round, "in_doubt", breakages.all_in_doubt),
         adjust=doubtful,
     ),
-    "readers-look-afterwards": _mutation(
+    "readers-look-afterwards": mutation(
         "a reader shares a look at the head only if it began after the reader came",
         "read",
         (shared_looks.SharedLooks, "look", breakages.join_a_look_under_way),
         adjust=watchful,
     ),
-    "cached-at-a-revision": _mutation(
+    "cached-at-a-revision": mutation(
         "what was read from the store is cached only where the catalog still is at that revision",
         "read untrue-commit untrue-refusal untrue-no-op defect",
         (Cache, "learn", breakages.learn_at_any_revision),
         adjust=forgetful,
     ),
-    "compares-in-order": _mutation(
+    "compares-in-order": mutation(
         "a compare sees what the requests before it in the batch have left",
         "untrue-commit untrue-refusal",
         (compares.Comparing, "failed", history.compare_before_the_batch),
     ),
-    "ranges-in-order": _mutation(
+    "ranges-in-order": mutation(
         "a range has changed by what the requests before it in the batch did",
         "untrue-commit untrue-refusal untrue-no-op",
         (RangeState, "__init__", history.nothing_of_the_batch),
         adjust=ranging,
     ),
-    "ranges-overlay": _mutation(
+    "ranges-overlay": mutation(
         "a range is read with the tail laid over what is stored",
         "untrue-commit untrue-refusal untrue-no-op",
         (ranges, "overlaid", history.ranges_as_stored),
         adjust=ranging,
     ),
-    "ranges-floor": _mutation(
+    "ranges-floor": mutation(
         "what was unchanged is told down to the floor, and no further",
         "untrue-commit untrue-refusal untrue-no-op",
         (ranges, "changed_since", history.changed_though_compacted),
         adjust=kept_ranges,
     ),
-    "done-before": _mutation(
+    "done-before": mutation(
         "a transaction that was done before holds, though its compares don't any more",
         "untrue-refusal untrue-commit",
         (decide.Deciding, "holds_already", history.never_done),
     ),
-    "touch": _mutation(
+    "touch": mutation(
         "a touch makes a commit that changes nothing",
         "untrue-no-op",
         (drafts.Drafts, "perform", history.touch_nothing),
     ),
-    "rebase": _mutation(
+    "rebase": mutation(
         "a patch is rebased only over changes that don't concern it",
         "untrue-commit",
         (rebase, "overlapping", history.nothing_overlaps),
     ),
-    "whole-batches": _mutation(
+    "whole-batches": mutation(
         "who writes a tail out writes all of its documents",
         "documents read untrue-commit snapshot",
         (tail, "states", history.first_state_alone),
     ),
-    "bulk-order": _mutation(
+    "bulk-order": mutation(
         "writes that come together are done in the order given, catalog by catalog",
         "bulk",
         (loop.CommitLoop, "commit_each", history.commit_backwards),
     ),
-    "held-back": _mutation(
+    "held-back": mutation(
         "behind a write that may come again, none is done on its document of what came with it",
         "bulk",
         (pending.Pending, "is_held_back", lambda self: False),  # noqa: ARG005
     ),
-    "hold-what-is-answered": _mutation(
+    "hold-what-is-answered": mutation(
         "a batch that a request has left is decided anew, whether it moves the head or not",
         "bulk applied-anyway",
         (queue.Queue, "hold", lambda self, batches: set(batches)),  # noqa: ARG005
     ),
-    "doubt-goes-on": _mutation(
+    "doubt-goes-on": mutation(
         "behind a write in doubt, what came with it is in doubt on its document",
         "bulk",
         (loop, "doubting", lambda requests, outcomes: outcomes),  # noqa: ARG005
         adjust=standing,
     ),
-    "deletion-of-all": _mutation(
+    "deletion-of-all": mutation(
         "a catalog is deleted at the revision that was listed",
         "untrue-commit",
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
         adjust=deleting,
     ),
-    "one-revision": _mutation(
+    "one-revision": mutation(
         "documents that are told together are rebuilt as of one revision",
         "snapshot",
         (listing.Listing, "as_of", history.as_it_is_now),
     ),
-    "floor-last": _mutation(
+    "floor-last": mutation(
         "who lists looks at the floor last",
         "snapshot history",
         (listing.Listing, "require_above_floor", history.whatever_the_floor),
         adjust=keeping,
     ),
-    "present-stays": _mutation(
+    "present-stays": mutation(
         "the present is looked at again where compaction overtakes it",
         "history",
         (listing, "not_overtaken", history.read_once),
         adjust=keeping,
     ),
-    "provisional-times": _mutation(
+    "provisional-times": mutation(
         "a time above that of the newest commit is provisional",
         "history",
         (gateway_history, "final_at", history.always_final),
         adjust=timed,
     ),
-    "pins-hold": _mutation(
+    "pins-hold": mutation(
         "no floor is raised above a pin",
         "pin",
         (compaction, "lowest_pin", history.nothing_pinned),
@@ -346,40 +321,41 @@ MUTATIONS: Mapping[str, Mutation] = {
         (MemoryStore, "raise_floor", history.raise_floor_anyway),
         adjust=keeping,
     ),
-    "oldest-first": _mutation(
+    "oldest-first": mutation(
         "a sweep drops what is older first",
         "documents history snapshot",
         (sweeper.Sweeper, "apply", history.newest_first),
         adjust=breaking_off,
     ),
-    "late-guard": _mutation(
+    "late-guard": mutation(
         "who writes out late looks whether history was compacted meanwhile",
         "documents history snapshot read",
         (tail, "refresh", history.never_late),
         adjust=sleeping,
     ),
-    "signals-are-hints": _mutation(
+    "signals-are-hints": mutation(
         "the heads are looked at, whatever the signals tell",
         "feed",
         (watch_hub.Hub, "look_at_heads", history.give_up_alone),
         adjust=deafened,
     ),
-    "rings-end": _mutation(
+    "rings-end": mutation(
         "what a ring has dropped is read from the log",
         "feed defect",
         (watch_channel.Channel, "covers", history.covers_all),
         adjust=followed,
     ),
-    "nobody-is-passed-over": _mutation(
+    "nobody-is-passed-over": mutation(
         "a watcher that waits is moved on only past what it doesn't want",
         "feed",
         (watch_channel.Channel, "release", history.move_all_on),
         adjust=followed,
     ),
-    "whole-commits": _mutation(
+    "whole-commits": mutation(
         "nothing is told of what a sweep may have cut down",
         "feed",
         (watch_log.WatchLog, "page", history.page_of_what_is_left),
         adjust=kept_and_followed,
     ),
+    **OWNING,
 }

@@ -83,6 +83,11 @@ def ranging(chosen: Plan) -> Plan:
     return replace(chosen, tastes=replace(tastes, transactions=often, ranges=0.6))
 
 
+def owning(chosen: Plan) -> Plan:
+    """With managers, who own what they send, and reverts."""
+    return replace(chosen, tastes=replace(chosen.tastes, owners=0.6, reverts=0.1))
+
+
 def retaining(chosen: Plan, rng: random.Random) -> Plan:
     """With pins and compaction; only what the gateway can bear (``gateway.state.tail``).
 

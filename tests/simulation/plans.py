@@ -251,3 +251,17 @@ def kept_ranges(chosen: Plan) -> Plan:
         faults=Faults(),
         outages=False,
     )
+
+
+def owning_at_a_distance(chosen: Plan) -> Plan:
+    """Managers on one document through several workers, whose answers take long."""
+    faults = Faults(slow=0.2, latency_s=0.005)
+    chosen = replace(crowded(chosen), catalogs=1, keys=1, faults=faults, turns=False)
+    tastes = Tastes(0.2, transactions=0.0, settings=0.0, deletions=0.0, owners=0.8)
+    return replace(chosen, tastes=tastes, limits=replace(chosen.limits, deadline_ms=10_000))
+
+
+def reverting(chosen: Plan) -> Plan:
+    """The same, with many reverts."""
+    chosen = owning_at_a_distance(chosen)
+    return replace(chosen, tastes=replace(chosen.tastes, owners=0.4, reverts=0.4))

@@ -38,6 +38,23 @@ def check_read(ledger: Ledger, call: Call) -> _Found:
         yield from _CHECKS[call.ask.kind](ledger, call, error)
 
 
+def check_unread(ledger: Ledger, call: Call, error: CommitError) -> _Found:
+    """What is wrong with the refusal of a revert that didn't get to know what it would undo."""
+    undone = call.ask.undone
+    assert undone is not None
+    asked = undone.revisions or (undone.to, undone.since or undone.to)
+    lowest = min(undone.revisions) - 1 if undone.revisions else undone.to
+    current = _current(ledger, call)
+    if isinstance(error, RevisionCompacted):
+        floors = ledger.floors(call.called, call.answered)
+        if error.floor not in floors or lowest >= error.floor:
+            yield Violation("history", f"{lowest} was not compacted, the floors were {floors}")
+    elif isinstance(error, RevisionNotFound):
+        yield from _not_found(ledger, call, error, max(asked))
+    elif not isinstance(error, CatalogNotFound) or 0 not in current:
+        yield Violation("history", f"{error!r} at none of {current}")
+
+
 def _current(ledger: Ledger, call: Call) -> range:
     return ledger.current(call.called, call.answered)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.decide.request import Outcome
+from gateway.errors import CommitError
 from gateway.model import Commit, Document, Move, Pin, Reply, Verdict
 from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
@@ -24,8 +25,9 @@ from .sim_runtime import EPOCH_US
 class Made:
     """A commit as its head's move put it there, at the moment ``tick``.
 
-    ``changes`` is the JSON of (key, action, create_revision, patch, value, attributes) for each
-    change, taken at that moment, so that values changed in place later on don't go unnoticed.
+    ``changes`` is the JSON of (key, action, create_revision, patch, value, attributes, owners,
+    owners_change) for each change, taken at that moment, so that values changed in place later on
+    don't go unnoticed.
     """
 
     tick: int
@@ -87,6 +89,7 @@ class Call:
     error: Exception | None = None
     commit_id: str | None = None
     bulk: tuple[int, int] | None = None  # which bulk it came in, and its place there
+    unread: CommitError | None = None  # why a revert didn't get to know what it would undo
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,7 @@ def changes_json(commit: Commit) -> bytes:
         [
             *(str(change.key), change.action, change.create_revision, change.patch),
             *([] if absent(change.value) else [change.value], change.attributes),
+            *(change.owners, change.owners_change),
         ]
         for change in commit.changes
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gateway.model import Document
 
+from .gone import GONE
 from .model import Doc
-from .model_edits import GONE
+from .model_owners import told
 from .recorder import absent
 
 
@@ -23,4 +26,5 @@ def same(document: Document | None, doc: Doc | None) -> bool:
         and document.patches == doc.patches
         and (document.attributes or None) == doc.attributes
         and document.token == doc.token
+        and told(msgspec.to_builtins(document.owners)) == doc.owners
     )

@@ -23,6 +23,7 @@ from gateway.decide.edits import (
     Put,
     Touch,
 )
+from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import (
     RangeAbsent,
     RangeCount,
@@ -32,20 +33,26 @@ from gateway.decide.ranges import (
 )
 from gateway.decide.request import Request
 from gateway.model import Idempotency
+from gateway.read.reverts import RevertTerms
 from gateway.service import Gateway
 
-from .asks import Action, Ask, Compare, Tag
+from .asks import Action, Ask, Compare, Tag, Undone, Wanted
 
 PRINCIPAL = "p"
+_DOCUMENTS_MAX = 100
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode  # of names, too
 
 
-def request_of(gateway: Gateway, ask: Ask) -> Request:
+def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = None) -> Request:
+    """``edits``: those of a revert, which aren't the client's."""
     idempotency = None
     if ask.idempotency_key is not None:
         idempotency = Idempotency(PRINCIPAL, ask.idempotency_key, ask.fingerprint)
+    edits = _edits(ask.actions) if edits is None else edits
     return gateway.request(
         ask.catalog,
-        _edits(ask.actions),
+        edits,
         wait_s=ask.wait_s,
         conditions=_conditions(ask),
         resource_version=ask.resource_version,
@@ -59,6 +66,14 @@ def request_of(gateway: Gateway, ask: Ask) -> Request:
         once=True,
         dry_run=ask.dry_run,
     )
+
+
+def reverting(gateway: Gateway, ask: Ask, undone: Undone) -> list[KeyEdit]:
+    """What a revert comes to; raises what ``Reverts`` does."""
+    terms = RevertTerms(ask.catalog, undone.prefix, undone.conflict, _DOCUMENTS_MAX, None)
+    if undone.revisions:
+        return gateway.reverts.of_revisions(undone.revisions, terms)
+    return gateway.reverts.to_revision(undone.to, undone.since, terms)
 
 
 def _conditions(ask: Ask) -> Conditions:
@@ -117,8 +132,14 @@ def _edit(action: Action) -> Edit:
             return RangeDeletion(action.value)
         case "replace-range":
             prefix, documents = action.value
-            sent = tuple((key, value, _size(value)) for key, value in documents.items())
-            return RangeReplacement(prefix, sent)
+            put = tuple((key, value, _size(value)) for key, value in documents.items())
+            return RangeReplacement(prefix, put)
+        case "apply":
+            sent: Wanted = action.value
+            size_bytes = _size(sent.content)
+            return ApplyWanted(sent.content, size_bytes, sent.manager, sent.conflict, sent.force)
+        case "let-go":
+            return LetGo(*action.value)
     part, dash, deed = action.deed.partition("-")
     edit = _content_edit(deed or part, action)
     return EditAttributes(edit) if dash else edit
@@ -136,4 +157,4 @@ def _content_edit(deed: str, action: Action) -> ContentEdit:
 
 
 def _size(value: object) -> int:
-    return len(msgspec.json.encode(str(value) if isinstance(value, str) else value))
+    return len(_encode(value))

@@ -44,6 +44,9 @@ _BEGIN = {
     "oldest-first": 119,
     "late-guard": 5,
     "whole-commits": 5,
+    "force-where-asked": 14,
+    "let-go-of-own": 31,
+    "prune-nobodys": 43,
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gateway.decide.request import Applied, Refused, Unchanged
+from gateway.errors import code_of
 from gateway.model import Commit
+from patching import OwnedByOthers
 
 from .recorder import Call, Recording
 
@@ -14,7 +16,8 @@ def outcome_name(call: Call) -> str:
     if call.answered is None:
         return "no-answer"
     if isinstance(outcome, Refused):
-        return outcome.error.code
+        is_owned = code_of(outcome.error) == OwnedByOthers.code
+        return OwnedByOthers.code if is_owned else outcome.error.code
     if isinstance(outcome, Applied):
         return "replayed" if outcome.replayed else _applied_name(outcome.commit)
     if isinstance(outcome, Unchanged):

@@ -44,7 +44,9 @@ def check_verdict(ledger: Ledger, call: Call, outcome: Unchanged | Refused) -> I
 def stands_for(call: Call) -> bool:
     """Whether the call's key has to stand for its outcome."""
     ask = call.ask
-    return ask.idempotency_key is not None and not ask.dry_run and not ask.deletes_catalog
+    looked = call.unread is not None  # nothing was decided
+    keeps = not (looked or ask.dry_run or ask.deletes_catalog)
+    return ask.idempotency_key is not None and keeps
 
 
 def is_replay(outcome: Unchanged | Refused) -> bool:

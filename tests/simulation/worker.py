@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.decide.request import Refused, Written
+from msgspec.structs import replace
+
+from gateway.decide.request import Refused, Unchanged, Written
 from gateway.errors import CommitError
 from gateway.model import Document
 from gateway.service import Gateway
 
-from .asks import Ask
+from .asks import Ask, Undone
 from .recorder import Call, Listed, Recording, told
 from .scheduler import Process, Scheduler
-from .sim_requests import PRINCIPAL, request_of
+from .sim_requests import PRINCIPAL, request_of, reverting
 from .sim_runtime import SimEvent
 
 # More than a task that is to serve a request may fall behind (see ``sim_runtime``).
@@ -147,6 +149,9 @@ def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -
 
 
 def serve_write(gateway: Gateway, call: Call) -> None:
+    if call.ask.undone is not None:
+        serve_revert(gateway, call, call.ask.undone)
+        return
     request = request_of(gateway, call.ask)
     if not call.ask.deletes_catalog:
         written = gateway.commit(request)
@@ -155,6 +160,26 @@ def serve_write(gateway: Gateway, call: Call) -> None:
             written = gateway.catalogs.delete(request)
         except CommitError as error:
             written = Written(Refused(error), request.commit_id, 1)
+    call.outcome, call.commit_id = written.outcome, written.commit_id
+
+
+def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:
+    """Where it can't be told what to undo, its key may have been used: then it only looks."""
+    ask = call.ask
+    try:
+        edits = reverting(gateway, ask, undone)
+    except CommitError as error:
+        if error.retryable:
+            raise
+        call.unread = error
+        call.outcome = Refused(error)
+        if ask.idempotency_key is not None:
+            looked = replace(request_of(gateway, ask, []), once=False)
+            written = gateway.commit(looked)
+            if not isinstance(written.outcome, Unchanged) or written.outcome.replayed:
+                call.outcome, call.commit_id = written.outcome, written.commit_id
+        return
+    written = gateway.commit(request_of(gateway, ask, edits))
     call.outcome, call.commit_id = written.outcome, written.commit_id
 
 

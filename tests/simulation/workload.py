@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .asks import SETTINGS, Action, Ask, Compare, Kind, Name, Tag, digest, write
-from .model_edits import GONE
+from .gone import GONE
+from .workload_owners import Managing
 
 _LOOKS: tuple[Kind, ...] = (
     *("read", "read", "read", "read", "read", "read", "read", "read", "read-at", "read-then"),
@@ -18,7 +19,10 @@ _LOOKS: tuple[Kind, ...] = (
 
 @dataclass(frozen=True)
 class Tastes:
-    """How often clients ask for what. ``reading``: the share of calls that only read."""
+    """How often clients ask for what. ``reading``: the share of calls that only read.
+
+    What isn't in the representation is in no plan that a seed chooses: others are drawn from it.
+    """
 
     reading: float
     transactions: float
@@ -26,6 +30,8 @@ class Tastes:
     deletions: float  # of whole catalogs
     retention: float = 0.0  # pins and compactions
     ranges: float = 0.0  # among what transactions compare
+    owners: float = field(default=0.0, repr=False)  # applies, and letting go, among edits
+    reverts: float = field(default=0.0, repr=False)
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Wishes:
         self._revisions: dict[str, int] = {}
         self._times_us: dict[str, list[int]] = {}
         self._left_over: list[Ask] = []
+        self._managing = Managing(rng)
         self._pins: dict[str, list[tuple[str, int]]] = {}
 
     def seen(self, catalog: str, key: str, token: str | None, content: Any, revision: int) -> None:
@@ -97,7 +104,7 @@ class Wishes:
         for _ in range(self._rng.randrange(2, 6)):
             catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
             ask = self._write(catalog, key, self._label())
-            if not ask.deletes_catalog:
+            if not ask.deletes_catalog and ask.undone is None:
                 asks.append(ask)
         return asks or [self._single(self._catalogs[0], self._keys[0], self._label())]
 
@@ -112,7 +119,9 @@ class Wishes:
         return self._known.setdefault((catalog, key), Known())
 
     def _write(self, catalog: Name, key: Name, label: str) -> Ask:
-        if self._happens(self._tastes.transactions):
+        if self._tastes.reverts and self._happens(self._tastes.reverts):
+            ask = write(label, catalog, self._managing.revert(self._revision(catalog), key))
+        elif self._happens(self._tastes.transactions):
             ask = self._transaction(catalog, label)
         elif self._happens(self._tastes.settings):
             ask = write(label, catalog, self._settings())
@@ -150,7 +159,8 @@ class Wishes:
         known = self._of(catalog, key)
         ask = write(label, catalog, self._action(catalog, key, label))
         chance = self._rng.random()
-        if chance < 0.15 and known.tokens:
+        is_dated = chance < 0.15 or (self._tastes.owners > 0 and chance > 0.8)
+        if is_dated and known.tokens:
             tokens = (known.tokens[-1], self._rng.choice(known.tokens))
             return replace(
                 ask, if_match=tokens[self._rng.randrange(2) :], rebase=self._happens(0.6)
@@ -201,7 +211,7 @@ class Wishes:
         """One that is about a range, or has a condition of its own, or neither."""
         action = self._action(catalog, key, label)
         if self._happens(0.25):
-            prefix = key[: self._rng.choice((0, 1, 2))]
+            prefix = Name(key[: self._rng.choice((0, 1, 2))])
             action = Action("delete-range", SETTINGS, prefix)
             if self._happens(0.6):
                 kept = self._rng.sample(self._keys, self._rng.randrange(len(self._keys) + 1))
@@ -280,6 +290,8 @@ class Wishes:
         )
 
     def _action(self, catalog: Name, key: Name, label: str) -> Action:
+        if self._tastes.owners and self._happens(self._tastes.owners):
+            return self._managing.action(catalog, key, label)
         known = self._of(catalog, key)
         content = known.content if isinstance(known.content, dict) else {}
         own = f"/{self._client}"

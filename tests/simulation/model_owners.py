@@ -1,0 +1,109 @@
+"""The model's owners: by the tokens of a leaf, who owns it, each since a revision.
+
+An owner is a name and whether that is of plain writes. What applies, letting go and plain writes
+come to is told by the oracle of the patch library's tests, which shares no code with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.patching import owners_oracle as oracle
+
+from .asks import Wanted
+
+Tokens = tuple[str, ...]
+Names = Mapping[tuple[str, bool], int]
+Owners = Mapping[Tokens, Names]
+
+NOBODY: Owners = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that others have otherwise: of an apply with its ``owners``, each a name, whether by
+    plain writes, and since when."""
+
+    key: str
+    pointer: str
+    owners: frozenset[tuple[str, bool, int]] = frozenset()
+    of_attributes: bool = False
+
+
+def applied(
+    key: str, content: Any, owners: Owners, wanted: Wanted, revision: int
+) -> tuple[Any, Owners, frozenset[Place]]:
+    """Content (None: it is absent) and owners after an apply, both None where it is refused, and
+    the places that are contested."""
+    after, owned, contested = oracle.applied(
+        oracle.GONE if content is None else content,
+        owners,
+        wanted.content,
+        wanted.manager,
+        revision,
+        wanted.conflict,
+        {tuple(pointer.split("/")[1:]) for pointer in wanted.force},
+    )
+    places = (
+        Place(key, pointer_of(each), _others(owners[each], wanted.manager)) for each in contested
+    )
+    return after, owned, frozenset(places)
+
+
+def released(content: Any, owners: Owners, manager: str) -> tuple[Any, Owners]:
+    """After the manager let go of all that it owns."""
+    after, owned = oracle.released(content, owners, manager)
+    return after, owned
+
+
+def written(owners: Owners, before: Any, after: Any, author: str, revision: int) -> Owners:
+    """After plain writes by ``author``, which made ``after`` of ``before``."""
+    found: Owners = oracle.written(owners, before, after, author, revision)
+    return found
+
+
+def leaves(content: Any) -> dict[Tokens, Any]:
+    found: dict[Tokens, Any] = oracle.leaves(content)
+    return found
+
+
+def told(owners: Mapping[str, Any] | None) -> Owners:
+    """Owners as the gateway tells and stores them, in JSON."""
+    if owners is None:
+        return NOBODY
+    sets = [{(name, plain): since for name, since, plain in each} for each in owners["by"]]
+    return {tokens: sets[place] for tokens, place in _flat(owners["of"]).items()}
+
+
+def changed(before: Owners, change: Mapping[str, Any] | None, revision: int) -> Owners:
+    """What a commit's record of a change, in JSON, makes of the owners that were."""
+    if change is None:
+        return before
+    after = {tokens: dict(names) for tokens, names in before.items()}
+    for name, plain, tree in change.get("lost", ()):
+        for tokens in _flat(tree):
+            after.get(tokens, {}).pop((name, plain), None)
+    for name, plain, tree in change.get("gained", ()):
+        for tokens, since in _flat(tree).items():
+            after.setdefault(tokens, {})[name, plain] = since or revision
+    return {tokens: names for tokens, names in after.items() if names}
+
+
+def pointer_of(tokens: Tokens) -> str:
+    return "".join(f"/{token}" for token in tokens)
+
+
+def _flat(tree: Any, at: Tokens = ()) -> dict[Tokens, int]:
+    if isinstance(tree, int):
+        return {at: tree}
+    found: dict[Tokens, int] = {}
+    for name, below in tree.items():
+        found |= _flat(below, (*at, name))
+    return found
+
+
+def _others(names: Names, manager: str) -> frozenset[tuple[str, bool, int]]:
+    own = (manager, False)
+    return frozenset((*name, since) for name, since in names.items() if name != own)

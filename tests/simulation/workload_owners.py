@@ -1,0 +1,68 @@
+"""What simulated clients ask for as managers, and what they take back.
+
+Each client may act as any of a few managers, so that a manager also races with itself.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from .asks import SETTINGS, Action, Conflict, Name, Undone, Wanted
+
+_MANAGERS = ("ann", "nightly", "sync")
+_CONFLICTS: tuple[Conflict, ...] = ("refuse", "refuse", "skip", "force")
+_PLACES = ("/n", "/box", "/box/a", "/tag", "")
+
+
+class Managing:
+    """The wishes of one client about owners; it remembers what it sent for a document."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._sent: dict[tuple[str, str], Wanted] = {}
+
+    def action(self, catalog: str, key: Name, label: str) -> Action:
+        """An apply, often of what was sent before, or letting go."""
+        rng = self._rng
+        before = self._sent.get((catalog, key))
+        if rng.random() < 0.15:
+            manager = before.manager if before and rng.random() < 0.6 else rng.choice(_MANAGERS)
+            return Action("let-go", key, (manager, rng.random() < 0.5))
+        if before is not None and rng.random() < 0.3:
+            return Action("apply", key, before)
+        manager = rng.choice(_MANAGERS)
+        content = self._content(label)
+        if before is not None and rng.random() < 0.4:
+            manager = before.manager
+            content = {name: value for name, value in before.content.items() if rng.random() < 0.6}
+        force = (rng.choice(_PLACES),) if rng.random() < 0.1 else ()
+        wanted = Wanted(manager, content, rng.choice(_CONFLICTS), force)
+        self._sent[catalog, key] = wanted
+        return Action("apply", key, wanted)
+
+    def _content(self, label: str) -> dict[str, Any]:
+        rng = self._rng
+        members = {name: rng.randrange(2) for name in ("a", "b") if rng.random() < 0.5}
+        whole: dict[str, Any] = {
+            "n": rng.randrange(4),
+            "tag": rng.choice(("x", "y", label)),
+            "box": rng.choice((members, members, members, {}, 7)),
+            "log": rng.choice(([], [label])),
+        }
+        return {name: value for name, value in whole.items() if rng.random() < 0.45}
+
+    def revert(self, head: int, key: Name) -> Action:
+        """Of the last revisions, as far as the client knows of them, or back to one."""
+        rng = self._rng
+        prefix = Name(key[: rng.choice((0, 1, 2))])
+        conflict = rng.choice(_CONFLICTS)
+        last = [max(1, head - back) for back in range(5)]
+        if rng.random() < 0.5:
+            revisions = tuple(rng.sample(last, rng.choice((1, 1, 2, 3))))
+            undone = Undone(revisions, prefix=prefix, conflict=conflict)
+        else:
+            to = rng.choice(last)
+            since = None if rng.random() < 0.7 else max(to, head)
+            undone = Undone(to=to, since=since, prefix=prefix, conflict=conflict)
+        return Action("revert", SETTINGS, undone)
