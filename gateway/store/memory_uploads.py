@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from gateway.store.contract import Held, StoredToken, Upload, UploadPart
+from gateway.store.contract import StoredToken
+from gateway.store.upload_contract import Held, Upload, UploadPart
 
 
 class MemoryUploads:

@@ -39,7 +39,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Commit, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
-from gateway.store.contract import Upload, UploadPart, UploadStore
+from gateway.store.upload_contract import Upload, UploadPart, UploadStore
 from gateway.uploads.errors import (
     TooManyUploads,
     UploadCommitted,

@@ -13,6 +13,7 @@ from patching.client._calls import Calls
 from patching.client._parsing import changes_of, expecting, is_replayed
 from patching.client._results import Change, ContestedLeaf
 from patching.client._terms import Tokens, WriteTerms, encoded
+from patching.client._transport import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +86,29 @@ class Reverting:
             asked["prefix"] = prefix
         if key is not None:
             asked["key"] = key
-        forced = [
-            {"key": each.key, "part": each.part or "content", "pointer": each.pointer}
-            for each in force
-        ]
-        if forced:
+        if forced := [_place(each) for each in force]:
             asked["force"] = forced
         body = encoded({**asked, "conflict": conflict})
         answer = self._calls.write(
             "POST", self._catalog_path, "/reverts", terms, body=body, if_match=if_match
         )
-        content = answer.json()
-        with expecting("revert's answer"):
-            return Reverted(
-                revision=content["revision"],
-                changed=content["changed"],
-                commit_id=content["commit_id"],
-                attempts=content["attempts"],
-                skipped=msgspec.convert(content["skipped"], tuple[SkippedPlace, ...]),
-                changes=changes_of(content.get("changes", ())),
-                replayed=is_replayed(answer),
-                dry_run=content.get("dry_run", False),
-            )
+        return _reverted(answer)
+
+
+def _place(each: SkippedPlace | ContestedLeaf) -> dict[str, Any]:
+    return {"key": each.key, "part": each.part or "content", "pointer": each.pointer}
+
+
+def _reverted(answer: Answer) -> Reverted:
+    content = answer.json()
+    with expecting("revert's answer"):
+        return Reverted(
+            revision=content["revision"],
+            changed=content["changed"],
+            commit_id=content["commit_id"],
+            attempts=content["attempts"],
+            skipped=msgspec.convert(content["skipped"], tuple[SkippedPlace, ...]),
+            changes=changes_of(content.get("changes", ())),
+            replayed=is_replayed(answer),
+            dry_run=content.get("dry_run", False),
+        )

@@ -30,8 +30,9 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent, UploadStore
+from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent
 from gateway.store.memory import digested, document_bytes
+from gateway.store.upload_contract import UploadStore
 from patching import Json
 
 from .recorder import RecordingStore

@@ -82,14 +82,8 @@ _BARE_HEAD = ("head", "time_us", "written", "floor", "deleted", "judged", "judge
 BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
 HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 # The fields of a document without its content.
-BARE_DOCUMENT: Final = {
-    "catalog": 1,
-    "key": 1,
-    "state.revision": 1,
-    "state.create_revision": 1,
-    "state.deleted": 1,
-    "state.attributes.acl": 1,
-}
+_BARE_STATE = ("revision", "create_revision", "deleted", "attributes.acl")
+BARE_DOCUMENT: Final = {"catalog": 1, "key": 1} | {f"state.{name}": 1 for name in _BARE_STATE}
 
 
 def with_content(bytes_max: int) -> Record:
