@@ -43,8 +43,8 @@ MAY_IMPORT = {
     "wire": "access conflict context decide errors feed limits model patching read",
     "door": "access context decide errors limits logs wire",
     "write": "access context decide door errors limits model patching read service wire",
-    "routes": "access conflict context decide door errors feed limits logs model read service"
-    " uploads wire write",
+    "routes": "access conflict context decide door errors feed limits logs model patching read"
+    " service uploads wire write",
     "app": "access context door limits routes service wire",
     "tracing": "context door meters",
     "operation": "door meters metrics runtime service store tracing wire",

@@ -169,6 +169,8 @@ class Session:
         self, name: str, path: Object, query: Object, headers: Object, body: Any = None
     ) -> tuple[Case[Any], Response]:
         sent = {"body": body} if body is not None else {}
+        if name == "patch_document":
+            sent["media_type"] = "application/json-patch+json"
         if name == "watch_changes":
             query = {**query, "timeout": 0}
         operation = schema.find_operation_by_id(name)

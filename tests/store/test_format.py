@@ -1,7 +1,8 @@
 """A database of format 1, made by the gateways of that time, is taken over.
 
 `data/format_1.json` is what they left: catalogs that are settled, pinned, compacted, about to be
-swept, deleted, and one whose worker died before it wrote its last batch out.
+swept, deleted, and one whose worker died before it wrote its last batch out. Only the pin's end was
+put off since, to the year 2999.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from flask import Flask
 from marshmallow import fields, validate
 from msgspec.structs import replace
 
-import patching
 from gateway.access import Role
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Request, Unchanged, Written
@@ -40,6 +39,7 @@ from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.read.reverts import RevertTerms
 from gateway.service import Gateway
+from patching import InvalidPatch, split_pointer
 
 _REVISIONS_MAX: Final = 100
 _FORCE_MAX: Final = 1000
@@ -166,8 +166,8 @@ def _forced(places: Sequence[Mapping[str, str | None]]) -> dict[str, Forced]:
     for index, place in enumerate(places):
         pointer = str(place["pointer"])
         try:
-            patching.split_pointer(pointer)
-        except patching.InvalidPatch as error:
+            split_pointer(pointer)
+        except InvalidPatch as error:
             refuse_member(f"/force/{index}/pointer", error.detail)
         key = SETTINGS_KEY if place["key"] is None else str(place["key"])
         of_key = found.get(key, Forced())
