@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gateway.errors import (
     CommitError,
     PatchDoesNotFit,
     PreconditionFailed,
+    QueueFull,
     RevisionCompacted,
 )
 from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
@@ -210,22 +211,32 @@ def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
     """Where moves fail, a batch may be under way until the last deadline of its requests.
 
     A bulk is answered as a whole, so its calls are as late as the one that may take longest. While
-    it waits for room its time doesn't run: those before it, of all bulks, may take all of theirs.
+    it waits for room its time doesn't run: those before it, of all bulks, may take all of theirs,
+    and so may the single calls that find room first where there is hardly any.
     """
     limit_s = recording.longest_s
     if call.bulk is None:
         limit_s = min(limit_s, call.ask.wait_s or limit_s)
     limit_s += recording.longest_s + _SLACK_IF_FAULTY_S if recording.faulty else _SLACK_S
     if call.bulk is not None:
-        limit_s *= sum(
-            each.bulk is not None
-            and each.answered_s >= call.called_s
-            and each.called_s <= call.answered_s
-            for each in recording.calls
-        )
+        limit_s *= _before_or_beside(call, recording.calls)
     took_s = call.answered_s - call.called_s - call.suspended_s
     if call.ask.writes and took_s > limit_s:
         yield Violation("late", f"answered after {took_s:.3f} s")
     needless = call.ask.dry_run and not call.suspended_s
     if isinstance(call.outcome, Unknown) and (needless or not recording.faulty):
         yield Violation("late", "unknown, though it was never to be applied or nothing failed")
+
+
+def _before_or_beside(call: Call, calls: Sequence[Call]) -> int:
+    """How many calls may have had room before this one of a bulk, itself among them."""
+    meanwhile = [
+        each
+        for each in calls
+        if each.answered_s >= call.called_s and each.called_s <= call.answered_s
+    ]
+    here = [each for each in meanwhile if each.worker == call.worker]
+    bulks = sum(each.bulk is not None for each in meanwhile)
+    if not any(isinstance(each.error, QueueFull) for each in here):
+        return bulks
+    return bulks + sum(each.bulk is None and each.error is None for each in here)
