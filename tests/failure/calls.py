@@ -64,6 +64,11 @@ class Call:
     returned: float
     outcome: Outcome
 
+    @property
+    def called(self) -> int:
+        """Of importance for reverts alone, which nobody sends here."""
+        return 0
+
 
 _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"

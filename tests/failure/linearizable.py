@@ -64,9 +64,10 @@ def check(history: History) -> list[Violation]:
 
 def _violations(history: History) -> Iterator[Violation]:
     # The first try of a write stands for all: that is when it was first sent.
-    asks = {call.ask.label: call.ask for call in reversed(history.calls) if call.ask.writes}
+    first = {call.ask.label: call for call in reversed(history.calls) if call.ask.writes}
+    asks = {label: call.ask for label, call in first.items()}
     ledger = Ledger("", [_made(each, asks) for each in history.log], (), 0)
-    yield from ledger.build(asks)
+    yield from ledger.build(first)
     for made in ledger.log[: ledger.last]:
         used = made.commit.idempotency and made.commit.idempotency.key
         if used != asks[made.commit.message or ""].idempotency_key:
@@ -125,13 +126,15 @@ def _made(told: Mapping[str, Any], asks: Mapping[str, Ask]) -> Made:
 
 
 def _change(told: Mapping[str, Any]) -> list[Any]:
-    """Key, action, create revision, patch, whole value (a list of one, or none), attributes."""
+    """Key, action, create revision, patch, whole value (a list of one, or none), attributes, and
+    owners and what changed in them: none, as nobody applies here."""
     patch, value = told["patch"], []
     if told["action"] == "put":
         patch, value = None, [patch[0]["value"]]
     elif told["action"] == "delete":
         patch = None
-    return [told["key"], told["action"], told["create_revision"], patch, value, told["attributes"]]
+    named = (told["key"], told["action"], told["create_revision"])
+    return [*named, patch, value, told["attributes"], None, None]
 
 
 def _check_feed(log: Sequence[Any], number: int, following: Following) -> Iterator[Violation]:

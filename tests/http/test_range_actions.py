@@ -107,6 +107,7 @@ class TestDeletion:
         self, tables: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reading, "_LISTED_MAX", 3)
+        assert len(contents(tables)) == 3  # and they are written out
         told = problem(then(tables, delete("tables/"), delete("")), 413, "over_limit")
         assert told["limit"] == "range_documents_max"
         assert len(contents(tables)) == 3

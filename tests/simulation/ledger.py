@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ from .gone import GONE
 from .model import Doc, State, Verdict, judge, live
 from .model_edits import After, Misfit, operated
 from .model_owners import NOBODY, Place, changed, leaves, told
-from .recorder import Call, Kept, Made
+from .recorder import Kept, Made
 from .sameness import same
 
 FOREVER = 1 << 62
@@ -28,6 +28,16 @@ class Violation:
 
     kind: str
     detail: str
+
+
+class Sent(Protocol):
+    """A call, as far as what it wrote depends on it; ``called`` as in ``Call``."""
+
+    @property
+    def ask(self) -> Ask: ...
+
+    @property
+    def called(self) -> int: ...
 
 
 class Ledger:
@@ -63,7 +73,7 @@ class Ledger:
     def last(self) -> int:
         return len(self.states) - 1
 
-    def build(self, calls: Mapping[str, Call]) -> Iterator[Violation]:
+    def build(self, calls: Mapping[str, Sent]) -> Iterator[Violation]:
         """Check the log by itself and against what was asked, by label. After the first yield of
         kind "log" the rest can't be told: the states end there."""
         last_us = 0
@@ -123,7 +133,7 @@ class Ledger:
 
         return as_of
 
-    def meanings(self, call: Call, head: int, end: int | None) -> list[Ask]:
+    def meanings(self, call: Sent, head: int, end: int | None) -> list[Ask]:
         """What a write may mean that is decided at ``head``, up to ``end``. A revert of all since a
         revision reads up to which one at some moment before."""
         undone = call.ask.undone
@@ -136,7 +146,7 @@ class Ledger:
             for each in read_at
         ]
 
-    def _add(self, made: Made, call: Call, where: str) -> Iterator[Violation]:
+    def _add(self, made: Made, call: Sent, where: str) -> Iterator[Violation]:
         state = self.state(self.last)
         if call.ask.idempotency_key in state.fingerprints:  # told of as "twice"
             state = replace(state, fingerprints={})
