@@ -42,6 +42,7 @@ def test_o11_an_owners_attributes_are_shown_and_edited_in_the_console(
 
     # A wrong acl is told with its place, and nothing is changed.
     browser.edit(('{\n  "custom"', '{\n  "acl": {"read": 7},\n  "custom"'))
+    browser.wait_text(".outgoing", "/acl", "1 operation")
     browser.press("Send")
     browser.wait_text(".outgoing", "invalid_attributes", "/acl/read")
     browser.press("Go there")
