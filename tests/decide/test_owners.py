@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace as changed
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
@@ -45,8 +44,9 @@ from tests.asking import (
     run,
 )
 from tests.asking import document as a_document
+from tests.cases import cases
 
-CASES = settings(max_examples=int(os.environ.get("OWNERS_CASES", "200")), deadline=None)
+CASES = cases(200)
 
 
 def want(wanted: Any, manager: str = "nightly", **terms: Any) -> ApplyWanted:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from extended_calls import size
-from hypothesis import given, settings
+from hypothesis import given
 from patch_strategies import documents, randoms
 
 from patching import (
@@ -29,6 +29,7 @@ from patching import (
     parse_extended,
     parse_lists,
 )
+from tests.cases import cases
 
 LISTS = parse_lists(
     [
@@ -117,7 +118,7 @@ def a_document(random: Random) -> Any:
     }
 
 
-@settings(max_examples=500)
+@cases(500)
 @given(randoms)
 def test_a_difference_applied_gives_what_it_leads_to_up_to_order(random: Random) -> None:
     before, after = a_document(random), a_document(random)
@@ -130,7 +131,7 @@ def test_a_difference_applied_gives_what_it_leads_to_up_to_order(random: Random)
 LOOSE = parse_lists([{"pointer": "/a", "item_key": ["a"]}, {"pointer": "/b/*", "set": True}])
 
 
-@settings(max_examples=300)
+@cases(300)
 @given(documents, documents)
 def test_also_of_documents_whose_lists_are_anything(before: Any, after: Any) -> None:
     found = diff(before, after, compact=False, lists=LOOSE)
@@ -157,7 +158,7 @@ def changed(random: Random, document: Any) -> Any:
     return {**document, "f": items, "t": members + random.sample(["m", "n"], random.randint(0, 1))}
 
 
-@settings(max_examples=500)
+@cases(500)
 @given(randoms)
 def test_changes_of_different_items_both_survive_in_any_order(random: Random) -> None:
     base = a_document(random)
@@ -199,7 +200,7 @@ def a_patch(random: Random, document: Any) -> Any:
     return patch
 
 
-@settings(max_examples=1000)
+@cases(1000)
 @given(randoms)
 def test_a_patch_by_index_that_meets_nothing_does_on_newer_state_what_it_did(
     random: Random,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from extended_calls import extended, size
-from hypothesis import given, settings
+from hypothesis import given
 from patch_strategies import randoms
 
 from patching import (
@@ -21,6 +21,7 @@ from patching import (
     equal,
     parse_lists,
 )
+from tests.cases import cases
 
 LISTS = parse_lists(
     [
@@ -263,7 +264,7 @@ def touched(before: list[Any], after: list[Any]) -> set[str]:
     return {key for key in old | new if old.get(key) != new.get(key)}
 
 
-@settings(max_examples=1000)
+@cases(1000)
 @given(randoms)
 def test_no_other_item_is_ever_edited_whatever_happened_meanwhile(random: Random) -> None:
     seen = a_list(random, list("pqrst"))

@@ -24,6 +24,7 @@ from patching import (
     parse_lists,
     split_pointer,
 )
+from tests.cases import cases
 
 US = "␟"
 FIELDS = {"pointer": "/fields", "item_key": ["path"]}
@@ -250,6 +251,7 @@ def as_oracle(rules: list[dict[str, Any]], tokens: tuple[str, ...]) -> set[str]:
     return said
 
 
+@cases(100)
 @given(st.lists(rule, max_size=4))
 def test_wherever_rules_are_taken_they_say_one_thing_of_each_array(rules: Any) -> None:
     try:
@@ -289,6 +291,7 @@ def is_broken(rules: list[dict[str, Any]], document: Any) -> bool:
     return False
 
 
+@cases(100)
 @given(st.lists(rule, max_size=3), documents)
 def test_violations_are_found_where_there_are_any(rules: Any, document: Any) -> None:
     try:

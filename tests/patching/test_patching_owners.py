@@ -1,21 +1,20 @@
 """Applying with owners is what the oracle says, whatever managers and authors do in any order; and
 what everybody counts on holds at each step.
 
-`OWNERS_CASES=10000` tries so many cases of each property.
+`PROPERTY_CASES=10000` tries so many cases of each property.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 import pickle
 from random import Random
 
 import msgspec
 import owners_oracle as oracle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from patch_strategies import NAMES, SCALARS, document, locations, operation, randoms
 
@@ -45,8 +44,9 @@ from patching import (
     part_digest,
     taken_over,
 )
+from tests.cases import cases
 
-CASES = settings(max_examples=int(os.environ.get("OWNERS_CASES", "300")), deadline=None)
+CASES = cases(300)
 MANAGERS = ["nightly", "ann", "b"]
 
 

@@ -26,6 +26,7 @@ from patching import (
     split_pointer,
     three_way,
 )
+from tests.cases import cases
 
 LISTS = parse_lists([{"pointer": "/fields", "item_key": ["id"]}, {"pointer": "/tags", "set": True}])
 
@@ -139,6 +140,7 @@ def test_what_is_disputed_below_a_pointer_is_forced() -> None:
     }
 
 
+@cases(100)
 @given(threes())
 def test_undone_at_once_it_is_exactly_the_state_before(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
@@ -149,6 +151,7 @@ def test_undone_at_once_it_is_exactly_the_state_before(three: tuple[Any, Any, An
     assert equal(three_way(base, wanted, base, lists=LISTS).content, wanted)
 
 
+@cases(100)
 @given(threes())
 def test_who_changed_first_makes_no_difference(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
@@ -159,11 +162,13 @@ def test_who_changed_first_makes_no_difference(three: tuple[Any, Any, Any]) -> N
         assert equal(one.content, other.content)
 
 
+@cases(100)
 @given(threes(arrays=0.0))
 def test_changes_of_objects_that_do_not_meet_are_both_kept(three: tuple[Any, Any, Any]) -> None:
     _require_both(*three, disputable=False)
 
 
+@cases(100)
 @given(threes(arrays=0.5))
 def test_undisputed_changes_that_do_not_meet_are_both_kept(three: tuple[Any, Any, Any]) -> None:
     _require_both(*three, disputable=True)
@@ -181,6 +186,7 @@ def _require_both(base: Any, wanted: Any, now: Any, *, disputable: bool) -> None
     assert equal(merged.content, apply(now, change))
 
 
+@cases(100)
 @given(threes())
 def test_only_disputed_places_depend_on_force(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
