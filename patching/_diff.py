@@ -100,11 +100,13 @@ class _Changes:
         """Emits what makes `b` of `a`, which is at `path`."""
         if a is b:
             return
-        if lists and isinstance(a, list) and isinstance(b, list):
-            rule = lists.rule
-            if rule is not None:
+        rule = lists.rule if lists else None
+        if rule is not None:
+            if isinstance(a, list) and isinstance(b, list):
                 self.listed(path, a, b, level + 1, lists, rule)
-                return
+            elif not equal(a, b):  # what is in it would be taken for the keys of items
+                self.emit({"op": "replace", "path": path, "value": b})
+            return
         mark = len(self.operations), self.bytes
         if isinstance(a, dict) and isinstance(b, dict) and level < self.depth_max:
             self.objects(path, a, b, level + 1, lists)

@@ -142,6 +142,13 @@ def test_also_of_documents_whose_lists_are_anything(before: Any, after: Any) -> 
     assert sorted_lists(result, LOOSE) == sorted_lists(after, LOOSE)
 
 
+def test_an_object_in_the_place_of_a_list_is_replaced_as_a_whole() -> None:
+    before, after = {"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}
+    found = diff(before, after, lists=LOOSE)
+    assert found == [{"op": "replace", "path": "/a", "value": {"c": 3}}]
+    assert by_key(before, found, LOOSE) == after
+
+
 def changed(random: Random, document: Any) -> Any:
     """Some items of other content, gone, new, or elsewhere."""
     items = []
