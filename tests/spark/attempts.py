@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from patching.client import CatalogRoutes, RequestError, Transport
+from tests.asking import wait_until
 from tests.patience import WAIT_S
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
@@ -96,7 +97,7 @@ class Asleep:
             self._port = port
         process = process_at(port)
         process.suspend()
-        assert process.status() == psutil.STATUS_STOPPED
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED)  # all of its threads
         while not self._is_over():
             time.sleep(0.05)
         with suppress(psutil.NoSuchProcess):  # Spark may have ended it, but not its request
