@@ -119,8 +119,10 @@ class LoopPart(StorePart):
             found = list(self._on.commits.aggregate(both, session=session, hint=BY_REPLY))
         replies: dict[tuple[str, str, str], Reply] = {}
         for record in found:
-            reply = (verdict_records.verdict_from if "outcome" in record else records.commit_from)(
-                record
+            reply: Reply = (
+                verdict_records.verdict_from(record)
+                if "outcome" in record
+                else records.commit_from(record)
             )
             assert reply.idempotency is not None
             replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
