@@ -239,17 +239,31 @@ class Browser:
         return found
 
     def edit(self, *replacements: tuple[str, str]) -> None:
-        """Change the text in the editor, as typing does."""
+        """Change the text in the editor, as typing does, and until what will be sent is shown."""
         self.wait(lambda: self.find("textarea.source"))
         self.run(
             """const area = document.querySelector("textarea.source");
             for (const [old, now] of arguments[0]) {
               if (!area.value.includes(old)) throw new Error(`not in the text: ${old}`);
               area.value = area.value.replace(old, () => now);
-            }
-            area.dispatchEvent(new Event("input", {bubbles: true}));""",
+            }""",
             replacements,
         )
+        self._typed()
+
+    def write(self, text: str) -> None:
+        """Let the text in the editor be that one, as typing does."""
+        self.wait(lambda: self.find("textarea.source"))
+        self.run("document.querySelector('textarea.source').value = arguments[0]", text)
+        self._typed()
+
+    def _typed(self) -> None:
+        self.run(
+            """document.querySelector("textarea.source")
+              .dispatchEvent(new Event("input", {bubbles: true}))"""
+        )
+        # The buttons below move as the preview grows.
+        self.wait(lambda: not self.find("[aria-busy=true]"))
 
     def applied(self, revision: int) -> None:
         """Until the page says that the edit was, and shows what came of it."""

@@ -54,6 +54,20 @@ def test_owners_stand_beside_their_fields_pipelines_and_people_apart(
     assert not any("audit" in mark for mark in browser.run(MARKS))
 
 
+def test_an_edit_that_is_sent_at_once_is_asked_about_too(browser: Browser, shared: Writer) -> None:
+    """Before what will be sent was drawn, as by Ctrl+Enter after the last key."""
+    browser.open(shared.catalog, T, "edit")
+    browser.wait(lambda: browser.find("textarea.source"))
+    browser.run(
+        """const area = document.querySelector("textarea.source");
+        area.value = area.value.replace('"tier": 1', '"tier": 2');
+        area.dispatchEvent(new Event("input", {bubbles: true}));
+        area.form.requestSubmit();"""
+    )
+    browser.wait_text(".outgoing", "Nothing was sent")
+    assert shared.read(T)["tier"] == 1
+
+
 def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
     browser: Browser, shared: Writer, screenshot: Screenshot
 ) -> None:

@@ -9,16 +9,6 @@ SELECTED = """const {value, selectionStart} = document.activeElement;
     return value.slice(selectionStart, selectionStart + arguments[0].length) === arguments[0]"""
 
 
-def _write(browser: Browser, text: str) -> None:
-    browser.wait(lambda: browser.find("textarea.source"))
-    browser.run(
-        """const area = document.querySelector("textarea.source");
-        area.value = arguments[0];
-        area.dispatchEvent(new Event("input", {bubbles: true}));""",
-        text,
-    )
-
-
 def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser: Browser, writer: Writer
 ) -> None:
@@ -28,7 +18,7 @@ def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser.wait_text("h1", "Settings of", writer.catalog)
     assert browser.labelled("Settings, as JSON").get_attribute("value") == ""
 
-    _write(browser, '{"schemas": {"tables/*": {"type": "objec"}},\n "nonsense": 1}')
+    browser.write('{"schemas": {"tables/*": {"type": "objec"}},\n "nonsense": 1}')
     browser.press("Send")
     browser.wait_text(".outgoing", "invalid_settings", "/nonsense")
     browser.press("Go there")

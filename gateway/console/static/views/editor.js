@@ -63,6 +63,7 @@ export class EditorView {
     const settle = settled(() => this.#read(), 120);
     this.text.addEventListener("input", () => {
       this.parsed = undefined;
+      this.preview.ariaBusy = "true";
       settle();
     });
     const submit = (event) => {
@@ -177,6 +178,7 @@ export class EditorView {
 
   #draw() {
     const mine = this.mine();
+    this.preview.ariaBusy = "false";
     fill(this.fault, this.error && faultNote(this.error, this.text));
     this.text.toggleAttribute("aria-invalid", Boolean(this.error));
     this.#drawGuards();
@@ -279,8 +281,10 @@ export class EditorView {
   }
 
   async #send() {
-    const mine = this.mine();
     if (this.#sending) return;
+    // What is asked about an edit is asked about the one that is sent, however soon that is.
+    if (this.preview.ariaBusy === "true") this.#draw();
+    const mine = this.mine();
     if (mine === undefined) return showFault(this.error, this.text);
     if (mine === ABSENT || !this.isDirty()) {
       return fill(this.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
