@@ -145,7 +145,7 @@ class Drafts:
         known, differs = self._compared.get(key, (None, False))
         if known is not draft:
             self.work_bytes += draft.size_bytes
-            differs = self._differs(key, draft)
+            differs = self._differs(key, self._settled(key, draft))
             self._compared[key] = draft, differs
         return draft if differs else None
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
-from gateway.decide.compares import IsAbsent
+from gateway.decide.compares import Compare, IsAbsent, IsUnchanged, TokenIs
 from gateway.decide.conditions import Conditions
 from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.owning import ApplyWanted, LetGo
@@ -123,6 +123,23 @@ def test_to_own_what_is_there_already_is_a_change(catalog: Catalog) -> None:
     assert (change.action, change.patch) == ("patch", [])
     assert repr(catalog.content()) == "{'tier': 1}"
     assert catalog.owners() == {"/tier": [("nightly", 2, False)]}
+
+
+@pytest.mark.parametrize("undone", [patch({"op": "remove", "path": "/tier"}), put({"n": 1})])
+def test_what_is_undone_in_a_request_is_no_change_to_its_conditions(
+    catalog: Catalog, undone: Any
+) -> None:
+    found = applied(catalog.write(put({"n": 1}))).document
+    assert found is not None
+    for when in (TokenIs("k", found.token), IsUnchanged("k", 1)):
+        edits = (*(KeyEdit("k", each) for each in (want({"tier": 1}), undone)), noted(when))
+        outcome = applied(catalog.write(put(0), edits=edits))
+        assert [change.key for change in outcome.commit.changes] == ["other"]
+
+
+def noted(when: Compare) -> KeyEdit:
+    """Writes something, where ``when`` is true."""
+    return KeyEdit("other", put({"at": repr(when)}), (when,))
 
 
 def test_a_conflict_names_what_and_whose(catalog: Catalog) -> None:
