@@ -110,7 +110,10 @@ def apply_wanted(
 def let_go(document: Document, owners: Owners, manager: str, *, lists: Lists = NO_LISTS) -> Applied:
     """What becomes of `document` when `manager` wants nothing of it any more.
 
-    Like applying {}, but that an emptied document isn't owned."""
+    Like applying {}, but that an emptied document isn't owned, and that nothing changes where the
+    manager owns nothing."""
+    if manager not in owners.managers():
+        return Applied(document, owners)
     work = _Work(owners, Owner(manager, 0), "refuse", frozenset())
     tree, content = work.released(work.start(document, lists), ABSENT, document, lists)
     if content is ABSENT and document is not ABSENT:
@@ -130,14 +133,17 @@ def taken_over(
 ) -> Owners | None:
     """The owners after a plain write by `author`, which made `after` of `before`: see the module.
 
-    The same object where it changed nothing that is owned. It looks at what is owned, and no
-    further than where both documents share a value. LimitExceeded for `owned_leaves_max`."""
+    The same object where it changed nothing that is owned; where it changed nothing at all, also if
+    `lists` are others than they were. It looks at what is owned, and no further than where both
+    documents share a value. LimitExceeded for `owned_leaves_max`."""
     if owners is None or before is after:
         return owners
     work = _Work(owners, Owner(author, revision, plain=True), "force", frozenset())
     tree = work.start(before, lists)
     assert tree is not None
     assert before is not ABSENT
+    if tree is not owners.of and equal(before, after):
+        return owners
     found = work.owners(work.taken(tree, before, after, lists))
     _refuse_many(owners, found, limits, encoded=False)
     return found

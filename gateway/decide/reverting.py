@@ -4,7 +4,7 @@ A three-way merge of content and attributes (``patching.three_way``): what leads
 document as the changes left it, to a *target*, as it was before them, is done to the document as it
 is now. A place that was changed since and is wanted otherwise is disputed. A document that is to go
 as a whole, or to come back, is one place; but what was changed since in one that is to go is named
-place by place.
+place by place. In all of them items of lists go by key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import patching
 from gateway.conflict import Disputed
 from gateway.decide.draft import DELETED, Draft, bound, patched
 from gateway.model import Attributes, Document, Skipped
-from patching import ABSENT, Absent, Dispute, Json, LimitExceeded, Limits, Lists
+from patching import ABSENT, NO_LISTS, Absent, Dispute, Json, LimitExceeded, Limits, Lists
 
 # Members and items that are compared to name the places of a document that is to go.
 _EXAMINED_MAX = 100_000
@@ -125,7 +125,7 @@ def _merged(
     )
     left = [
         (of_attributes, each)
-        for of_attributes, each in _changed_since(base, target, now)
+        for of_attributes, each in _changed_since(base, target, now, lists)
         if not patching.is_within(
             patching.split_pointer(each.pointer), others if of_attributes else contents
         )
@@ -133,20 +133,36 @@ def _merged(
     return now if left else target, left
 
 
-def _changed_since(base: _State, target: _State, now: _State) -> Iterator[tuple[bool, Dispute]]:
+def _changed_since(
+    base: _State, target: _State, now: _State, lists: Lists
+) -> Iterator[tuple[bool, Dispute]]:
     if ABSENT in (base.content, now.content):
         yield False, Dispute("", now.content, target.content)
         return
-    for of_attributes, before, after in (
-        (False, base.content, now.content),
-        (True, base.attributes, now.attributes),
+    for of_attributes, before, after, rules in (
+        (False, base.content, now.content, lists),
+        (True, base.attributes, now.attributes, NO_LISTS),
     ):
         try:
-            changes = patching.diff(before, after, compact=False, examined_max=_EXAMINED_MAX)
+            changes = patching.diff(
+                before, after, compact=False, examined_max=_EXAMINED_MAX, lists=rules
+            )
         except LimitExceeded:
             changes = [{"op": "replace", "path": "", "value": cast(Json, after)}]
         for each in changes:
-            yield of_attributes, Dispute(str(each["path"]), each.get("value", ABSENT), ABSENT)
+            yield of_attributes, _dispute(each, rules)
+
+
+def _dispute(change: dict[str, Json], lists: Lists) -> Dispute:
+    """What ``change`` made, in a document that is to go."""
+    pointer, now = str(change["path"]), change.get("value", ABSENT)
+    if change["op"] in ("add_to_set", "pull"):
+        array = patching.split_pointer(pointer)
+        rule = lists.at(array)
+        assert rule is not None
+        pointer = patching.join_pointer((*array, rule.address_of(change["value"]) or ""))
+        now = ABSENT if change["op"] == "pull" else now
+    return Dispute(pointer, now, ABSENT)
 
 
 def _same(one: _State, other: _State) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.record import RECORD_BYTES
 from gateway.decide.refusals import ListsUnchecked
@@ -97,8 +98,9 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 def is_remembered(request: Request, outcome: Outcome) -> bool:
     """Whether the request's key is to stand for its outcome, also where that is no commit."""
-    if isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked):
-        return False  # it will be sent again
+    unchecked = isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked)
+    if unchecked and isinstance(request.edits[0].edit, Put):
+        return False  # ``Catalogs.set_up`` looks at the documents, and sends it again
     return request.once and request.idempotency is not None and not request.dry_run
 
 

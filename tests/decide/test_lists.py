@@ -13,6 +13,7 @@ from gateway.decide.edits import Edit, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.rebase import overlapping
 from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
+from gateway.decide.reverting import Revert, Undo
 from gateway.errors import PatchDoesNotFit, PreconditionFailed, SettingsInvalid, code_of
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
 from patching import parse_declarations
@@ -174,6 +175,14 @@ class TestDeclaring:
         named = changed(self.REQUEST, once=True, idempotency=Idempotency("ann", "key", "f"))
         decision = decided(state({}), named)
         assert not decision.verdicts
+
+    def test_but_a_revert_that_declares_is_refused_for_good(self) -> None:
+        target = a_document(SETTINGS, SETTINGS_KEY)
+        undone = Revert((Undo(a_document({}, SETTINGS_KEY), target),))
+        named = ask(undone, SETTINGS_KEY, once=True, idempotency=Idempotency("ann", "key", "f"))
+        decision = decided(state({}), named)
+        refused(decision.outcomes[0], ListsUnchecked)
+        assert [each.idempotency.key for each in decision.verdicts] == ["key"]
 
     def test_looks_itself_at_what_was_written_since(self) -> None:
         looked = changed(self.REQUEST, lists_checked=5)

@@ -267,6 +267,16 @@ def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalo
     assert set(failed.conflict.overlap) == {"/x", "/y"}
 
 
+def test_new_lists_make_no_change_of_what_is_none(catalog: Catalog) -> None:
+    catalog.write(want({"tags": ["x"]}))
+    arrays: list[dict[str, Any]] = [{"keys": "*", "pointer": "/tags", "set": True}]
+    catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=0)
+    for same in (put({"tags": ["x"]}), replace("/tags", ["x"]), LetGo("other")):
+        assert isinstance(catalog.write(same), Unchanged)
+    catalog.write(add("/n", 1))
+    assert catalog.owners() == {'/tags/"x"': [("nightly", 1, False)]}
+
+
 def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
     arrays: list[dict[str, Any]] = [
         {"keys": "*", "pointer": "/fields", "item_key": ["path"]},

@@ -172,6 +172,29 @@ class TestUndo:
         )
         assert value(catalog) is None
 
+    def test_items_of_declared_lists_are_named_by_their_keys_in_one_that_is_to_go(
+        self, catalog: Catalog
+    ) -> None:
+        arrays = [
+            {"keys": "*", "pointer": "/fields", "item_key": ["id"]},
+            {"keys": "*", "pointer": "/tags", "set": True},
+        ]
+        catalog.client.put(catalog.path, json={"arrays": arrays})
+        catalog.put({"fields": [{"id": "a", "t": 1}, {"id": "b", "t": 1}], "tags": ["x"]})
+        catalog.put({"fields": [{"id": "c"}, {"id": "b", "t": 2}, {"id": "a"}], "tags": ["y"]})
+        places = refused(catalog, {"revisions": [2]})
+        assert {each["pointer"]: each.get("value") for each in places} == {
+            "/fields/a/t": None,
+            "/fields/b/t": 2,
+            "/fields/c": {"id": "c"},
+            '/tags/"x"': None,
+            '/tags/"y"': "y",
+        }
+        named = [{"key": "k", "pointer": each["pointer"]} for each in places]
+        assert refused(catalog, {"revisions": [2], "force": named[1:]}) == places[:1]
+        revert(catalog, 2, force=named)
+        assert value(catalog) is None
+
     @pytest.mark.parametrize(
         ("force", "pointer"),
         [

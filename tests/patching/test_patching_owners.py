@@ -557,6 +557,16 @@ def test_owners_follow_the_rules_for_lists():
     }
 
 
+def test_new_rules_for_lists_alone_change_no_owners():
+    content, owners = applied(ABSENT, None, {"tags": ["x"], "n": 1}, "a", 1)
+    same = copy.deepcopy(content)
+    assert taken_over(owners, content, same, author="b", revision=2, lists=FIELDS) is owners
+    other = {**content, "n": 2}
+    found = taken_over(owners, content, other, author="b", revision=2, lists=FIELDS)
+    assert flat(found)["tags", '"x"'] == {("a", False): 1}
+    assert let_go(content, owners, "b", lists=FIELDS).owners is owners
+
+
 def test_the_digest_of_a_part_without_lists_is_that_of_its_value():
     content, owners = applied({"n": 1}, None, {"a": {"x": 1.0}, "e": {}}, "a")
     content, owners = applied(content, owners, {"a": {"x": 1, "y": 2}}, "b", 2)
