@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .checker import check
 from .mutations import MUTATIONS, broken
-from .plan import Plan, owning
+from .plan import Plan, as_chosen, listing, owning
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -22,11 +22,14 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="tell the whole history")
     parser.add_argument("--without", choices=MUTATIONS, help="break this rule of the protocol")
     parser.add_argument("--owners", action="store_true", help="with managers and reverts")
+    parser.add_argument("--lists", action="store_true", help="the same, and lists with keys")
     arguments = parser.parse_args()
     if arguments.without:
         with broken(arguments.without) as mutation:
             return run(arguments, mutation.adjust)
-    return run(arguments, owning if arguments.owners else lambda chosen: chosen)
+    if arguments.lists:
+        return run(arguments, listing)
+    return run(arguments, owning if arguments.owners else as_chosen)
 
 
 def run(arguments: argparse.Namespace, adjust: Callable[[Plan], Plan]) -> int:

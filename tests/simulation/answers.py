@@ -15,9 +15,10 @@ from gateway.errors import (
     PreconditionFailed,
     QueueFull,
     RevisionCompacted,
+    code_of,
 )
 from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
-from patching import OwnedByOthers
+from patching import IndexNeedsTest, OwnedByOthers
 
 from .asks import SETTINGS, Ask, Name
 from .gone import GONE
@@ -62,7 +63,8 @@ def _write(ledger: Ledger, call: Call) -> Iterator[Violation]:
         if isinstance(outcome, Unchanged):
             yield from _decided(ledger, call, outcome, _unchanged(ledger, call, outcome))
         elif isinstance(outcome, Refused) and outcome.error is call.unread:
-            yield from check_unread(ledger, call, outcome.error)
+            of_revert = call.ask.undone is not None
+            yield from (check_unread if of_revert else _refused)(ledger, call, outcome.error)
         elif (
             isinstance(outcome, Refused)
             and not outcome.error.retryable
@@ -176,8 +178,8 @@ def _is_true_of(ask: Ask, ledger: Ledger, state: State, call: Call, error: Commi
     if ask.rebase and ledger.floors(call.called, call.answered)[-1] > 0:
         # What it was to be rebased from may have been compacted.
         unable = judge(ask, state, rebasing=False)
-        verdict = unable if unable.code == error.code else verdict
-    if (verdict.kind, verdict.code, verdict.places) != ("refused", error.code, _places(error)):
+        verdict = unable if unable.code == _code(error) else verdict
+    if (verdict.kind, verdict.code, verdict.places) != ("refused", _code(error), _places(error)):
         return False
     met: Conflict | PatchDoesNotFit
     if isinstance(error, PreconditionFailed):
@@ -192,6 +194,10 @@ def _is_true_of(ask: Ask, ledger: Ledger, state: State, call: Call, error: Commi
         return True
     found = state.live(met.key)
     return version_of(met.document) == version_of(found)
+
+
+def _code(error: CommitError) -> str:
+    return IndexNeedsTest.code if code_of(error) == IndexNeedsTest.code else error.code
 
 
 def _places(error: CommitError) -> frozenset[Place]:

@@ -26,6 +26,7 @@ Kind = Literal[
 Deed = Literal[
     "put",
     "patch",
+    "edit",
     "merge",
     "delete",
     "move",
@@ -105,6 +106,15 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """A place that a revert is to force, with all below it."""
+
+    key: Name
+    pointer: str
+    of_attributes: bool = False
+
+
+@dataclass(frozen=True)
 class Undone:
     """What a revert takes back: these revisions, or else all from ``to`` up to ``since`` (None: the
     head), of the keys that begin with ``prefix``."""
@@ -114,13 +124,15 @@ class Undone:
     since: int | None = None
     prefix: str = ""
     conflict: Conflict = "refuse"
+    forced: tuple[Spot, ...] = ()
 
 
 @dataclass(frozen=True)
 class Action:
-    """``value`` is the content of a put, the operations of a patch, the patch of a merge, the new
-    key of a move, and so on for attributes. ``attributes`` go with a put; None keeps them. It is a
-    Wanted, the manager that lets go and whether it prunes, or what is Undone; a revert is alone.
+    """``value`` is the content of a put, the operations of a patch, or of an edit, which names the
+    items of lists by key, the patch of a merge, the new key of a move, and so on for attributes.
+    ``attributes`` go with a put; None keeps them. It is a Wanted, the manager that lets go and
+    whether it prunes, or what is Undone; a revert is alone.
 
     Of a range it is the prefix, or the prefix and the documents by key. ``when``: the action is
     done only where these are true of what those before it have left."""
@@ -174,6 +186,11 @@ class Ask:
     @property
     def deletes_catalog(self) -> bool:
         return self.kind == "delete-catalog"
+
+    @property
+    def sets_up(self) -> bool:
+        """Whether it puts the catalog's settings, and nothing else."""
+        return [(each.key, each.deed) for each in self.actions] == [(SETTINGS, "put")]
 
     @property
     def undone(self) -> Undone | None:

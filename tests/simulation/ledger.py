@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Protocol
 
 import msgspec
@@ -14,12 +15,16 @@ from gateway.model import Verdict as Decided
 from .asks import Ask, Name
 from .gone import GONE
 from .model import Doc, State, Verdict, judge, live
-from .model_edits import After, Misfit, operated
+from .model_edits import After
+from .model_lists import ITEMS, MARKS
 from .model_owners import NOBODY, Place, changed, leaves, told
+from .model_patches import Misfit, operated
+from .model_rebase import means
 from .recorder import Kept, Made
 from .sameness import same
 
 FOREVER = 1 << 62
+_LISTS = frozenset({ITEMS, MARKS})
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Ledger:
         revision reads up to which one at some moment before."""
         undone = call.ask.undone
         if undone is None or undone.revisions or undone.since is not None:
-            return [call.ask]
+            return means(call.ask, self.state(head).lists)
         read_at = [each for each in self.current(call.called, end) if each <= head]
         action = call.ask.actions[0]
         return [
@@ -248,14 +253,17 @@ def _replayed(before: Doc | None, change: list[Any], made: Made, expected: After
         content = operated(content, patch)
     elif action != "attributes":
         content = value[0]
-    if (value and value[0] != content) or not owned.keys() <= leaves(content).keys():
+    if value and value[0] != content:
+        raise Misfit
+    # As long as nothing is written, owners stay as the lists were that there were then.
+    if not owned.keys() <= {**leaves(content), **leaves(content, _LISTS)}.keys():
         raise Misfit
     patches = 0 if begins or before is None else before.patches + 1
     return replace(after, content=content, patches=patches, attributes=attributes or None)
 
 
 def places_of(skipped: Sequence[Skipped]) -> frozenset[Place]:
-    """What a commit says it left to others; arrays aren't looked into."""
+    """What a commit says it left to others; arrays aren't looked into by index."""
     return frozenset(
         Place(
             Name(each.key),
@@ -268,5 +276,6 @@ def places_of(skipped: Sequence[Skipped]) -> frozenset[Place]:
 
 
 def above_lists(pointer: str) -> str:
-    """The one array that the simulated documents have is at /log."""
-    return "/log" if pointer.startswith("/log/") else pointer
+    """As far as it goes by name, and not by index."""
+    tokens = pointer.split("/")
+    return "/".join(takewhile(lambda token: not token.isdigit(), tokens))

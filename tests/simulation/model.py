@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 from .asks import SETTINGS, Action, Ask, Compare, Name, Tag, Undone
 from .gone import GONE
-from .model_edits import After, Drafts, Misfit, RefusedEdit, operated, state_of
-from .model_owners import Owners, Place, leaves
-from .model_reverts import differing
+from .model_edits import After, Drafts, RefusedEdit, state_of
+from .model_lists import Lists, declared, is_pinned, wrong
+from .model_owners import Owners, Place
+from .model_patches import Misfit, operated_by_key
+from .model_rebase import independent
+from .model_reverts import ALL, Forced
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class State:
 
     def live(self, key: str) -> Doc | None:
         return live(self.docs.get(key))
+
+    @property
+    def lists(self) -> Lists:
+        settings = self.live(SETTINGS)
+        return declared(None if settings is None else settings.content)
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def _is_guarded(action: Action) -> bool:
         return False
     if action.deed in ("get", "touch", "revert") or action.key == SETTINGS:
         return True
-    patches = action.deed in ("patch", "attributes-patch")
+    patches = action.deed in ("patch", "edit", "attributes-patch")
     return patches and any(operation["op"] == "test" for operation in action.value)
 
 
@@ -177,7 +185,7 @@ def _is_true(compare: Compare, state: State) -> bool:
     if compare.what == "equals":
         return bool(doc.content == compare.value)
     try:
-        operated(doc.content, compare.value)
+        operated_by_key(doc.content, compare.value, state.lists)
     except Misfit:
         return False
     return True
@@ -224,7 +232,14 @@ def _held(ask: Ask, failed: Sequence[Compare], state: State) -> Drafts | None:
 
 def _drafted(ask: Ask, actions: Sequence[Action], state: State) -> Drafts:
     found = {key: _found(doc) for key, doc in state.docs.items()}
-    drafts = Drafts(found, ask.label, state.revision + 1)
+    otherwise = actions is ask.otherwise
+    drafts = Drafts(
+        found,
+        ask.label,
+        state.revision + 1,
+        state.lists,
+        lambda action: is_pinned(ask, action.key, action.when, otherwise=otherwise),
+    )
     for index, action in enumerate(actions):
         if action.when and not _all_true(action.when, drafts, state):
             drafts.left_out += (index,)
@@ -246,7 +261,7 @@ def _all_true(compares: Sequence[Compare], drafts: Drafts, state: State) -> bool
         key: Doc(each.content, after, after, "?", 0, 0, each.attributes)
         for key, each in drafts.changed().items()
     }
-    so_far = replace(state, docs={**state.docs, **changed})
+    so_far = replace(state, docs={**state.docs, **changed})  # no request changes settings and more
     return all(_is_true(each, so_far) for each in compares)
 
 
@@ -264,7 +279,7 @@ def _performed(
     if not changed and not drafts.forced:
         kind = "unchanged"
     for key, after in changed.items():
-        _require_valid(key, after, state)
+        _require_valid(ask, key, after, state)
     return Verdict(
         kind,
         changed,
@@ -281,23 +296,41 @@ def _named(actions: Sequence[Action]) -> tuple[Name, ...]:
     return tuple(dict.fromkeys((*(action.key for action in actions), *moved_to)))
 
 
-def _require_valid(key: str, after: After, state: State) -> None:
+def _require_valid(ask: Ask, key: str, after: After, state: State) -> None:
     """The one schema that the simulated settings have: an upper bound on the member n."""
-    known = {"schemas", "require_precondition", "retention"}
-    if key == SETTINGS and after.content is not GONE and not after.content.keys() <= known:
-        raise RefusedEdit("invalid_settings")
+    if after.content is GONE:
+        return
+    if key == SETTINGS:
+        _require_settings(ask, after, state)
     settings = state.live(SETTINGS)
-    if settings is None or key == SETTINGS or after.kept or not isinstance(after.content, dict):
+    if settings is None or key == SETTINGS or after.kept:
         return
     most = settings.content.get("schemas", {}).get("*", {}).get("properties", {}).get("n", {})
-    if after.content.get("n", 0) > most.get("maximum", 1 << 62):
+    number = after.content.get("n", 0) if isinstance(after.content, dict) else 0
+    if number > most.get("maximum", 1 << 62):
         raise RefusedEdit("schema_violation")
+    if wrong(after.content, state.lists):
+        raise RefusedEdit("list_violation")
+
+
+def _require_settings(ask: Ask, after: After, state: State) -> None:
+    """Lists are declared by setting the settings alone, where all documents have them right."""
+    if not after.content.keys() <= {"schemas", "require_precondition", "retention", "arrays"}:
+        raise RefusedEdit("invalid_settings")
+    lists = declared(after.content)
+    if lists <= state.lists or state.revision == 0:
+        return
+    if not ask.sets_up:
+        raise RefusedEdit("invalid_settings")
+    live_ones = [state.live(key) for key in state.docs if key != SETTINGS]
+    if any(doc is not None and wrong(doc.content, lists) for doc in live_ones):
+        raise RefusedEdit("documents_break_settings")
 
 
 def _bases(ask: Ask, state: State) -> Iterator[str]:
     """The tokens from which nothing has changed that the first action reads or writes."""
     action, now = ask.actions[0], state.live(ask.key)
-    if now is None or action.deed not in ("patch", "merge", "attributes-patch", "apply"):
+    if now is None or action.deed not in ("patch", "edit", "merge", "attributes-patch", "apply"):
         return
     for tag in ask.if_match or ():
         if not isinstance(tag, str) or tag == "*":
@@ -305,25 +338,12 @@ def _bases(ask: Ask, state: State) -> Iterator[str]:
         base = live(state.as_of(int(tag.partition("-")[0], 16), ask.key))
         if base is None or base.token != tag or base.create_revision != now.create_revision:
             continue
-        then, there = base.content, now.content
         if action.deed == "attributes-patch":
-            then, there = base.attributes or {}, now.attributes or {}
-        if action.deed == "apply":
-            if not _meets(action, base, now):
-                yield tag
-        elif all(_at(then, name) == _at(there, name) for name in _touched(action)):
+            found = independent(action, base.attributes or {}, now.attributes or {})
+        else:
+            found = independent(action, base.content, now.content, state.lists, base.owners)
+        if found:
             yield tag
-
-
-def _meets(action: Action, base: Doc, now: Doc) -> bool:
-    """Whether a leaf that the manager wants or owned lies at, above or below what changed."""
-    own = (action.value.manager, False)
-    owned = [tokens for tokens, names in base.owners.items() if own in names]
-    return any(
-        one[: len(other)] == other or other[: len(one)] == one
-        for one in (*leaves(action.value.content), *owned)
-        for other in differing(base.content, now.content)
-    )
 
 
 def _taken_back(undone: Undone, state: State) -> Iterator[Action]:
@@ -340,7 +360,22 @@ def _taken_back(undone: Undone, state: State) -> Iterator[Action]:
         if undone.revisions or any(base != target for base, target in found):
             undos = tuple(found)
             if undos:
-                yield Action("undo", Name(key), (undos, undone.conflict))
+                forced = _forced(undone, key)
+                yield Action("undo", Name(key), (undos, undone.conflict, forced))
+
+
+def _forced(undone: Undone, key: str) -> Forced:
+    if undone.conflict == "force":
+        return ALL
+    content, attributes = (
+        frozenset(
+            tuple(each.pointer.split("/")[1:])
+            for each in undone.forced
+            if each.key == key and each.of_attributes == of_attributes
+        )
+        for of_attributes in (False, True)
+    )
+    return Forced(content, attributes)
 
 
 def _spans(undone: Undone, key: str, state: State) -> list[tuple[int, int]]:
@@ -362,18 +397,3 @@ def _spans(undone: Undone, key: str, state: State) -> list[tuple[int, int]]:
 def _state_at(revision: int, key: str, state: State) -> tuple[Any, Any]:
     doc = state.as_of(revision, key)
     return state_of(None if doc is None else _found(doc))
-
-
-def _touched(action: Action) -> Iterator[str]:
-    """The members that a patch or merge reads or writes; "" for all of them."""
-    if action.deed == "merge":
-        yield from action.value or ("",)
-        return
-    for operation in action.value:
-        yield operation["path"][1:].split("/")[0]
-
-
-def _at(content: Any, name: str) -> Any:
-    if name and isinstance(content, dict):
-        return content.get(name, GONE)
-    return content

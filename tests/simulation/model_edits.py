@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .asks import SETTINGS, Action
 from .gone import GONE
-from .model_owners import Owners, Place, applied, released, written
+from .model_lists import NO_LISTS, Lists, wrong
+from .model_owners import Owners, Place, applied, fitted, released, written
+from .model_patches import Misfit, merged, operated, operated_by_key
 from .model_reverts import undone
-
-
-class Misfit(Exception):
-    """A patch doesn't fit."""
 
 
 class RefusedEdit(Exception):
@@ -50,12 +48,22 @@ _NOTHING = After(GONE, None)
 class Drafts:
     """Documents, worked on one action after the other, by ``author`` for ``revision``.
 
-    ``skipped`` is left to others; ``disputed`` is what a revert may neither skip nor force."""
+    ``is_pinned``: whether indexes into ``lists`` mean what they meant to the author. ``skipped`` is
+    left to others; ``disputed`` is what a revert may neither skip nor force."""
 
-    def __init__(self, found: Mapping[str, After], author: str, revision: int) -> None:
+    def __init__(
+        self,
+        found: Mapping[str, After],
+        author: str,
+        revision: int,
+        lists: Lists,
+        is_pinned: Callable[[Action], bool],
+    ) -> None:
         self._found = found
         self._author = author
         self._revision = revision
+        self._lists = lists
+        self._is_pinned = is_pinned
         self._now: dict[str, After] = {}
         self.forced = False
         self.left_out: tuple[int, ...] = ()
@@ -72,9 +80,11 @@ class Drafts:
 
     def _settled(self, after: After) -> After:
         """With the owners of its content, after plain edits that know none."""
-        if not after.owners:
+        if not after.owners or after.content == after.owned:
             return after
-        owners = written(after.owners, after.owned, after.content, self._author, self._revision)
+        owners = written(
+            after.owners, after.owned, after.content, self._author, self._revision, self._lists
+        )
         return replace(after, owners=owners, owned=after.content)
 
     def perform(self, action: Action) -> None:
@@ -96,7 +106,7 @@ class Drafts:
             if action.deed.startswith("attributes-"):
                 self._put(action.key, *_with_attributes(action, before), kept=True)
             else:
-                self._put(action.key, *_edited(action, before))
+                self._put(action.key, *self._edited(action, before))
 
     def _before(self, key: str) -> After:
         return self._now.get(key) or self._found.get(key, _NOTHING)
@@ -114,16 +124,20 @@ class Drafts:
         before = self._settled(self._before(action.key))
         content, owners = before.content, before.owners
         if action.deed == "apply":
+            if wrong(action.value.content, self._lists):
+                raise RefusedEdit("list_violation")
             there = None if content is GONE else content
+            owners = fitted(owners, content, self._lists)
             content, owners, places = applied(
-                action.key, there, owners, action.value, self._revision
+                action.key, there, owners, action.value, self._revision, self._lists
             )
             if content is None:
                 raise RefusedEdit("patch_does_not_fit", places)
             self.skipped |= places
-        elif owners:
+        elif any((action.value[0], False) in names for names in owners.values()):
             manager, prune = action.value
-            content, owners = released(content, owners, manager)
+            owners = fitted(owners, content, self._lists)
+            content, owners = released(content, owners, manager, self._lists)
             if prune and content == {} and not owners:
                 content = GONE
         self._put(action.key, content, None if content is GONE else before.attributes)
@@ -132,10 +146,10 @@ class Drafts:
 
     def _undo(self, action: Action) -> None:
         before = self._before(action.key)
-        undos, conflict = action.value
+        undos, conflict, forced = action.value
         now = state_of(before)
         for base, target in undos:
-            now, places = undone(action.key, base, target, now, force=conflict == "force")
+            now, places = undone(action.key, base, target, now, forced, self._lists)
             if conflict == "refuse":
                 self.disputed |= places
             elif conflict == "skip":
@@ -143,6 +157,30 @@ class Drafts:
         content, attributes = now
         kept = content == before.content
         self._put(action.key, content, None if content is GONE else attributes, kept=kept)
+
+    def _edited(self, action: Action, before: After) -> tuple[Any, Any]:
+        if action.deed == "put":
+            attributes = before.attributes if action.attributes is None else action.attributes
+            return copy.deepcopy(action.value), attributes
+        if action.deed == "delete":
+            return GONE, None
+        gone = before.content is GONE
+        if action.deed == "merge":
+            if gone:
+                raise RefusedEdit("document_not_found")
+            return merged(before.content, action.value), before.attributes
+        if gone and action.value[0]["path"] != "":
+            tests = action.deed == "edit" and action.value[0]["op"] == "test"
+            raise RefusedEdit("patch_does_not_fit" if tests else "document_not_found")
+        try:
+            if action.deed == "edit":
+                content = operated_by_key(before.content, action.value, self._lists)
+            else:
+                lists = NO_LISTS if self._is_pinned(action) else self._lists
+                content = operated(before.content, action.value, lists)
+        except Misfit as misfit:
+            raise RefusedEdit("document_not_found" if gone else misfit.code) from None
+        return content, None if content is GONE else before.attributes
 
     def _replace(self, prefix: str, documents: Mapping[str, Any]) -> None:
         for key in {**self._found, **self._now}:
@@ -170,26 +208,6 @@ def state_of(each: After | None) -> tuple[Any, Any]:
     return each.content, each.attributes or {}
 
 
-def _edited(action: Action, before: After) -> tuple[Any, Any]:
-    if action.deed == "put":
-        attributes = before.attributes if action.attributes is None else action.attributes
-        return copy.deepcopy(action.value), attributes
-    if action.deed == "delete":
-        return GONE, None
-    if action.deed == "merge":
-        if before.content is GONE:
-            raise RefusedEdit("document_not_found")
-        return merged(before.content, action.value), before.attributes
-    if before.content is GONE and action.value[0]["path"] != "":
-        raise RefusedEdit("document_not_found")
-    try:
-        content = operated(before.content, action.value)
-    except Misfit:
-        gone = before.content is GONE
-        raise RefusedEdit("document_not_found" if gone else "patch_does_not_fit") from None
-    return content, None if content is GONE else before.attributes
-
-
 def _with_attributes(action: Action, before: After) -> tuple[Any, Any]:
     if before.content is GONE:
         if action.deed == "attributes-delete":
@@ -203,69 +221,3 @@ def _with_attributes(action: Action, before: After) -> tuple[Any, Any]:
         return before.content, operated(before.attributes or {}, action.value)
     except Misfit:
         raise RefusedEdit("patch_does_not_fit") from None
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = copy.deepcopy(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
-
-
-def operated(before: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """What a patch makes of a value. Raises Misfit."""
-    after = copy.deepcopy(before)
-    for operation in operations:
-        after = _operated(after, operation)
-    return after
-
-
-def _operated(document: Any, operation: Mapping[str, Any]) -> Any:
-    """RFC 6902, section 4, as far as the simulation and its merges use it."""
-    op, path = operation["op"], operation["path"]
-    if path == "":
-        if document is GONE and op != "add":
-            raise Misfit
-        if op == "test":
-            return _tested(document, operation["value"], document)
-        return GONE if op == "remove" else copy.deepcopy(operation["value"])
-    *parents, name = path.split("/")[1:]
-    target = document
-    for parent in parents:
-        if not isinstance(target, dict) or parent not in target:
-            raise Misfit
-        target = target[parent]
-    if isinstance(target, list):
-        _operate_on_list(target, op, name, operation.get("value"))
-        return document
-    if not isinstance(target, dict) or (op != "add" and name not in target):
-        raise Misfit
-    if op == "test":
-        return _tested(document, operation["value"], target[name])
-    if op == "remove":
-        del target[name]
-    else:
-        target[name] = copy.deepcopy(operation["value"])
-    return document
-
-
-def _operate_on_list(target: list[Any], op: str, name: str, value: Any) -> None:
-    index = len(target) if name == "-" else int(name)
-    if op == "test" or index > len(target) - (op != "add"):
-        raise Misfit
-    if op != "add":
-        del target[index]
-    if op != "remove":
-        target.insert(index, copy.deepcopy(value))
-
-
-def _tested(document: Any, expected: Any, found: Any) -> Any:
-    if found != expected:
-        raise Misfit
-    return document

@@ -13,6 +13,7 @@ from typing import Any
 from tests.patching import owners_oracle as oracle
 
 from .asks import Wanted
+from .model_lists import NO_LISTS, Lists, ordered, rules, sound
 
 Tokens = tuple[str, ...]
 Names = Mapping[tuple[str, bool], int]
@@ -33,10 +34,10 @@ class Place:
 
 
 def applied(
-    key: str, content: Any, owners: Owners, wanted: Wanted, revision: int
+    key: str, content: Any, owners: Owners, wanted: Wanted, revision: int, lists: Lists
 ) -> tuple[Any, Owners, frozenset[Place]]:
     """Content (None: it is absent) and owners after an apply, both None where it is refused, and
-    the places that are contested."""
+    the places that are contested. Owners as ``fitted``."""
     after, owned, contested = oracle.applied(
         oracle.GONE if content is None else content,
         owners,
@@ -45,27 +46,49 @@ def applied(
         revision,
         wanted.conflict,
         {tuple(pointer.split("/")[1:]) for pointer in wanted.force},
+        rules(sound(lists, content, wanted.content)),
     )
     places = (
         Place(key, pointer_of(each), _others(owners[each], wanted.manager)) for each in contested
     )
-    return after, owned, frozenset(places)
+    after = ordered(after, content, wanted.content, lists=lists)
+    # Before, two items of a list may have been alike.
+    return after, owned and fitted(owned, after, lists), frozenset(places)
 
 
-def released(content: Any, owners: Owners, manager: str) -> tuple[Any, Owners]:
-    """After the manager let go of all that it owns."""
-    after, owned = oracle.released(content, owners, manager)
-    return after, owned
+def released(content: Any, owners: Owners, manager: str, lists: Lists) -> tuple[Any, Owners]:
+    """After the manager let go of all that it owns. Owners as ``fitted``."""
+    after, owned = oracle.released(content, owners, manager, rules(sound(lists, content)))
+    return ordered(after, content, lists=lists), owned
 
 
-def written(owners: Owners, before: Any, after: Any, author: str, revision: int) -> Owners:
+def written(
+    owners: Owners, before: Any, after: Any, author: str, revision: int, lists: Lists
+) -> Owners:
     """After plain writes by ``author``, which made ``after`` of ``before``."""
-    found: Owners = oracle.written(owners, before, after, author, revision)
+    owners = fitted(owners, before, lists)
+    at = rules(sound(lists, before, after))
+    found: Owners = oracle.written(owners, before, after, author, revision, at)
     return found
 
 
-def leaves(content: Any) -> dict[Tokens, Any]:
-    found: dict[Tokens, Any] = oracle.leaves(content)
+def fitted(owners: Owners, content: Any, lists: Lists) -> Owners:
+    """As it is by the lists that there are now: what is in a new list is whose the array was, and
+    an array that is none any more is theirs who owned something in it."""
+    there = leaves(content, lists)
+    found: dict[Tokens, dict[tuple[str, bool], int]] = {}
+    for tokens, names in owners.items():
+        below = [each for each in there if each[: len(tokens)] == tokens]
+        above = [each for each in there if tokens[: len(each)] == each]
+        for each in [tokens] if tokens in there else below or above:
+            mine = found.setdefault(each, {})
+            for name, since in names.items():
+                mine[name] = min(since, mine.get(name, since))
+    return found
+
+
+def leaves(content: Any, lists: Lists = NO_LISTS) -> dict[Tokens, Any]:
+    found: dict[Tokens, Any] = oracle.leaves(content, (), rules(sound(lists, content)))
     return found
 
 

@@ -6,13 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .plan import Plan
+from .plan import Plan, as_chosen
 
 Patch = tuple[object, str, Any]
-
-
-def _as_chosen(chosen: Plan) -> Plan:
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -25,10 +21,10 @@ class Mutation:
     rule: str
     kinds: frozenset[str]
     patches: tuple[Patch, ...]
-    adjust: Callable[[Plan], Plan] = _as_chosen
+    adjust: Callable[[Plan], Plan] = as_chosen
 
 
 def mutation(
-    rule: str, kinds: str, *patches: Patch, adjust: Callable[[Plan], Plan] = _as_chosen
+    rule: str, kinds: str, *patches: Patch, adjust: Callable[[Plan], Plan] = as_chosen
 ) -> Mutation:
     return Mutation(rule, frozenset(kinds.split()), patches, adjust)

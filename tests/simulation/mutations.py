@@ -28,6 +28,7 @@ from gateway.store.memory import MemoryStore
 from . import breakages
 from . import breakages_of_history as history
 from .mutation import Mutation, Patch, mutation
+from .mutations_of_lists import LISTS
 from .mutations_of_owners import OWNING
 from .plan import ranging
 from .plans import (
@@ -358,4 +359,5 @@ MUTATIONS: Mapping[str, Mutation] = {
         adjust=kept_and_followed,
     ),
     **OWNING,
+    **LISTS,
 }

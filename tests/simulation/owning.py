@@ -9,47 +9,77 @@ Of each commit of one edit, from the documents before and after it:
 - a plain write leaves the owners of what it doesn't change; what it changes of theirs is its
   author's; and what nobody owned stays nobody's.
 
-An empty object is left out of some of it: it ends by itself where there are members.
+An empty object is left out of some of it: it ends by itself where there are members. Items of lists
+are told apart by their keys, which stay as long as anything else is left of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from .asks import Ask
 from .gone import GONE
 from .ledger import Ledger, Violation
 from .model import Doc, live
-from .model_owners import NOBODY, leaves
+from .model_lists import ITEMS, Lists
+from .model_owners import NOBODY, Owners, Tokens, fitted, leaves
 from .recorder import Call
+
+
+@dataclass(frozen=True)
+class Owned:
+    """The leaves of a document, and who owns them, by the lists that are declared."""
+
+    leaves: Mapping[Tokens, Any]
+    owners: Owners
+    revision: int
+    lists: Lists
+
+    def gives_way(self, tokens: Tokens) -> bool:
+        """Whether it is an empty container, which ends by itself."""
+        empty_list = self.leaves[tokens] == [] and tokens[0] in self.lists
+        return empty_list or bool(self.leaves[tokens] == {})
 
 
 def check_owners(ledger: Ledger, calls: Mapping[str, Call]) -> Iterator[Violation]:
     for made in ledger.log:
         revision, ask = made.commit.revision, calls[made.commit.message or ""].ask
         before, after = ledger.states[revision - 1], ledger.states[revision]
+        lists = ledger.state(revision - 1).lists
         for key, doc in after.items():
             if doc.revision != revision or live(doc) is None:
                 continue
-            for wrong in (*_unsound(doc), *_disrespectful(ask, live(before.get(key)), doc)):
+            then, now = _owned(live(before.get(key)), lists), _owned(doc, lists)
+            assert now is not None
+            for wrong in (*_unsound(now), *_disrespectful(ask, then, now)):
                 detail = f"{ledger.catalog}@{revision} {key} {ask.label}: {wrong}"
                 yield Violation("owners", detail)
         for key, doc in before.items():
             gone = live(doc) is not None and live(after.get(key)) is None
             if gone and [each.deed for each in ask.actions] == ["let-go"] and not ask.otherwise:
-                yield from _pruned(ledger, ask, doc)
+                was = _owned(doc, lists)
+                assert was is not None
+                yield from _pruned(ledger, ask, was)
 
 
-def _unsound(doc: Doc) -> Iterator[str]:
-    there = leaves(doc.content)
+def _owned(doc: Doc | None, lists: Lists) -> Owned | None:
+    if doc is None:
+        return None
+    there = leaves(doc.content, lists)
+    return Owned(there, fitted(doc.owners, doc.content, lists), doc.revision, lists)
+
+
+def _unsound(doc: Owned) -> Iterator[str]:
     for tokens, names in doc.owners.items():
-        if tokens not in there or not names:
+        if tokens not in doc.leaves or not names:
             yield f"{tokens} is owned, and no leaf"
         if max(names.values()) > doc.revision:
             yield f"{tokens} is owned since a revision to come"
 
 
-def _disrespectful(ask: Ask, before: Doc | None, after: Doc) -> Iterator[str]:
+def _disrespectful(ask: Ask, before: Owned | None, after: Owned) -> Iterator[str]:
     if before is None or len(ask.actions) != 1 or ask.otherwise:
         return
     (action,) = ask.actions
@@ -60,12 +90,12 @@ def _disrespectful(ask: Ask, before: Doc | None, after: Doc) -> Iterator[str]:
     elif action.deed == "let-go":
         yield from _of_manager(action.value[0], before, after)
         yield from _let_go(action.value[0], before, after)
-    elif action.deed in ("put", "patch", "merge", "revert"):
+    elif action.deed in ("put", "patch", "edit", "merge", "revert"):
         yield from _of_plain(ask.label, before, after)
 
 
-def _of_manager(manager: str, before: Doc, after: Doc) -> Iterator[str]:
-    then, now = leaves(before.content), leaves(after.content)
+def _of_manager(manager: str, before: Owned, after: Owned) -> Iterator[str]:
+    then, now = before.leaves, after.leaves
     for tokens in now:
         had, has = before.owners.get(tokens, {}), after.owners.get(tokens, {})
         others = {name: since for name, since in has.items() if name != (manager, False)}
@@ -84,34 +114,36 @@ def _of_manager(manager: str, before: Doc, after: Doc) -> Iterator[str]:
             yield f"{tokens} is owned since another time"
 
 
-def _taken_away(manager: str, before: Doc, after: Doc) -> Iterator[str]:
-    then, now = leaves(before.content), leaves(after.content)
+def _taken_away(manager: str, before: Owned, after: Owned) -> Iterator[str]:
+    then, now = before.leaves, after.leaves
     for tokens, names in before.owners.items():
-        is_others = set(names) - {(manager, False)} and then[tokens] != {}
+        is_others = set(names) - {(manager, False)} and not before.gives_way(tokens)
         if is_others and now.get(tokens, GONE) != then[tokens]:
             yield f"{tokens} of {names} was {then[tokens]}, and is {now.get(tokens)}"
 
 
-def _let_go(manager: str, before: Doc, after: Doc) -> Iterator[str]:
-    then, now = leaves(before.content), leaves(after.content)
+def _let_go(manager: str, before: Owned, after: Owned) -> Iterator[str]:
+    then, now = before.leaves, after.leaves
     alone = {tokens for tokens, names in before.owners.items() if set(names) == {(manager, False)}}
     left = {tokens: value for tokens, value in then.items() if tokens not in alone}
+    items = {tokens[:2] for tokens in left if tokens[:1] == (ITEMS,) and len(tokens) > 2}
+    left |= {each: then[each] for each in alone if each[2:] == ("id",) and each[:2] in items}
     if now != (left or {(): {}}):
         yield f"{manager} alone owned {alone} of {then}, and {now} is left"
     if any((manager, False) in names for names in after.owners.values()):
         yield f"{manager} still owns something"
 
 
-def _pruned(ledger: Ledger, ask: Ask, before: Doc) -> Iterator[Violation]:
+def _pruned(ledger: Ledger, ask: Ask, before: Owned) -> Iterator[Violation]:
     manager, prune = ask.actions[0].value
     alone = all(set(names) == {(manager, False)} for names in before.owners.values())
-    if not (prune and alone and before.owners.keys() == leaves(before.content).keys()):
+    if not (prune and alone and before.owners.keys() == before.leaves.keys()):
         detail = f"{ledger.catalog} {ask.label}: {before} is gone"
         yield Violation("owners", detail)
 
 
-def _of_plain(author: str, before: Doc, after: Doc) -> Iterator[str]:
-    then, now = leaves(before.content), leaves(after.content)
+def _of_plain(author: str, before: Owned, after: Owned) -> Iterator[str]:
+    then, now = before.leaves, after.leaves
     for tokens, value in now.items():
         had, has = before.owners.get(tokens, NOBODY), after.owners.get(tokens, NOBODY)
         if tokens in then and then[tokens] == value:

@@ -76,6 +76,10 @@ def plan(rng: random.Random) -> Plan:
     return ranging(chosen) if random.Random(repr(chosen)).random() < 0.25 else chosen
 
 
+def as_chosen(chosen: Plan) -> Plan:
+    return chosen
+
+
 def ranging(chosen: Plan) -> Plan:
     """With transactions, many of which look at ranges."""
     tastes = chosen.tastes
@@ -86,6 +90,12 @@ def ranging(chosen: Plan) -> Plan:
 def owning(chosen: Plan) -> Plan:
     """With managers, who own what they send, and reverts."""
     return replace(chosen, tastes=replace(chosen.tastes, owners=0.6, reverts=0.1))
+
+
+def listing(chosen: Plan) -> Plan:
+    """The same, and lists with keys: settings that declare them, and edits of their items."""
+    tastes = replace(owning(chosen).tastes, owners=0.4, lists=0.6)
+    return replace(chosen, tastes=tastes)
 
 
 def retaining(chosen: Plan, rng: random.Random) -> Plan:

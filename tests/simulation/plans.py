@@ -265,3 +265,22 @@ def reverting(chosen: Plan) -> Plan:
     """The same, with many reverts."""
     chosen = owning_at_a_distance(chosen)
     return replace(chosen, tastes=replace(chosen.tastes, owners=0.4, reverts=0.4))
+
+
+def listing_at_a_distance(chosen: Plan) -> Plan:
+    """Managers and others on the lists of one document, in the same way."""
+    chosen = owning_at_a_distance(chosen)
+    return replace(chosen, tastes=replace(chosen.tastes, owners=0.3, lists=0.7))
+
+
+def reverting_lists(chosen: Plan) -> Plan:
+    """The same, with many reverts."""
+    chosen = listing_at_a_distance(chosen)
+    return replace(chosen, tastes=replace(chosen.tastes, reverts=0.4))
+
+
+def declaring(chosen: Plan) -> Plan:
+    """Settings that declare lists, while others write such lists in a few documents."""
+    chosen = listing_at_a_distance(chosen)
+    tastes = replace(chosen.tastes, reading=0.0, lists=1.0)
+    return replace(chosen, keys=2, tastes=tastes)

@@ -89,7 +89,7 @@ class Call:
     error: Exception | None = None
     commit_id: str | None = None
     bulk: tuple[int, int] | None = None  # which bulk it came in, and its place there
-    unread: CommitError | None = None  # why a revert didn't get to know what it would undo
+    unread: CommitError | None = None  # why nothing was decided: a revert can't tell what to undo
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from gateway.decide.ranges import (
     RangeUnchanged,
 )
 from gateway.decide.request import Request
+from gateway.decide.reverting import Forced
 from gateway.model import Idempotency
 from gateway.read.reverts import RevertTerms
 from gateway.service import Gateway
@@ -70,10 +71,21 @@ def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = Non
 
 def reverting(gateway: Gateway, ask: Ask, undone: Undone) -> list[KeyEdit]:
     """What a revert comes to; raises what ``Reverts`` does."""
-    terms = RevertTerms(ask.catalog, undone.prefix, undone.conflict, _DOCUMENTS_MAX, None)
+    forced = {
+        key: Forced(*(_pointers(undone, key, of_attributes) for of_attributes in (False, True)))
+        for key in {each.key: None for each in undone.forced}
+    }
+    terms = RevertTerms(
+        ask.catalog, undone.prefix, undone.conflict, _DOCUMENTS_MAX, None, forced=forced
+    )
     if undone.revisions:
         return gateway.reverts.of_revisions(undone.revisions, terms)
     return gateway.reverts.to_revision(undone.to, undone.since, terms)
+
+
+def _pointers(undone: Undone, key: str, of_attributes: bool) -> tuple[str, ...]:
+    places = ((each.key, each.of_attributes, each.pointer) for each in undone.forced)
+    return tuple(pointer for *of, pointer in places if of == [key, of_attributes])
 
 
 def _conditions(ask: Ask) -> Conditions:
@@ -153,6 +165,8 @@ def _content_edit(deed: str, action: Action) -> ContentEdit:
         return Merge(value, _size(value))
     if deed == "delete":
         return Delete()
+    if deed == "edit":
+        return ApplyPatch(patching.parse_extended({"patch": value}))
     return ApplyPatch(patching.parse(value))
 
 

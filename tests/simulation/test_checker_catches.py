@@ -47,6 +47,9 @@ _BEGIN = {
     "force-where-asked": 14,
     "let-go-of-own": 31,
     "prune-nobodys": 43,
+    "indexes-tell": 6,
+    "items-in-place": 20,
+    "reverts-by-key": 3,
 }
 
 

@@ -20,7 +20,8 @@ from gateway.commit import round
 from gateway.decide import decide as deciding
 
 from .checker import check
-from .plan import owning
+from .plan import as_chosen, listing, owning
+from .plans import listing_at_a_distance
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -30,13 +31,15 @@ _CHUNK = 100
 
 @cache  # the first of them are asked for twice
 def _assert_right(seed: int) -> Counter[str]:
-    with_owners = seed % 3 == 0  # a third of the histories
-    recording = simulate(seed, owning) if with_owners else simulate(seed)
+    adjust, option = (listing, "--lists ") if seed % 2 else (owning, "--owners ")
+    if seed % 3:  # a third of the histories are so
+        adjust, option = as_chosen, ""
+    recording = simulate(seed, adjust)
     violations = check(recording)
     if violations:
         found = "\n".join(f"{v.kind}: {v.detail}" for v in violations[:10])
-        how = "--owners --trace" if with_owners else "--trace"
-        pytest.fail(f"{found}\n\npython -m tests.simulation {how} --seed {seed}", pytrace=False)
+        again = f"python -m tests.simulation {option}--trace --seed {seed}"
+        pytest.fail(f"{found}\n\n{again}", pytrace=False)
     return Counter(outcome_name(call) for call in recording.calls)
 
 
@@ -77,6 +80,16 @@ def test_the_histories_have_every_kind_of_answer() -> None:
         if outcomes[name] < 2
     }
     assert not rare
+
+
+def test_histories_of_lists_have_the_answers_of_lists() -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(1, 16):
+        recording = simulate(seed, listing_at_a_distance)
+        assert not check(recording)
+        outcomes.update(outcome_name(call) for call in recording.calls)
+    rare = {"list_violation", "index_needs_test", "documents_break_settings", "rebased"}
+    assert not {name for name in rare if outcomes[name] < 2}
 
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:

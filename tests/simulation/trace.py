@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.errors import code_of
 from gateway.model import Commit
-from patching import OwnedByOthers
+from patching import IndexNeedsTest, OwnedByOthers
 
 from .recorder import Call, Recording
 
@@ -16,8 +16,8 @@ def outcome_name(call: Call) -> str:
     if call.answered is None:
         return "no-answer"
     if isinstance(outcome, Refused):
-        is_owned = code_of(outcome.error) == OwnedByOthers.code
-        return OwnedByOthers.code if is_owned else outcome.error.code
+        code = code_of(outcome.error)
+        return code if code in (OwnedByOthers.code, IndexNeedsTest.code) else outcome.error.code
     if isinstance(outcome, Applied):
         return "replayed" if outcome.replayed else _applied_name(outcome.commit)
     if isinstance(outcome, Unchanged):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.decide.request import Refused, Unchanged, Written
+from gateway.decide.request import Refused, Request, Unchanged, Written
 from gateway.errors import CommitError
 from gateway.model import Document
 from gateway.service import Gateway
@@ -153,7 +153,9 @@ def serve_write(gateway: Gateway, call: Call) -> None:
         serve_revert(gateway, call, call.ask.undone)
         return
     request = request_of(gateway, call.ask)
-    if not call.ask.deletes_catalog:
+    if call.ask.sets_up:
+        written = serve_settings(gateway, call, request)
+    elif not call.ask.deletes_catalog:
         written = gateway.commit(request)
     else:
         try:
@@ -161,6 +163,17 @@ def serve_write(gateway: Gateway, call: Call) -> None:
         except CommitError as error:
             written = Written(Refused(error), request.commit_id, 1)
     call.outcome, call.commit_id = written.outcome, written.commit_id
+
+
+def serve_settings(gateway: Gateway, call: Call, request: Request) -> Written:
+    """Where documents break the lists that they declare, nothing is decided."""
+    try:
+        return gateway.catalogs.set_up(request)
+    except CommitError as error:
+        if error.retryable:
+            raise
+        call.unread = error
+        return Written(Refused(error), request.commit_id, 1)
 
 
 def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import workload_lists as lists
 from .asks import SETTINGS, Action, Ask, Compare, Kind, Name, Tag, digest, write
 from .gone import GONE
 from .workload_owners import Managing
@@ -32,6 +33,7 @@ class Tastes:
     ranges: float = 0.0  # among what transactions compare
     owners: float = field(default=0.0, repr=False)  # applies, and letting go, among edits
     reverts: float = field(default=0.0, repr=False)
+    lists: float = field(default=0.0, repr=False)  # edits of items of lists; settings declare these
 
 
 @dataclass
@@ -66,7 +68,8 @@ class Wishes:
         self._revisions: dict[str, int] = {}
         self._times_us: dict[str, list[int]] = {}
         self._left_over: list[Ask] = []
-        self._managing = Managing(rng)
+        self._managing = Managing(rng, lists=tastes.lists > 0)
+        self._declares = bool(tastes.lists)
         self._pins: dict[str, list[tuple[str, int]]] = {}
 
     def seen(self, catalog: str, key: str, token: str | None, content: Any, revision: int) -> None:
@@ -104,7 +107,8 @@ class Wishes:
         for _ in range(self._rng.randrange(2, 6)):
             catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
             ask = self._write(catalog, key, self._label())
-            if not ask.deletes_catalog and ask.undone is None:
+            declares = self._tastes.lists and ask.sets_up  # nothing that can be done with others
+            if not (ask.deletes_catalog or ask.undone or declares):
                 asks.append(ask)
         return asks or [self._single(self._catalogs[0], self._keys[0], self._label())]
 
@@ -121,6 +125,9 @@ class Wishes:
     def _write(self, catalog: Name, key: Name, label: str) -> Ask:
         if self._tastes.reverts and self._happens(self._tastes.reverts):
             ask = write(label, catalog, self._managing.revert(self._revision(catalog), key))
+        elif self._tastes.lists and self._happens(0.4 if self._declares else 0.04):
+            self._declares = False
+            ask = write(label, catalog, lists.settings(self._rng))
         elif self._happens(self._tastes.transactions):
             ask = self._transaction(catalog, label)
         elif self._happens(self._tastes.settings):
@@ -233,6 +240,9 @@ class Wishes:
         if known.content is not GONE:
             choices.append(Compare("equals", key, known.content))
         choices.append(Compare("tests", key, [_test(self._rng.randrange(4))]))
+        if self._tastes.lists:
+            item = {"op": "test", "path": "/items/a/n", "value": self._rng.randrange(3)}
+            choices += [Compare("tests", key, [item])] * 2
         choices.append(Compare("revision", key, self._revision(catalog)))
         return self._rng.choice(choices)
 
@@ -293,6 +303,8 @@ class Wishes:
         if self._tastes.owners and self._happens(self._tastes.owners):
             return self._managing.action(catalog, key, label)
         known = self._of(catalog, key)
+        if self._tastes.lists and self._happens(self._tastes.lists):
+            return lists.action(self._rng, key, known.content, label)
         content = known.content if isinstance(known.content, dict) else {}
         own = f"/{self._client}"
         number = self._rng.randrange(4)

@@ -1,0 +1,108 @@
+"""The model's rebases: whether what changed since an older state leaves an edit as it was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .asks import Action, Ask
+from .gone import GONE
+from .model_lists import (
+    ITEMS,
+    MARKS,
+    NO_LISTS,
+    Lists,
+    Tokens,
+    differing,
+    displaced,
+    item_at,
+    key_of,
+    meet,
+)
+from .model_owners import Owners, leaves
+from .model_patches import Misfit, operated, tokens_of
+
+
+def independent(
+    action: Action, base: Any, now: Any, lists: Lists = NO_LISTS, owners: Owners | None = None
+) -> bool:
+    """Whether no place that ``action`` reads or writes, on a document that was ``base`` and is
+    ``now``, has changed. ``owners`` are those of the base. See ``means`` for arrays that are no
+    ``lists``: patches that go into them are taken for independent."""
+    changed = differing(base, now, lists)
+    if action.deed == "apply":
+        own = (action.value.manager, False)
+        owned = [tokens for tokens, names in (owners or {}).items() if own in names]
+        whole = [_outside_arrays(each, base) for each in owned]
+        return not meet((*leaves(action.value.content), *whole), changed)
+    if action.deed == "merge":
+        return not meet([(name,) for name in action.value] or [()], changed)
+    if action.deed == "edit":
+        return not meet(list(_by_key(action, lists)), changed)
+    places, indexed = _by_index(action, base, lists)
+    return not (meet(places, changed) or any(displaced(name, base, now) for name in indexed))
+
+
+def means(ask: Ask, lists: Lists) -> list[Ask]:
+    """What it may come to where lists aren't declared that its patch goes into: whether it can be
+    rebased depends on how the differences of two arrays are told."""
+    action = ask.actions[0] if ask.actions else None
+    if not ask.rebase or action is None or action.deed not in ("patch", "edit"):
+        return [ask]
+    if not any(_goes_into(each) in {ITEMS, MARKS} - lists for each in action.value):
+        return [ask]
+    return [ask, replace(ask, rebase=False)]
+
+
+def _goes_into(operation: Mapping[str, Any]) -> str:
+    """The member that an operation doesn't treat as a whole."""
+    tokens = tokens_of(operation)
+    is_whole = len(tokens) < 2 and operation["op"] not in ("add_to_set", "pull")
+    return "" if is_whole else tokens[0]
+
+
+def _outside_arrays(tokens: Tokens, base: Any) -> Tokens:
+    node = base
+    for length, token in enumerate(tokens):
+        if not isinstance(node, dict):
+            return tokens[:length]
+        node = node.get(token)
+    return tokens
+
+
+def _by_key(action: Action, lists: Lists) -> Iterator[Tokens]:
+    for operation in action.value:
+        tokens = tokens_of(operation)
+        if _goes_into(operation) in {ITEMS, MARKS} - lists:
+            continue
+        if operation["op"] in ("add_to_set", "pull"):
+            yield (*tokens, str(key_of(MARKS, operation["value"])))
+        else:
+            yield tokens
+
+
+def _by_index(action: Action, base: Any, lists: Lists) -> tuple[list[Tokens], set[str]]:
+    """The places, and the lists that it leads through by index."""
+    places: list[Tokens] = []
+    indexed: set[str] = set()
+    document = base
+    for operation in action.value:
+        tokens = tokens_of(operation)
+        before = document
+        try:
+            document = GONE if document is GONE else operated(document, [operation])
+        except Misfit:
+            document = GONE  # unknown
+        if _goes_into(operation) not in lists:
+            if _goes_into(operation) not in (ITEMS, MARKS):
+                places.append(tokens[:1])
+            continue
+        if operation["op"] == "add" and len(tokens) == 2 and before is not GONE:
+            if document is not GONE:
+                places.append((tokens[0], str(key_of(tokens[0], operation["value"]))))
+            continue
+        found = item_at(before, tokens, lists)
+        places.append(tokens[:1] if found is None else (*found, *tokens[2:]))
+        indexed.add(tokens[0])
+    return places, indexed
