@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.held_revision import held_history, held_revision
 from patching.spark.options import READ, Options
 from patching.spark.remote import parallelism
 from patching.spark.source import settled
@@ -49,20 +50,25 @@ def export_catalog(
     """
     if format not in FORMATS:
         raise ValueError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
-    given = {"type": "documents", "revision": revision, "timestamp": at, "prefix": prefix}
-    if revision is None:
-        # A remote session may look again at each action, and find another revision.
-        given |= {"revision": _revision(catalog, url, at, options), "timestamp": None}
+    chosen = _chosen(catalog, url, options)
+    wanted = {"revision": revision, "timestamp": at}
+    reading = Options.parse(chosen | _given(wanted), READ)
+    # A remote session may look again at each action, and find another revision.
+    revision = settled(reading).revision
+    given = {"type": "documents", "revision": revision, "prefix": prefix}
     seen = Observation()
     newest = F.max("revision").alias("revision")
-    rows = _rows(spark, catalog, url, given, options).observe(seen, newest)
-    if format == "parquet":
-        rows.write.mode(_mode(overwrite)).parquet(path)
-    else:
-        # Put together from JSON as it is: parsing and writing it anew would lose something.
-        key = F.expr("substring(to_json(array(key)), 2, length(to_json(array(key))) - 2)")
-        line = F.concat(F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}"))
-        rows.select(line).write.mode(_mode(overwrite)).text(path)
+    with held_revision(reading, "export", revision):
+        rows = _rows(spark, chosen, given).observe(seen, newest)
+        if format == "parquet":
+            rows.write.mode(_mode(overwrite)).parquet(path)
+        else:
+            # Put together from JSON as it is: parsing and writing it anew would lose something.
+            key = F.expr("substring(to_json(array(key)), 2, length(to_json(array(key))) - 2)")
+            line = F.concat(
+                F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}")
+            )
+            rows.select(line).write.mode(_mode(overwrite)).text(path)
     written = _written(spark, path, format)
     return ExportReport(path, written, seen.get["revision"])
 
@@ -86,41 +92,31 @@ def export_history(
     """
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
-    rows = _rows(spark, catalog, url, given, options)
     day = F.to_date(F.to_utc_timestamp("time", _zone(spark)))
     seen = Observation()
     counted = F.count(F.lit(1)).alias("rows"), F.max("revision").alias("revision")
-    dated = rows.withColumn("date", day).observe(seen, *counted)
     mode = "append" if after is not None else _mode(overwrite)
-    dated.write.mode(mode).partitionBy("date").parquet(path)
+    chosen = _chosen(catalog, url, options)
+    with held_history(Options.parse(chosen, READ), "export", after or 0):
+        dated = _rows(spark, chosen, given).withColumn("date", day).observe(seen, *counted)
+        dated.write.mode(mode).partitionBy("date").parquet(path)
     return ExportReport(path, seen.get["rows"], seen.get["revision"])
 
 
-def _rows(
-    spark: SparkSession,
-    catalog: str,
-    url: str,
-    given: Mapping[str, Any],
-    options: Mapping[str, Any] | None,
-) -> DataFrame:
+def _chosen(catalog: str, url: str, options: Mapping[str, Any] | None) -> dict[str, str]:
+    return options_for({"url": url, "catalog": catalog, **(options or {})}, READ)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _rows(spark: SparkSession, chosen: Mapping[str, str], given: Mapping[str, Any]) -> DataFrame:
+    """To be read while what they are read from is held."""
     register(spark)
-    chosen = {
-        **options_for({"url": url, "catalog": catalog, **(options or {})}, READ),
-        **{name: value for name, value in given.items() if value is not None},
-    }
-    if "partitions" not in chosen:
-        chosen["partitions"] = str(parallelism(spark))
-    texts = {name: str(value) for name, value in chosen.items()}
+    apart = {"partitions": str(parallelism(spark))}
+    texts = apart | dict(chosen) | _given(given) | {"pinSeconds": "0"}
     return spark.read.format("metadata").options(**texts).load()
-
-
-def _revision(catalog: str, url: str, at: str | None, options: Mapping[str, Any] | None) -> int:
-    given = options_for({"url": url, "catalog": catalog, **(options or {})}, READ)
-    if at is not None:
-        given["timestamp"] = at
-    found = settled(Options.parse(given, READ)).revision
-    assert found is not None
-    return found
 
 
 def _written(spark: SparkSession, path: str, format: str) -> int:

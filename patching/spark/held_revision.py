@@ -18,24 +18,43 @@ _PERIODS: Final = 20
 
 
 @contextmanager
-def held_revision(options: Options, note: str) -> Iterator[int]:
-    """The head of the catalog, pinned under ``note`` until the block is left.
+def held_revision(options: Options, note: str, revision: int | None = None) -> Iterator[int]:
+    """The revision, by default the head of the catalog, pinned under ``note`` until the block is
+    left.
 
     0 where the catalog was never written: there is nothing to hold. With the option pinSeconds=0
-    nothing is held either. Raises ReadFailed, RequestError. If the pin is lost, reads may raise
-    Compacted.
+    nothing is held either. Raises ReadFailed, RequestError, and Compacted where it is too late. If
+    the pin is lost, reads may raise Compacted.
     """
-    seconds = min(options.pin_seconds, _SECONDS_MAX)
     with catalog_reads(options) as reads:
-        head = reads.head_if_any()
-        if not (head and seconds):
+        head = reads.head_if_any() if revision is None else revision
+        if not (head and options.pin_seconds):
             yield head
             return
-        pin = reads.pin(None, seconds, note)
-        with reads.told("its head"):
-            pin.take()
-        with pin:
+        with _pinned(reads, revision, options.pin_seconds, note) as pin:
             yield pin.revision
+
+
+@contextmanager
+def held_history(options: Options, note: str, after: int) -> Iterator[None]:
+    """What is retained of the commits above ``after``, pinned under ``note`` until the block is
+    left; raises what ``held_revision`` raises."""
+    with catalog_reads(options) as reads:
+        oldest = min(max(after, reads.floor()), reads.head())
+        if not options.pin_seconds:
+            yield
+            return
+        with _pinned(reads, oldest, options.pin_seconds, note):
+            yield
+
+
+@contextmanager
+def _pinned(reads: CatalogReads, revision: int | None, seconds: int, note: str) -> Iterator[Pin]:
+    pin = reads.pin(revision, min(seconds, _SECONDS_MAX), note)
+    with reads.told("its head" if revision is None else f"revision {revision}"):
+        pin.take()
+    with pin:
+        yield pin
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,17 @@ def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_pat
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "history"])
-def test_an_export_reads_the_catalog_once(
+def test_an_export_reads_the_catalog_once_and_holds_it_so_long(
     there: Catalog, passing: Passing, tmp_path: Path, format: str
 ) -> None:
     there.put({"a": 1, "b": 2})
+    held: list[list[int]] = []
+
+    def look(_method: str, path: str, _port: int) -> None:
+        if "limit=" in path:
+            held.append([pin["revision"] for pin in there.pins()])
+
+    passing.before = look
     given: dict[str, Any] = {"url": passing.url, "options": {"partitions": 1}}
     path = str(tmp_path / "export")
     if format == "history":
@@ -146,6 +153,8 @@ def test_an_export_reads_the_catalog_once(
         export_catalog(there.spark, there.name, path, format=format, **given)
         read = [each for each in passing.asked if "/documents?limit=1000" in each]
     assert len(read) == 1, passing.asked
+    assert held[-1] == [0 if format == "history" else there.head()]
+    assert there.pins() == []
 
 
 def test_a_line_that_cannot_be_read_is_shown(there: Catalog, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class Catalog:
     def pins(self) -> list[dict[str, Any]]:
         path = f"/v1/catalogs/{segment(self.name)}/pins"
         pins: list[dict[str, Any]] = self.transport.request("GET", path).json()["pins"]
-        return [pin for pin in pins if pin["note"].startswith(("sync", "plan"))]
+        return [pin for pin in pins if pin["note"].startswith(("sync", "plan", "export"))]
 
     def frame(self, documents: dict[str, Any]) -> Any:
         rows = [(key, json.dumps(value)) for key, value in documents.items()]
