@@ -73,7 +73,8 @@ class Reverts:
     def to_revision(self, to: int, since: int | None, terms: RevertTerms) -> list[KeyEdit]:
         """Undo what happened from ``to`` up to ``since``, or None: the head. Raises CatalogNotFound
         too. The settings stay as they are."""
-        span = self._differences.span(terms.catalog, since, to, terms.prefix)
+        # The head is looked at last: what is made meanwhile doesn't come before ``to``.
+        span = self._differences.span(terms.catalog, to, since, terms.prefix)
         with as_unavailable():
             keys: list[str] = []
             after = ""

@@ -1,0 +1,33 @@
+"""What a revert undoes, whatever is committed while it is looked up."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from gateway.errors import RevisionNotFound
+from gateway.limits import ServiceLimits
+from gateway.read.reverts import RevertTerms
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.store.contract import Store
+from tests.asking import WatchedStore, once, put
+from tests.patience import WAIT_MS
+
+TERMS = RevertTerms("c", "", "refuse", 100, None)
+
+
+def gateway_on(store: object) -> Gateway:
+    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+
+
+def test_a_revision_that_is_made_meanwhile_is_not_undone_by_going_to_it(store: Store) -> None:
+    other = gateway_on(store)
+    other.write("c", "k", put(1))
+    watched = WatchedStore(store)
+    gateway = gateway_on(watched)
+    watched.after["heads"] = once(lambda: other.write("c", "k", put(2)))
+    with pytest.raises(RevisionNotFound):
+        gateway.reverts.to_revision(2, None, TERMS)
+    assert gateway.reverts.to_revision(2, None, TERMS) == []
