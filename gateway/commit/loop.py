@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from gateway.commit.callers import Callers
-from gateway.commit.handover import Handed, HandOver
+from gateway.commit.handover import Handed, HandOver, without_contents
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
@@ -54,15 +54,23 @@ class CommitLoop:
             self._hand_over.asked(request.catalog)
         return self._committed(request)
 
-    def commit_for(self, request: Request, worker: int) -> Handed:
-        """``commit`` of a request that another worker of this machine hands over."""
-        self._hand_over.asked(request.catalog, worker)
+    def commit_for(self, requests: Sequence[Request], worker: int) -> Handed | None:
+        """``commit`` of one request, or ``commit_each`` of several for one catalog, that another
+        worker of this machine hands over; None where several would have to wait for room."""
+        catalog = requests[0].catalog
+        self._hand_over.asked(catalog, worker)
+        if len(requests) > 1:
+            written = self._committed_each(requests, waits=False)
+            if written is None:
+                return None
+            bare = [(without_contents(outcome), attempts) for outcome, attempts in written]
+            return Handed(bare, self._hand_over.goes_on(catalog, worker))
         try:
-            outcome, attempts = self._committed(request)
+            outcome, attempts = self._committed(requests[0])
         except QueueFull as full:
-            return Handed(None, 1, goes_on=True, error=full)
-        goes_on = self._hand_over.goes_on(request.catalog, worker, outcome)
-        return Handed(outcome, attempts, goes_on)
+            return Handed((), goes_on=True, error=full)
+        goes_on = self._hand_over.goes_on(catalog, worker, outcome)
+        return Handed([(outcome, attempts)], goes_on)
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
@@ -85,8 +93,26 @@ class CommitLoop:
 
         The call waits while the queue is full, in turn with others: that is no part of the time
         that the requests have. What comes after one on the same document that was refused for now
-        is refused too (``HeldBack``), so that they can be sent again in order.
+        is refused too (``HeldBack``), so that they can be sent again in order. The outcomes may be
+        without contents.
         """
+        if not self._hand_over.is_used:
+            return self._committed_each(requests) or []
+        handed = self._hand_over.handed_each(requests)
+        if handed is not None:
+            return handed
+        catalogs = {request.catalog for request in requests}
+        for catalog in catalogs:
+            self._hand_over.asked(catalog)
+        written = self._committed_each(requests)
+        for catalog in catalogs:  # who gets this answer sends more, as a rule
+            self._hand_over.asked(catalog)
+        return written or []
+
+    def _committed_each(
+        self, requests: Sequence[Request], *, waits: bool = True
+    ) -> list[tuple[Outcome, int]] | None:
+        """``commit_each`` by this worker; None where it may not wait for room and would have to."""
         self._start()
         answered = self._runtime.event()
         pendings = [self._pending(request, answered) for request in requests]
@@ -96,7 +122,11 @@ class CommitLoop:
             pending.after, newest[document] = newest.get(document), pending
         queued = let_go = 0
         try:
-            if requests:
+            if not waits:
+                if not self._callers.is_free or not self._queue.put_all(pendings):
+                    return None
+                queued = len(pendings)
+            elif requests:
                 with self._callers.turn(requests[0].by.name):
                     while queued < len(pendings):
                         now = self._runtime.monotonic()
