@@ -14,12 +14,12 @@ other found out, or, where that dies with the request, that the outcome is unkno
 
 Lines of a bulk request for one catalog are handed over together, in their order. They are taken
 only where there is room for all of them: they never wait for it in the other worker, so that they
-are answered, or in doubt, when their time ends. Outcomes of them come back without contents.
+are answered, or in doubt, when their time ends. Their outcomes come back without contents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -164,8 +164,23 @@ def _may_go(request: Request) -> bool:
     return request.size_bytes <= _HANDED_BYTES_MAX and not request.dry_run
 
 
-def without_contents(outcome: Outcome) -> Outcome:
-    """The outcome, with what is said of a bulk request's line."""
+_Commit = Callable[[Sequence[Request], int], Handed | None]
+
+
+def answering(commit: _Commit) -> _Commit:
+    """``commit`` for other workers: outcomes of several are without contents."""
+
+    def answer(requests: Sequence[Request], worker: int) -> Handed | None:
+        handed = commit(requests, worker)
+        if handed is None or len(requests) == 1:
+            return handed
+        bare = [(_bare(outcome), attempts) for outcome, attempts in handed.outcomes]
+        return replace(handed, outcomes=bare)
+
+    return answer
+
+
+def _bare(outcome: Outcome) -> Outcome:
     match outcome:
         case Applied(commit):
             changes = tuple(Change(c.key, c.action, c.create_revision) for c in commit.changes)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from gateway.commit.callers import Callers
-from gateway.commit.handover import Handed, HandOver, without_contents
+from gateway.commit.handover import Handed, HandOver
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
@@ -63,8 +63,7 @@ class CommitLoop:
             written = self._committed_each(requests, waits=False)
             if written is None:
                 return None
-            bare = [(without_contents(outcome), attempts) for outcome, attempts in written]
-            return Handed(bare, self._hand_over.goes_on(catalog, worker))
+            return Handed(written, self._hand_over.goes_on(catalog, worker))
         try:
             outcome, attempts = self._committed(requests[0])
         except QueueFull as full:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from gateway.commit import handover
-from gateway.commit.handover import Handed, HandOver
+from gateway.commit.handover import Handed, HandOver, answering
 from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.ranges import RangeUnchanged
@@ -114,6 +114,12 @@ def together(ours: Gateway, *edits: tuple[str, Edit], catalog: str = "c") -> lis
     return [ours.request(catalog, (KeyEdit(key, edit),)) for key, edit in edits]
 
 
+def committed(writer: Gateway, requests: Sequence[Request]) -> Handed:
+    handed = writer.commit_for(requests, 200)
+    assert handed is not None
+    return handed
+
+
 def line(written: Written) -> bytes:
     """What a client is told of it."""
     (change,) = applied(written.outcome).commit.changes
@@ -124,7 +130,7 @@ def test_lines_that_come_together_go_together_and_in_their_order() -> None:
     """Their answers say what the lines' own are made of, and leave the contents where they are."""
     store = MemoryStore()
     writer = gateway(store)
-    neighbour = Neighbour(lambda requests: writer.commit_for(requests, 200))
+    neighbour = Neighbour(lambda requests: answering(writer.commit_for)(requests, 200))
     other = gateway(store, neighbour)
     writer.write("c", "k", put({"n": 1}))
     other._hand_over.behind("c", 100)
@@ -212,8 +218,7 @@ def test_lines_are_not_taken_where_they_would_wait_for_room() -> None:
     with writer._loop._callers.turn("ann"):
         assert writer.commit_for(together(writer, *[("k", put(1))] * 3), 200) is None
     hold.set()
-    handed = writer.commit_for(together(writer, *[("k", put(n)) for n in range(3)]), 200)
-    assert handed
+    handed = committed(writer, together(writer, *[("k", put(n)) for n in range(3)]))
     assert [applied(outcome).commit.revision for outcome, _ in handed.outcomes] == [2, 3, 4]
     first.join(WAIT_S)
 
@@ -272,10 +277,8 @@ def test_who_is_handed_over_to_says_whether_anybody_else_asks() -> None:
 
 def test_documents_that_take_long_to_send_are_written_in_turns() -> None:
     writer = gateway(MemoryStore())
-    small = writer.commit_for([writer.request("c", ask(put("x")).edits)], 200)
-    large = writer.commit_for([writer.request("c", ask(put("x" * 70_000)).edits)], 200)
-    assert small
-    assert large
+    small = committed(writer, [writer.request("c", ask(put("x")).edits)])
+    large = committed(writer, [writer.request("c", ask(put("x" * 70_000)).edits)])
     assert (small.goes_on, large.goes_on) == (True, False)
     assert isinstance(large.outcomes[0][0], Applied)
 
