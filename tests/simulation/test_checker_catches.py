@@ -50,6 +50,7 @@ _BEGIN = {
     "indexes-tell": 6,
     "items-in-place": 20,
     "reverts-by-key": 3,
+    "lost-is-in-doubt": 246,
 }
 
 
