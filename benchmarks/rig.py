@@ -21,7 +21,7 @@ DATABASE = "benchmark_baselines"
 WORKERS = 2
 
 _READY_S = 30.0
-_HERE = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -108,7 +108,7 @@ def _gateway(uri: str, options: Sequence[str], tree: Path | None, host: str) -> 
         *("--workers", str(WORKERS), "--mongodb-uri", uri),
         *options,
     ]
-    environment = {"PYTHONPATH": str(tree or _HERE), "PYTHONSAFEPATH": "1"}
+    environment = {"PYTHONPATH": str(tree or CHECKOUT), "PYTHONSAFEPATH": "1"}
     with ExitStack() as stack:
         if host:
             folder = TemporaryDirectory(prefix=f"benchmark-{host}-")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks import load, rounds, stored, wire
+from benchmarks import bytecodes, load, rounds, stored, wire
 from benchmarks.clients import PatchClient, ReadClient
 from benchmarks.measurement import Measurement
 from benchmarks.results import LOAD_COLUMNS, Figure, Result, Table, load_rows
-from benchmarks.rig import Rig
+from benchmarks.rig import CHECKOUT, Rig
 from benchmarks.scenarios.bulk import in_bulk
 
 NOW, EARLIER = "now", "earlier"
 ALLOWED = 0.97
+MORE_BYTECODES = 1.02
 
 # Of what is measured in turns: how many clients, and the measurement of a gateway at a port.
 Work = tuple[int, Callable[[Rig, int], Callable[[], Measurement]]]
@@ -33,6 +34,10 @@ def run(rig: Rig) -> Result:
         rows += load_rows(clients, {f"{what}, {name}": found for name, found in results.items()})
         ratio = rounds.ratio(results[NOW], results[EARLIER])
         figures.append(Figure(f"{what}: now / earlier", ">=", ALLOWED, ratio))
+    assert rig.earlier is not None
+    rig.progress("counting bytecodes")
+    counted = rounds.spread([bytecodes.of(CHECKOUT) / bytecodes.of(rig.earlier)])
+    figures.append(Figure("bytecodes of a PATCH: now / earlier", "<=", MORE_BYTECODES, counted))
     return Result([Table("Now against earlier", LOAD_COLUMNS, rows)], figures)
 
 

@@ -50,6 +50,8 @@ class _Segment(BaseConverter):
     """One segment of the encoded path, even an empty one; its view decodes it."""
 
     regex = "[^/]*"
+    # A route is found by its segments then, instead of by one regular expression after the other.
+    part_isolating = True
 
 
 class _Rest(BaseConverter):
