@@ -11,7 +11,6 @@ from pathlib import Path
 from flask import Flask
 
 from gateway.access.limits import PrincipalLimits, Rate
-from gateway.commit.handover import answering
 from gateway.commit.queue import Turns
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
@@ -125,7 +124,7 @@ def _group(path: Path, limits: ServiceLimits) -> str:
 
 def _listen(neighbours: Neighbours, gateway: Gateway) -> None:
     try:
-        neighbours.listen(answering(gateway.commit_for))
+        neighbours.listen(gateway.commit_for)
         atexit.register(neighbours.close)
     except OSError as error:
         _log.warning("workers of this machine can't hand writes over to this one: %s", error)

@@ -21,11 +21,6 @@ class Callers:
         self._has_turn = False
         self._waiting: dict[str, deque[Event]] = {}
 
-    @property
-    def is_free(self) -> bool:
-        """Whether a call would have its turn at once."""
-        return not self._has_turn
-
     @contextmanager
     def turn(self, principal: str) -> Iterator[None]:
         """Wait for one's turn, which ends with the block."""

@@ -54,22 +54,15 @@ class CommitLoop:
             self._hand_over.asked(request.catalog)
         return self._committed(request)
 
-    def commit_for(self, requests: Sequence[Request], worker: int) -> Handed | None:
-        """``commit`` of one request, or ``commit_each`` of several for one catalog, that another
-        worker of this machine hands over; None where several would have to wait for room."""
-        catalog = requests[0].catalog
-        self._hand_over.asked(catalog, worker)
-        if len(requests) > 1:
-            written = self._committed_each(requests, waits=False)
-            if written is None:
-                return None
-            return Handed(written, self._hand_over.goes_on(catalog, worker))
+    def commit_for(self, request: Request, worker: int) -> Handed:
+        """``commit`` of a request that another worker of this machine hands over."""
+        self._hand_over.asked(request.catalog, worker)
         try:
-            outcome, attempts = self._committed(requests[0])
+            outcome, attempts = self._committed(request)
         except QueueFull as full:
-            return Handed((), goes_on=True, error=full)
-        goes_on = self._hand_over.goes_on(catalog, worker, outcome)
-        return Handed([(outcome, attempts)], goes_on)
+            return Handed(None, 1, goes_on=True, error=full)
+        goes_on = self._hand_over.goes_on(request.catalog, worker, outcome)
+        return Handed(outcome, attempts, goes_on)
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
@@ -92,26 +85,8 @@ class CommitLoop:
 
         The call waits while the queue is full, in turn with others: that is no part of the time
         that the requests have. What comes after one on the same document that was refused for now
-        is refused too (``HeldBack``), so that they can be sent again in order. The outcomes may be
-        without contents.
+        is refused too (``HeldBack``), so that they can be sent again in order.
         """
-        if not self._hand_over.is_used:
-            return self._committed_each(requests) or []
-        handed = self._hand_over.handed_each(requests)
-        if handed is not None:
-            return handed
-        catalogs = {request.catalog for request in requests}
-        for catalog in catalogs:
-            self._hand_over.asked(catalog)
-        written = self._committed_each(requests)
-        for catalog in catalogs:  # who gets this answer sends more, as a rule
-            self._hand_over.asked(catalog)
-        return written or []
-
-    def _committed_each(
-        self, requests: Sequence[Request], *, waits: bool = True
-    ) -> list[tuple[Outcome, int]] | None:
-        """``commit_each`` by this worker; None where it may not wait for room and would have to."""
         self._start()
         answered = self._runtime.event()
         pendings = [self._pending(request, answered) for request in requests]
@@ -121,11 +96,7 @@ class CommitLoop:
             pending.after, newest[document] = newest.get(document), pending
         queued = let_go = 0
         try:
-            if not waits:
-                if not self._callers.is_free or not self._queue.put_all(pendings):
-                    return None
-                queued = len(pendings)
-            elif requests:
+            if requests:
                 with self._callers.turn(requests[0].by.name):
                     while queued < len(pendings):
                         now = self._runtime.monotonic()

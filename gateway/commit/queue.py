@@ -126,18 +126,8 @@ class Queue:
                 self._add(pending)
         return len(pendings)
 
-    def put_all(self, pendings: Sequence[Pending]) -> bool:
-        """Add them where ``put_first_of`` has room for all of them; returns whether it has."""
-        with self._lock:
-            size = sum(pending.request.size_bytes for pending in pendings)
-            if not self._has_room(size, 2, len(pendings)):
-                return False
-            for pending in pendings:
-                self._add(pending)
-        return True
-
-    def _has_room(self, size_bytes: int, share: int, count: int = 1) -> bool:
-        if (self._requests + count - 1) * share >= self._limits.queue_requests_max:
+    def _has_room(self, size_bytes: int, share: int) -> bool:
+        if self._requests * share >= self._limits.queue_requests_max:
             return False
         fits = (self._bytes + size_bytes) * share <= self._limits.queue_bytes_max
         return fits or not self._requests

@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway import catalogs
-from gateway.commit import handover, loop, ranges
+from gateway.commit import loop, ranges
 from gateway.decide import compares, drafts
 from gateway.decide.edits import Touch
 from gateway.decide.ranges import RangeState
-from gateway.decide.request import Request, Unknown
+from gateway.decide.request import Request
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
@@ -105,19 +105,6 @@ _commit_each = loop.CommitLoop.commit_each
 
 def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list[Any]:
     return _commit_each(self, requests[::-1])[::-1]
-
-
-_handed = handover.HandOver._handed
-
-
-def tried_again_here(
-    self: handover.HandOver, requests: Sequence[Request]
-) -> handover.Handed | None:
-    handed = _handed(self, requests)
-    if handed is None or handed.goes_on:
-        return handed
-    lost = all(isinstance(outcome, Unknown) for outcome, _ in handed.outcomes)
-    return None if lost else handed
 
 
 _deletion = catalogs.Catalogs.deletion_of

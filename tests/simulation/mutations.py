@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import handover, inputs, loop, pending, queue, ranges, resolve, round
+from gateway.commit import inputs, loop, pending, queue, ranges, resolve, round
 from gateway.decide import compares, decide, drafts, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -30,7 +30,7 @@ from . import breakages_of_history as history
 from .mutation import Mutation, Patch, mutation
 from .mutations_of_lists import LISTS
 from .mutations_of_owners import OWNING
-from .plan import on_one_machine, ranging
+from .plan import ranging
 from .plans import (
     belated,
     breaking_off,
@@ -284,12 +284,6 @@ MUTATIONS: Mapping[str, Mutation] = {
         "bulk",
         (loop, "doubting", lambda requests, outcomes: outcomes),  # noqa: ARG005
         adjust=standing,
-    ),
-    "lost-is-in-doubt": mutation(
-        "what was handed over to a worker that died with it, or stands still, is in doubt",
-        "applied-anyway",
-        (handover.HandOver, "_handed", history.tried_again_here),
-        adjust=on_one_machine,
     ),
     "deletion-of-all": mutation(
         "a catalog is deleted at the revision that was listed",

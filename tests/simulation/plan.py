@@ -71,7 +71,6 @@ def plan(rng: random.Random) -> Plan:
         strays=True,
         turns=rng.random() < 0.3,
     )
-    chosen = on_one_machine(chosen) if chosen.turns else chosen
     chosen = retaining(chosen, rng) if rng.random() < 0.4 else chosen
     # Drawn apart, so that the other plans are what they would be without ranges.
     return ranging(chosen) if random.Random(repr(chosen)).random() < 0.25 else chosen
@@ -79,12 +78,6 @@ def plan(rng: random.Random) -> Plan:
 
 def as_chosen(chosen: Plan) -> Plan:
     return chosen
-
-
-def on_one_machine(chosen: Plan) -> Plan:
-    """Workers hand over to each other, and what is for one catalog together."""
-    tastes = replace(chosen.tastes, of_one_catalog=0.7)
-    return replace(chosen, turns=True, tastes=tastes)
 
 
 def ranging(chosen: Plan) -> Plan:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gateway.commit.handover import Handed
 from gateway.decide.request import Request
 from gateway.service import Gateway
@@ -74,16 +72,16 @@ class SimNeighbours:
         self._process = process
         self._scheduler = scheduler
 
-    def ask(self, worker: int, requests: Sequence[Request], until: float) -> Handed | None:
+    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
         other = next(each for each, number in self._machine.workers.items() if number == worker)
         if not other.alive:
             return None
         own, gateway = self._machine.workers[self._process], self._machine.gateways[worker]
         done = SimEvent(self._scheduler)
-        handed: list[Handed | None] = []
+        handed: list[Handed] = []
 
         def commit() -> None:
-            handed.append(gateway.commit_for(requests, own))
+            handed.append(gateway.commit_for(request, own))
             done.set()
 
         other.on_death.append(done.set)

@@ -50,7 +50,6 @@ _BEGIN = {
     "indexes-tell": 6,
     "items-in-place": 20,
     "reverts-by-key": 3,
-    "lost-is-in-doubt": 246,
 }
 
 

@@ -34,8 +34,6 @@ class Tastes:
     owners: float = field(default=0.0, repr=False)  # applies, and letting go, among edits
     reverts: float = field(default=0.0, repr=False)
     lists: float = field(default=0.0, repr=False)  # edits of items of lists; settings declare these
-    # Of writes that are sent together: all for one catalog.
-    of_one_catalog: float = field(default=0.0, repr=False)
 
 
 @dataclass
@@ -105,11 +103,9 @@ class Wishes:
 
     def several(self) -> list[Ask]:
         """Writes that are sent together."""
-        asks, catalogs = [], self._catalogs
-        if self._tastes.of_one_catalog and self._happens(self._tastes.of_one_catalog):
-            catalogs = [self._rng.choice(catalogs)]
+        asks = []
         for _ in range(self._rng.randrange(2, 6)):
-            catalog, key = self._rng.choice(catalogs), self._rng.choice(self._keys)
+            catalog, key = self._rng.choice(self._catalogs), self._rng.choice(self._keys)
             ask = self._write(catalog, key, self._label())
             declares = self._tastes.lists and ask.sets_up  # nothing that can be done with others
             if not (ask.deletes_catalog or ask.undone or declares):
