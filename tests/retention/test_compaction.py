@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -51,29 +52,45 @@ def gateway_on(store: Store, runtime: ThreadRuntime | None = None, **limits: Any
     )
 
 
-def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> list[Any]:
-    """Twelve revisions of every kind of change; the states, by revision."""
-    edits: list[list[KeyEdit]] = [
-        [KeyEdit("a", put({"n": 1})), KeyEdit("b", put({"n": 1}))],
-        [KeyEdit("a", patch({"op": "add", "path": "/m", "value": 1}))],
-        [KeyEdit("b", Delete()), KeyEdit("c", put({"n": 2}))],
-        [KeyEdit("d", put({"n": 3}))],
-        [KeyEdit("a", Touch())],
-        [KeyEdit("b", patch({"op": "add", "path": "", "value": {}}))],
-        [KeyEdit("c", Delete())],
-        [KeyEdit("a", Move("c"))],
-        [KeyEdit("c", patch({"op": "add", "path": "/o", "value": 1}))],
-        [KeyEdit("d", put({"n": 4})), KeyEdit("b", Delete())],
-        [KeyEdit("d", Delete())],
-        [KeyEdit("a", put({"n": 5}))],
-    ]
-    states: list[Any] = [{}]
-    for number, each in enumerate(edits):
-        name = Idempotency("ann", f"{number}", "x") if number % 2 else None
-        gateway.commit(gateway.request(catalog, each, idempotency=name))
-        states.append(state_at(store, catalog, number + 1))
+# Twelve revisions of every kind of change.
+HISTORY: list[list[KeyEdit]] = [
+    [KeyEdit("a", put({"n": 1})), KeyEdit("b", put({"n": 1}))],
+    [KeyEdit("a", patch({"op": "add", "path": "/m", "value": 1}))],
+    [KeyEdit("b", Delete()), KeyEdit("c", put({"n": 2}))],
+    [KeyEdit("d", put({"n": 3}))],
+    [KeyEdit("a", Touch())],
+    [KeyEdit("b", patch({"op": "add", "path": "", "value": {}}))],
+    [KeyEdit("c", Delete())],
+    [KeyEdit("a", Move("c"))],
+    [KeyEdit("c", patch({"op": "add", "path": "/o", "value": 1}))],
+    [KeyEdit("d", put({"n": 4})), KeyEdit("b", Delete())],
+    [KeyEdit("d", Delete())],
+    [KeyEdit("a", put({"n": 5}))],
+]
+
+
+def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> Sequence[Any]:
+    """``HISTORY``; the states, by revision."""
+    for _ in _commits(gateway, catalog):
+        pass
     wait_until_written(gateway, catalog)
-    return states
+    assert store.heads([catalog])[catalog].revision == len(HISTORY)
+    return _states()
+
+
+def _commits(gateway: Gateway, catalog: str) -> Iterator[int]:
+    """Makes them; their revisions."""
+    for revision, each in enumerate(HISTORY, 1):
+        name = None if revision % 2 else Idempotency("ann", f"{revision - 1}", "x")
+        gateway.commit(gateway.request(catalog, each, idempotency=name))
+        yield revision
+
+
+@cache  # they are the same in all catalogs of all stores
+def _states() -> Sequence[Any]:
+    store = MemoryStore()
+    states = [state_at(store, "c", revision) for revision in _commits(gateway_on(store), "c")]
+    return ({}, *states)
 
 
 def nothing() -> None:
