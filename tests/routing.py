@@ -21,6 +21,8 @@ _OF_ALL: Final = ("$changeStream", "$collStats")
 UNROUTED: Final = "UNROUTED"
 # The variable that names another application for the workers.
 APPLICATION: Final = "TESTED_APPLICATION"
+# The variable that says how long a connection may idle.
+KEEPALIVE_S: Final = "TESTED_KEEPALIVE_S"
 _APPLICATION: Final = "tests.routing:create_application"
 
 
@@ -105,6 +107,7 @@ def run(arguments: Sequence[str]) -> None:
     from gateway.cli.main import main
     from gateway.server import master
 
+    master.KEEPALIVE_S = int(os.environ.get(KEEPALIVE_S, master.KEEPALIVE_S))
     master.run.__kwdefaults__["application"] = os.environ.get(APPLICATION, _APPLICATION)
     main(arguments)
 

@@ -15,7 +15,8 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any, Self
 from urllib.parse import quote
 
 import psutil
@@ -24,54 +25,22 @@ import pytest
 from gateway.server import HEADER_BYTES_MAX, ServerError, master
 from gateway.settings import resolve
 from gateway.store.embedded import MongodError
+from tests import fake_application, forking, routing
 from tests.patience import WAIT_S
 
+ROOT = Path(__file__).resolve().parent.parent
 Eventually = Callable[..., Any]
+Process = subprocess.Popen[str] | forking.Fork
 WORKER_CLASSES = ("gevent", "gthread")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NO_DATABASE = "--mongodb-uri=mongodb://unused.example/"
 
-# Stands in for the gateway's own application. `/wait` returns when the test makes a file.
-APPLICATION = """
-import os, pathlib, sys, time
-import flask
-
-def create(settings):
-    assert "pymongo" not in sys.modules, "the master imported the driver"
-    import pymongo, threading
-    here = pathlib.Path(__file__).parent
-    application = flask.Flask("fake")
-
-    @application.get("/")
-    def root():
-        return {"pid": os.getpid(), "uri": settings.mongodb_uri}
-
-    @application.get("/wait")
-    def wait():
-        (here / "started").touch()
-        while not (here / "go").exists():
-            time.sleep(0.01)
-        return "done"
-
-    @application.get("/documents/<path:key>")
-    def document(key):
-        header = flask.request.headers.get("If-Match", "")
-        return {"length": len(key), "header": len(header), "url": flask.request.url}
-
-    @application.put("/")
-    def put():
-        return {"length": len(flask.request.get_data())}
-
-    return application
-
-def broken(settings):
-    raise RuntimeError("no such thing")
-"""
-# `gateway` with that application in place of its own, and connections that may idle for a day: so
-# whoever waits for the end of one doesn't see it.
+# `gateway` with another application in place of its own, and connections that may idle for a day:
+# so whoever waits for the end of one doesn't see it.
+KEEPALIVE_S = 24 * 3600
 COMMAND = (
     "import functools, sys; from gateway import server\n"
-    "server.master.KEEPALIVE_S = 24 * 3600\n"
+    f"server.master.KEEPALIVE_S = {KEEPALIVE_S}\n"
     "server.run = functools.partial(server.run, application=sys.argv.pop(1))\n"
     "from gateway.cli.main import main; main()"
 )
@@ -80,10 +49,18 @@ COMMAND = (
 class Served:
     """A running `gateway serve`, and how to speak with it."""
 
-    def __init__(self, process: subprocess.Popen[str], directory: Path, port: int) -> None:
+    def __init__(self, process: Process, errors: IO[str]) -> None:
         self.process = process
-        self.directory = directory
-        self.port = port
+        self._errors = errors
+        self.port = 0
+
+    def await_ready(self) -> Self:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+) .*\n", line)
+        assert ready is not None, (line, self.ended())
+        self.port = int(ready[1])
+        return self
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
@@ -113,21 +90,53 @@ class Served:
 
     def ended(self) -> tuple[int, str, str]:
         """Exit code, and what was said since it was ready."""
-        out, err = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, out, err
+        code = self.process.wait(WAIT_S)
+        assert self.process.stdout is not None
+        out = self.process.stdout.read()
+        self._errors.seek(0)
+        return code, out, self._errors.read()
 
 
+@contextmanager
 def command(
-    directory: Path, *arguments: str, application: str = "fake:create"
-) -> subprocess.Popen[str]:
-    (directory / "fake.py").write_text(APPLICATION)
+    directory: Path, *arguments: str, application: str = "create", fork: bool = True
+) -> Iterator[Served]:
+    """`gateway` with these arguments; a fork, or else started from nothing."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
-    environment["PYTHONPATH"] = os.pathsep.join((str(directory), str(Path.cwd())))
+    environment |= {fake_application.FOLDER: str(directory), "PYTHONPATH": str(ROOT)}
+    application = f"{fake_application.__name__}:{application}"
+    with TemporaryFile("w+") as errors:
+        if fork:
+            environment[routing.APPLICATION] = application
+            environment[routing.KEEPALIVE_S] = str(KEEPALIVE_S)
+            process: Process = forking.start(
+                worker_class_of(arguments), arguments, errors.fileno(), environment
+            )
+        else:
+            process = from_nothing(arguments, application, errors, environment)
+        try:
+            yield Served(process, errors)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def worker_class_of(arguments: tuple[str, ...]) -> str:
+    flags = dict(each.split("=", 1) for each in arguments if "=" in each)
+    return flags.get("--worker-class", "gevent")
+
+
+def from_nothing(
+    arguments: tuple[str, ...], application: str, errors: IO[str], environment: dict[str, str]
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         (sys.executable, "-c", COMMAND, application, *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         env=environment,
         text=True,
         start_new_session=True,
@@ -135,18 +144,9 @@ def command(
 
 
 @contextmanager
-def serving(directory: Path, *arguments: str) -> Iterator[Served]:
-    process = command(directory, "serve", "--bind=127.0.0.1:0", *arguments)
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        ready = re.fullmatch(r"gateway: ready at http://127\.0\.0\.1:(\d+) .*\n", line)
-        assert ready is not None, line + process.communicate(timeout=WAIT_S)[1]
-        yield Served(process, directory, int(ready[1]))
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+def serving(directory: Path, *arguments: str, **how: Any) -> Iterator[Served]:
+    with command(directory, "serve", "--bind=127.0.0.1:0", *arguments, **how) as server:
+        yield server.await_ready()
 
 
 @pytest.fixture(scope="module", params=WORKER_CLASSES)
@@ -160,7 +160,9 @@ def served(
 
 
 def test_the_ready_line_is_printed_once_for_all_workers(tmp_path: Path) -> None:
-    with serving(tmp_path, NO_DATABASE, "--workers=3") as server:
+    """Nor has the master imported the driver: what is started from nothing shows it."""
+    how: dict[str, Any] = {"application": "create_from_nothing", "fork": False}
+    with serving(tmp_path, NO_DATABASE, "--workers=3", **how) as server:
         assert server.get("/")[0] == 200
         assert server.stop() == (0, "", "")
 
@@ -202,7 +204,8 @@ def test_idle_connections_do_not_hold_the_end(worker_class: str, tmp_path: Path)
 def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> None:
     # The first of them is ready, and the others are importing.
     arguments = (NO_DATABASE, "--workers=6", "--graceful-timeout-s=3600")
-    with serving(tmp_path, *arguments) as server:
+    how: dict[str, Any] = {"application": "create_from_nothing", "fork": False}
+    with serving(tmp_path, *arguments, **how) as server:
         assert server.stop()[0] == 0
 
 
@@ -306,20 +309,18 @@ def test_no_header_changes_where_a_request_leads(name: str, served: Served) -> N
 
 
 def test_an_address_in_use_is_one_line_and_exit_code_1(served: Served, tmp_path: Path) -> None:
-    process = command(tmp_path, "serve", f"--bind=127.0.0.1:{served.port}", NO_DATABASE)
-    out, err = process.communicate(timeout=WAIT_S)
     message = f"gateway: can't listen on 127.0.0.1:{served.port}: Address already in use\n"
-    assert (process.returncode, out, err) == (1, "", message)
+    with command(tmp_path, "serve", f"--bind=127.0.0.1:{served.port}", NO_DATABASE) as process:
+        assert process.ended() == (1, "", message)
 
 
 def test_an_application_that_cannot_be_made_ends_the_service_with_exit_code_1(
     tmp_path: Path,
 ) -> None:
-    process = command(
-        tmp_path, "serve", "--bind=127.0.0.1:0", NO_DATABASE, application="fake:broken"
-    )
-    out, err = process.communicate(timeout=WAIT_S)
-    assert (process.returncode, out) == (1, "")
+    arguments = ("serve", "--bind=127.0.0.1:0", NO_DATABASE)
+    with command(tmp_path, *arguments, application="broken") as process:
+        code, out, err = process.ended()
+    assert (code, out) == (1, "")
     assert "no such thing" in err
 
 
@@ -330,7 +331,9 @@ class TestEmbedded:
     @pytest.fixture
     def embedded(self, tmp_path: Path) -> Iterator[Served]:
         data = tmp_path / "data"
-        with serving(tmp_path, "--embedded", f"--data-dir={data}", "--workers=1") as server:
+        # Not a fork: they have no threads that could look after the database.
+        arguments = ("--embedded", f"--data-dir={data}", "--workers=1")
+        with serving(tmp_path, *arguments, fork=False) as server:
             yield server
 
     def mongod(self, server: Served) -> psutil.Process:
@@ -368,7 +371,7 @@ class TestEmbedded:
         self, embedded: Served, eventually: Eventually
     ) -> None:
         family = psutil.Process(embedded.process.pid).children()
-        embedded.process.kill()
+        embedded.process.send_signal(signal.SIGKILL)
         eventually(lambda: not any(child.is_running() for child in family))
 
     def test_the_service_ends_with_it(self, embedded: Served) -> None:

@@ -1,0 +1,53 @@
+"""An application in place of the gateway's own. `/wait` returns when a test makes a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import flask
+
+# The variable that names the folder of the test.
+FOLDER: Final = "TESTED_FOLDER"
+
+
+def create(settings: Any) -> flask.Flask:
+    here = Path(os.environ[FOLDER])
+    application = flask.Flask("fake")
+
+    @application.get("/")
+    def root() -> Any:
+        return {"pid": os.getpid(), "uri": settings.mongodb_uri}
+
+    @application.get("/wait")
+    def wait() -> str:
+        (here / "started").touch()
+        while not (here / "go").exists():
+            time.sleep(0.01)
+        return "done"
+
+    @application.get("/documents/<path:key>")
+    def document(key: str) -> Any:
+        header = flask.request.headers.get("If-Match", "")
+        return {"length": len(key), "header": len(header), "url": flask.request.url}
+
+    @application.put("/")
+    def put() -> Any:
+        return {"length": len(flask.request.get_data())}
+
+    return application
+
+
+def create_from_nothing(settings: Any) -> flask.Flask:
+    """In a worker whose master was started from nothing."""
+    assert "pymongo" not in sys.modules, "the master imported the driver"
+    import pymongo  # noqa: F401 - as the gateway's own does
+
+    return create(settings)
+
+
+def broken(settings: Any) -> flask.Flask:
+    raise RuntimeError(f"no such thing: {settings.mongodb_uri}")
