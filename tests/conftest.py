@@ -20,7 +20,7 @@ from psutil import pid_exists, virtual_memory
 
 from gateway.store.embedded import EmbeddedMongod
 from tests import routing
-from tests.patience import TEST_S, WAIT_MS, WAIT_S
+from tests.patience import TEST_S, WAIT_MS, WAIT_S, pause_s
 
 if TYPE_CHECKING:
     from gateway.store.contract import Store
@@ -224,11 +224,12 @@ def eventually() -> Callable[..., Any]:
     """
 
     def wait(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
-        deadline = time.monotonic() + timeout_s
+        begun = time.monotonic()
         while not (result := condition()):
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - begun
+            if waited_s > timeout_s:
                 pytest.fail(f"not within {timeout_s} s: {condition}")
-            time.sleep(0.01)
+            time.sleep(pause_s(waited_s))
         return result
 
     return wait

@@ -27,3 +27,8 @@ UNHURRIED = {
     "body_whole_timeout_s": min(int(WAIT_S), 3600),
     "worker_timeout_s": min(int(WAIT_S), 3600),
 }
+
+
+def pause_s(waited_s: float) -> float:
+    """Between two looks at what one has waited for so long: many looks keep others from working."""
+    return min(0.1, max(0.01, waited_s / 10))

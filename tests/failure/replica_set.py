@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from gateway.store.embedded_process import find_mongod, last_log_lines, start_bound_process
-from tests.patience import WAIT_MS, WAIT_S
+from tests.patience import WAIT_MS, WAIT_S, pause_s
 
 NAME: Final = "failover"
 _OPTIONS: Final = (
@@ -45,7 +45,6 @@ _SETTINGS: Final = {
     "heartbeatTimeoutSecs": 2,
     "chainingAllowed": False,
 }
-_POLL_S: Final = 0.02
 # A member didn't answer within the two seconds that it has for it.
 _NODE_NOT_FOUND: Final = 74
 _T = TypeVar("_T")
@@ -169,7 +168,10 @@ class ReplicaSet:
 
     def primary(self) -> Member | None:
         """The member that takes writes; of two that both say so, the one elected later."""
-        claims = [(member.hello(), member) for member in self.members]
+        return self._primary_of([member.hello() for member in self.members])
+
+    def _primary_of(self, hellos: Sequence[dict[str, Any]]) -> Member | None:
+        claims = zip(hellos, self.members, strict=True)
         elected = [(h["electionId"], m) for h, m in claims if h.get("isWritablePrimary")]
         return max(elected, key=lambda each: each[0])[1] if elected else None
 
@@ -187,7 +189,7 @@ class ReplicaSet:
 
         def primary_with_secondaries() -> Member | None:
             hellos = [member.hello() for member in self.members]
-            primary = self.primary()
+            primary = self._primary_of(hellos)
             followed = sum(
                 bool(h.get("secondary"))
                 and primary is not None
@@ -291,8 +293,9 @@ def _until(
     condition: Callable[[], _T | None], state: Callable[[], str], timeout_s: float = WAIT_S
 ) -> _T:
     """The first true result; AssertionError with the state where there is none in time."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {state()}"
-        time.sleep(_POLL_S)
+        waited_s = time.monotonic() - begun
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {state()}"
+        time.sleep(pause_s(waited_s))
     return result

@@ -22,7 +22,7 @@ from tests.failure.clients import all_commits
 from tests.failure.linearizable import Following, History
 from tests.failure.long_poller import LongPoller
 from tests.http.event_stream import Follower
-from tests.patience import WAIT_S
+from tests.patience import WAIT_S, pause_s
 from tests.simulation.asks import Action, Ask, Compare, Name, digest, write
 
 HOT, COUNTER, LEFT, RIGHT, COLD, LEASE = map(
@@ -39,7 +39,7 @@ _AGAIN: Final = ("unknown", "not-applied", "failed")
 _DONE: Final = ("applied", "read", "commits")
 _KINDS: Final = {"write", "transaction", "read", "several", "list", "read-at", "page"}
 # Between two calls of a client: two processors have to carry databases, gateways and clients.
-_PAUSE_S: Final = 0.02
+_PAUSE_S: Final = 0.05
 
 
 class Workload:
@@ -101,11 +101,12 @@ class Workload:
         )
 
     def await_that(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        begun = time.monotonic()
         while not holds():
             assert not self._broken, self._broken
-            assert time.monotonic() < deadline, "the workload makes no progress"
-            time.sleep(0.02)
+            waited_s = time.monotonic() - begun
+            assert waited_s < WAIT_S, "the workload makes no progress"
+            time.sleep(pause_s(waited_s))
 
     def longest_without_write_s(self, gateway: str, since: float) -> float:
         """The longest time after ``since`` in which it acknowledged no write."""
