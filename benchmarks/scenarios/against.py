@@ -34,11 +34,15 @@ def run(rig: Rig) -> Result:
         rows += load_rows(clients, {f"{what}, {name}": found for name, found in results.items()})
         ratio = rounds.ratio(results[NOW], results[EARLIER])
         figures.append(Figure(f"{what}: now / earlier", ">=", ALLOWED, ratio))
-    assert rig.earlier is not None
-    rig.progress("counting bytecodes")
-    counted = rounds.spread([bytecodes.of(CHECKOUT) / bytecodes.of(rig.earlier)])
-    figures.append(Figure("bytecodes of a PATCH: now / earlier", "<=", MORE_BYTECODES, counted))
+    figures.append(_bytecodes(rig))
     return Result([Table("Now against earlier", LOAD_COLUMNS, rows)], figures)
+
+
+def _bytecodes(rig: Rig) -> Figure:
+    rig.progress("counting bytecodes")
+    now, earlier = (bytecodes.of(each) if each else None for each in (CHECKOUT, rig.earlier))
+    ratio = rounds.spread([now / earlier]) if now and earlier else None
+    return Figure("bytecodes of a PATCH: now / earlier", "<=", MORE_BYTECODES, ratio)
 
 
 def _hot(clients: int, rig: Rig, port: int) -> Callable[[], Measurement]:
