@@ -3,12 +3,15 @@
 A session has a daemon for each kind of worker, and a fork whenever one was killed or is busy.
 PySpark's own leaves imports to the forks, as imports may start threads, which forks don't have:
 numpy's would, unless they are forbidden.
+
+Where the Python has no tests, it was sent the library, which is left to the forks.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 
@@ -18,9 +21,13 @@ from pyspark.daemon import manager
 
 if __name__ == "__main__":
     worker = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"
-    needed = [worker, "patching.spark.datasource"]
+    library = ["patching.spark.datasource"]
+    needed = [worker, "pyarrow"]
     if worker == "pyspark.worker":  # it runs the tasks
-        needed += ["pandas", "patching.spark.source", "patching.spark.sink"]
+        needed += ["pandas"]
+        library += ["patching.spark.source", "patching.spark.sink"]
+    if importlib.util.find_spec("tests") is not None:
+        needed += library
     for name in needed:
         importlib.import_module(name)
     gc.freeze()  # a fork collects after each task: not all these modules again

@@ -6,9 +6,12 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+_DAEMON = str(Path(__file__).with_name("daemon.py"))
 
 
 def python_workers(spark: Any) -> list[psutil.Process]:
@@ -27,7 +30,7 @@ def python_workers(spark: Any) -> list[psutil.Process]:
 def is_daemon(process: psutil.Process) -> bool:
     """Also of its forks, which have its command line."""
     with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return "tests.spark.daemon" in process.cmdline()
+        return _DAEMON in process.cmdline()
     return False
 
 

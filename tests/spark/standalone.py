@@ -1,23 +1,27 @@
-"""A standalone cluster of Spark in one JVM: a master, and two workers that take themselves for two
-machines, which are two addresses of this one. Executors have JVMs of their own.
+"""A standalone cluster of Spark in the JVM of an application: a master, and two workers that take
+themselves for two machines, which are two addresses of this one. Executors have JVMs of their own.
 
-    python standalone.py FOLDER JAVA_OPTIONS
+    spark-submit --master spark://127.0.0.1:0 … standalone.py FOLDER PROGRAM ARGUMENTS…
 
-Run as a file, for what it has in its environment the executors have too. It prints the master's
-address, and ends with its standard input.
+It is the cluster's only application: it runs the program, then stays, as a server of Spark Connect,
+whose address it prints.
 """
 
 from __future__ import annotations
 
+import runpy
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 
-def main(folder: str, java_options: str) -> None:
-    settings = {"spark.driver.memory": "256m", "spark.driver.extraJavaOptions": java_options}
-    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+def start_cluster(folder: str) -> None:
+    """Its address, which has a port then, is the master of all sessions."""
+    SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     gateway: Any = SparkContext._gateway
     conf, deploy = jvm.org.apache.spark.SparkConf(), jvm.org.apache.spark.deploy
@@ -31,9 +35,28 @@ def main(folder: str, java_options: str) -> None:
             *(host, 0, 0, cores, memory_mib, masters, f"{folder}/{host}"),
             *(jvm.scala.Option.apply(number), conf, jvm.scala.Option.empty()),
         )
-    print(f"the master is at {address}", flush=True)
-    sys.stdin.read()
+    jvm.java.lang.System.setProperty("spark.master", address)
+
+
+def run(program: str, *arguments: str) -> None:
+    """As spark-submit does, but that its session isn't stopped."""
+    sys.argv[:] = [program, *arguments]
+    sys.path[0] = str(Path(program).resolve().parent)
+    stop, SparkSession.stop = SparkSession.stop, lambda _: None  # type: ignore[method-assign]
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    finally:
+        SparkSession.stop = stop  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start_cluster(sys.argv[1])
+    run(*sys.argv[2:])
+    jvm: Any = SparkContext._jvm
+    service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    print(f"the server of Spark Connect is at sc://127.0.0.1:{port}", flush=True)
+    signal.pause()

@@ -30,6 +30,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 pytest.importorskip("grpc", reason="the extra `dev` isn't installed: Spark Connect speaks gRPC")
 
 import patching.spark.export
+from patching.client import CatalogRoutes
 from patching.spark import register
 from patching.spark.export import export_catalog, export_history
 from patching.spark.remote import parallelism
@@ -41,13 +42,17 @@ from tests.spark.attempts import (
     noted,
     require_each_once,
 )
-from tests.spark.cluster import cluster, connect_server, submit
+from tests.spark.cluster import connect_server
 from tests.spark.passing import Passing
+from tests.spark.sessions import PYTHONS
 
 _FILES = (
     *("gateway", "patching", "pyspark_metadata_gateway.py", "openapi.yaml"),
     *("pyproject.toml", "README.md", "LICENSE"),
 )
+
+# The catalog that the application is for.
+SUBMITTED = "submitted"
 
 
 class Shipped(NamedTuple):
@@ -56,11 +61,6 @@ class Shipped(NamedTuple):
     folder: Path
     options: list[str]
     environment: dict[str, str]
-
-
-class Cluster(NamedTuple):
-    master: str
-    remote: str
 
 
 @pytest.fixture(scope="module")
@@ -88,24 +88,25 @@ def shipped(java: None, tmp_path_factory: pytest.TempPathFactory) -> Shipped:  #
         folder / "bare", *PROJECT["optional-dependencies"]["spark"], project=False
     )
     variables = dict(word.split("=", 1) for word in words[:at])
-    pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
+    pythons = PYTHONS | {"PYSPARK_DRIVER_PYTHON": str(python)}
     return Shipped(folder, words[at + 1 : -1], {**variables, **pythons})
 
 
 @pytest.fixture(scope="module")
-def running(shipped: Shipped) -> Iterator[Cluster]:
-    with (
-        cluster(shipped.folder) as master,
-        connect_server(master, shipped.folder, shipped.options, shipped.environment) as remote,
-    ):
-        yield Cluster(master, remote)
+def remote(shipped: Shipped, shared_gateway: RunningGateway) -> Iterator[str]:
+    """The address of the server, whose application has brought a catalog in step before."""
+    (shipped.folder / "wanted.jsonl").write_text('{"key": "a", "document": {"x": 1}}\n')
+    command = ("sync", "wanted.jsonl", SUBMITTED, "--url", shared_gateway.url)
+    application = ("metadata/patching/spark/__main__.py", *command)
+    with connect_server(shipped.folder, shipped.options, shipped.environment, application) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def session(running: Cluster) -> Iterator[Any]:
+def session(remote: str) -> Iterator[Any]:
     from pyspark.sql.connect.session import SparkSession
 
-    made = SparkSession.builder.remote(running.remote).create()
+    made = SparkSession.builder.remote(remote).create()
     register(made)
     yield made
     made.stop()
@@ -250,14 +251,14 @@ def test_an_export_stays_at_its_revision(
 
 
 def test_the_command_takes_the_address_of_the_server(
-    running: Cluster, written: Written, tmp_path: Path
+    remote: str, written: Written, tmp_path: Path
 ) -> None:
     """Where no Java is needed."""
     source = tmp_path / "wanted.jsonl"
     source.write_text('{"key": "a", "document": {"x": 1}}\n')
     command = (sys.executable, "-m", "patching.spark", "sync", str(source), written.catalog)
     done = subprocess.run(
-        (*command, "--url", written.url, "--remote", running.remote),
+        (*command, "--url", written.url, "--remote", remote),
         env={"PATH": "", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=RUN_S,
         check=False,
     )  # fmt: skip
@@ -266,22 +267,12 @@ def test_the_command_takes_the_address_of_the_server(
 
 
 def test_an_application_is_submitted_as_documented(
-    running: Cluster, shipped: Shipped, gateway: RunningGateway, written: Written, tmp_path: Path
+    remote: str,  # noqa: ARG001
+    written: Written,
 ) -> None:
-    """The driver is here; its executor is the cluster's, and leaves a folder of its work."""
-    before = set(shipped.folder.glob("127.0.0.*/app-*/*/stderr"))
-    source = tmp_path / "wanted.jsonl"
-    source.write_text('{"key": "a", "document": {"x": 1}}\n')
-    program = "metadata/patching/spark/__main__.py"
-    done = subprocess.run(
-        (*submit(running.master, tmp_path, shipped.options), "--total-executor-cores=1", program,
-         "sync", str(source), written.catalog, "--url", gateway.url),
-        cwd=shipped.folder, env={**os.environ, **shipped.environment}, capture_output=True,
-        text=True, timeout=RUN_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert written.routes.export().documents == {"a": {"x": 1}}
-    assert len(set(shipped.folder.glob("127.0.0.*/app-*/*/stderr")) - before) == 1
+    """Its driver has PySpark alone, and the library as it was shipped, too."""
+    routes = CatalogRoutes(written.transport, SUBMITTED)
+    assert routes.export().documents == {"a": {"x": 1}}
 
 
 def test_a_task_that_sleeps_until_all_is_over_applies_nothing(
