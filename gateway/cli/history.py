@@ -94,8 +94,10 @@ def _follow(
     # A feed outlives an outage; what is wrong from the beginning is told at once.
     next(iter(of.commits(after=after, page_size=1)), None)
     session.output.message(f"following {of.name!r} after revision {after}")
-    with of.changes(after, keys=keys, prefix=prefix) as feed:
-        session.output.when_reader_goes(feed.close)
+    with (
+        of.changes(after, keys=keys, prefix=prefix) as feed,
+        session.output.ended_from_outside(feed.close),
+    ):
         _tell(session, islice(feed, limit))
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import unified_diff
 from itertools import chain
 from typing import Any, Final
@@ -81,21 +82,38 @@ class Output:
             _close_quietly()
             raise ReaderGone from None
 
-    def when_reader_goes(self, act: Callable[[], None]) -> None:
-        """Call ``act``, in a thread, when the other end of the standard output is closed: who has
-        nothing to write wouldn't learn it."""
-        try:
-            descriptor = sys.stdout.fileno()
-        except (OSError, ValueError):  # nothing of the system's
-            return
+    @contextmanager
+    def ended_from_outside(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call ``end``, in a thread, when standard output is closed at its other end, or at SIGINT.
+
+        Who has nothing to write wouldn't learn the first; and Python forgets an interrupt that
+        comes while it drops a file. KeyboardInterrupt is raised at the latest at the end, then.
+        """
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        before = signal.set_wakeup_fd(wake)
+        interrupted = threading.Event()
+        poller = select.poll()
+        poller.register(woken, select.POLLIN)
+        with suppress(OSError, ValueError):  # it is nothing of the system's
+            poller.register(sys.stdout.fileno(), 0)  # errors and hanging up are always told
 
         def wait() -> None:
-            poller = select.poll()
-            poller.register(descriptor, 0)  # for errors and hanging up, which are always told
-            poller.poll()
-            act()
+            if woken not in dict(poller.poll()):
+                end()
+            elif os.read(woken, 1):
+                interrupted.set()
+                end()
+            os.close(woken)
 
         threading.Thread(target=wait, name="reader", daemon=True).start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(wake)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
 
     def message(self, text: str) -> None:
         """One line on stderr."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from gateway.cli.main import main
+from gateway.cli.output import Output
 from tests.commandline.conftest import Commands
 from tests.patience import WAIT_S
 
@@ -67,6 +70,31 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
         watch.send_signal(signal.SIGINT)
         assert watch.wait(WAIT_S) == 130
         assert (watch.stdout.read(), watch.stderr.read()) == ("", "")
+
+
+class Interrupted(io.RawIOBase):
+    """It is interrupted while it is dropped."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_python_forgets_ends_a_watch_too() -> None:
+    ended, output = threading.Event(), Output(pretty=False, quiet=False)
+
+    def watch() -> None:
+        with output.ended_from_outside(ended.set):
+            Interrupted()
+            assert ended.wait(WAIT_S)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            watch()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_watch_that_nobody_reads_ends_though_there_is_nothing_to_tell(

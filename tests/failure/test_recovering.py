@@ -46,7 +46,8 @@ def test_a_member_that_is_elected_again_is_known_to_be(
 
 
 def direct_uri(member: Member) -> str:
-    return f"mongodb://{member.address}/?directConnection=true"
+    """The only member there is, which the driver would ask again and again, without a pause."""
+    return f"mongodb://{member.address}/?directConnection=true&retryReads=false"
 
 
 def test_connections_of_a_recovery_do_not_outlive_it(alone: Member, eventually: Eventually) -> None:
