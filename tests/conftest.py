@@ -85,8 +85,8 @@ SPARK_READS = tuple(
 )
 
 
-# Of Spark's, those that start no session here.
-SPARK_ALONE = ("tests/spark/test_options.py",)
+# Of Spark's, those that start no session here: a cluster has its own.
+SPARK_ALONE = ("tests/spark/test_options.py", "tests/spark/test_connect.py")
 
 
 def group_of(nodeid: str) -> str:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
 from tests.patience import WAIT_S
 
@@ -164,6 +165,32 @@ def test_who_ends_answers_what_is_under_way_and_takes_no_more(
     assert answers in ([("slow", os.getpid(), other.pid)], [None]), "None: it was closed before"
     assert other.calls.recv() == "closed"
     eventually(lambda: ours.ask(other.pid, "x", until()) is None)
+
+
+def test_who_ends_knows_of_a_connection_that_is_just_taken(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that came by it would be lost, with its outcome unknown."""
+    made = neighbours._Answering
+    go_on = threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        taken = made(*given)
+        assert go_on.wait(WAIT_S)
+        return taken
+
+    monkeypatch.setattr(neighbours, "_Answering", slowly)
+    ours, theirs = Neighbours(group), Neighbours(group)
+    theirs.listen(answer)
+    assert ours.ask(os.getpid(), "x", until())
+    ending = threading.Thread(target=theirs.close)
+    ending.start()
+    ending.join(0.2)
+    assert ending.is_alive()
+    go_on.set()
+    ending.join(WAIT_S)
+    assert not ending.is_alive()
+    assert ours.ask(os.getpid(), "x", until()) is None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")

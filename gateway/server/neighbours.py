@@ -47,6 +47,8 @@ class Neighbours:
         self._prefix = f"\0metadata-gateway-{os.getuid()}-{digest}-"
         self._lock = threading.Lock()
         self._links: dict[int, _Link] = {}
+        # Held while a connection is taken, so that all that were taken are known when this closes.
+        self._taking = threading.Lock()
         self._answering: set[_Answering] = set()
         self.closing = False
         self._listener: socket.socket | None = None
@@ -73,7 +75,8 @@ class Neighbours:
 
     def close(self) -> None:
         """Take no more questions; wait, within bounds, until the others have their answers."""
-        self.closing = True
+        with self._taking:
+            self.closing = True
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -119,15 +122,14 @@ class Neighbours:
             except OSError:
                 return
             worker = _process_of(connection)
-            if worker is None:
-                connection.close()
-                continue
-            with suppress(OSError):
-                connection.send(_GREETING)
-            self._answering = {each for each in self._answering if each.is_open}
-            self._answering.add(each := _Answering(self, connection, worker, answer))
-            if self.closing:
-                each.take_leave()
+            with self._taking:
+                if worker is None or self.closing:
+                    connection.close()
+                    continue
+                with suppress(OSError):
+                    connection.send(_GREETING)
+                self._answering = {each for each in self._answering if each.is_open}
+                self._answering.add(_Answering(self, connection, worker, answer))
 
 
 class _Channel:
