@@ -14,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import patching
+from tests.ports import own_port
 
 EPOCH = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
@@ -52,7 +53,7 @@ class FakeGateway:
         # Called after a transaction was done and before it is answered.
         self.before_answer: Callable[[], object] = lambda: None
         self._server: ThreadingHTTPServer | None = None
-        self._port = 0
+        self._port = own_port()
 
     @property
     def url(self) -> str:
@@ -127,7 +128,6 @@ class FakeGateway:
 
     def start(self) -> Self:
         self._server = _Server(("127.0.0.1", self._port), _handler(self))
-        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from patching.client import Gateway, Retry, Unreachable
+from tests.ports import refusing_url
 
 ONCE = Retry(sends_max=1)
 CUT = b""
@@ -60,8 +61,7 @@ def test_an_answer_that_breaks_off(answer: bytes, said: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    url = refusing_url()
     with Gateway(url, retry=ONCE) as gateway, pytest.raises(Unreachable) as refused:
         gateway.catalog("c").get("k")
     said = "Failed to establish a new connection: Connection refused"

@@ -23,6 +23,7 @@ from patching.client import (
     Transport,
 )
 from tests.patience import WAIT_S
+from tests.ports import own_port
 from tests.service import RunningGateway, own_database
 
 Eventually = Callable[..., Any]
@@ -123,7 +124,9 @@ def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
 def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
-    with RunningGateway(mongodb_uri, database_name) as first, Transport(first.url) as transport:
+    bind = f"127.0.0.1:{own_port()}"
+    first = RunningGateway(mongodb_uri, database_name, bind=bind)
+    with first, Transport(first.url) as transport:
         put(transport, a=1)
         follower = follower_of(first).start()
         told: list[int] = []
@@ -131,7 +134,6 @@ def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
         put(transport, a=2)
         follower.wait_for(2, WAIT_S)
         first.stop(signal.SIGTERM)
-        bind = f"127.0.0.1:{first.port}"
     eventually(lambda: follower.last_error is not None)
     for revision, end in ((3, RunningGateway.kill), (4, RunningGateway.stop)):
         with RunningGateway(mongodb_uri, database_name, bind=bind) as service:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from patching.client import (
     segment,
 )
 from tests.patience import WAIT_S
+from tests.ports import refusing_url
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -162,11 +162,8 @@ def test_integers_of_any_size_are_kept(server: Server, transport: Transport) -> 
 
 
 def test_what_was_not_sent_was_not_applied() -> None:
-    with socket.socket() as bound:  # but it doesn't listen
-        bound.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with Transport(url) as transport, pytest.raises(Unreachable) as raised:
-            transport.request("POST", "/x", json={})
+    with Transport(refusing_url()) as transport, pytest.raises(Unreachable) as raised:
+        transport.request("POST", "/x", json={})
     assert (raised.value.applied, raised.value.retryable) == ("no", True)
 
 
@@ -226,15 +223,9 @@ def test_other_urls_are_refused(url: str) -> None:
         Transport(url)
 
 
-def nobody() -> str:
-    """The URL of a port that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
 class TestSeveral:
     def test_who_cant_be_connected_to_is_left_for_the_next(self, server: Server) -> None:
-        with Transport(f"{nobody()}, {server.url}/") as transport:
+        with Transport(f"{refusing_url()}, {server.url}/") as transport:
             for _ in range(2):
                 assert transport.request("POST", "/a", json=1).json() == {}
         assert [path for _, path, *_ in server.asked] == ["/a", "/a"]
@@ -252,7 +243,7 @@ class TestSeveral:
         assert [path for _, path, *_ in server.asked] == ["/b"]
 
     def test_with_nobody_there_it_ends(self) -> None:
-        with Transport(f"{nobody()},{nobody()}") as transport:
+        with Transport(f"{refusing_url()},{refusing_url()}") as transport:
             with pytest.raises(Unreachable) as told:
                 transport.request("POST", "/a", json=1)
             assert told.value.applied == "no"

@@ -24,6 +24,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from gateway.store.embedded_process import find_mongod, last_log_lines, start_bound_process
 from tests.patience import WAIT_MS, WAIT_S, pause_s
+from tests.ports import own_port
 
 NAME: Final = "failover"
 _OPTIONS: Final = (
@@ -154,12 +155,7 @@ class ReplicaSet:
     """Entered, it has a primary and secondaries; left, nothing of it runs."""
 
     def __init__(self, directory: Path, members: int = 3) -> None:
-        with ExitStack() as stack:
-            # All at once, so that they differ.
-            probes = [stack.enter_context(socket.socket()) for _ in range(members)]
-            for probe in probes:
-                probe.bind(("127.0.0.1", 0))
-            ports = [int(probe.getsockname()[1]) for probe in probes]
+        ports = [own_port() for _ in range(members)]  # they come back at them
         self.members = [Member(directory / f"member{port}", port) for port in ports]
 
     @property

@@ -7,7 +7,6 @@ that broke off may go on under the accounts that share it, and no others.
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from patching.client import CatalogRoutes
 from patching.spark.options import WRITE, Options
 from tests.access.certificates import Authority
 from tests.patience import WAIT_MS
+from tests.ports import refusing_url
 from tests.service import RunningGateway
 
 EXPIRED_S = 3600
@@ -38,11 +38,9 @@ def closed(mongodb_uri: str, database_name: str, tmp_path: Path) -> Iterator[dic
         "tls_key": server.key,
         "tls_client_ca": authority.certificate,
     }
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        gone = f"https://127.0.0.1:{listening.getsockname()[1]}"
     with RunningGateway(mongodb_uri, database_name, **settings) as running:
         yield {
-            "url": f"{gone},{running.url}",
+            "url": f"{refusing_url('https')},{running.url}",
             "caFile": str(authority.certificate),
             "certificateFile": str(client.certificate),
             "keyFile": str(client.key),
