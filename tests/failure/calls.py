@@ -151,17 +151,18 @@ def _action(action: Action) -> dict[str, Any]:
 
 
 def written(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> Outcome:
+    replayed = "Idempotency-Replayed" in headers
     if status in (200, 201, 204):
         revision = int(headers["Catalog-Revision"])
         changed = "Commit-Id" in headers if answer is None else answer["changed"]
         if not changed:
-            return Outcome("unchanged", revision)
+            return Outcome("unchanged", revision, replayed=replayed)
         return Outcome(
             "applied",
             revision,
             commit_id=headers["Commit-Id"],
             token=(answer or {}).get("etag"),
-            replayed="Idempotency-Replayed" in headers,
+            replayed=replayed,
         )
     code = answer["code"]
     if answer["applied"] == "unknown" and code == "outcome_unknown":
@@ -176,7 +177,7 @@ def written(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> O
     for each in answer.get("failed_compares", ()):
         current[Name(each["key"])] = each["current"] and each["current"]["etag"]
     code = "patch_does_not_fit" if code in _MISFITS else code
-    return Outcome("refused", code=code, current=current)
+    return Outcome("refused", code=code, replayed=replayed, current=current)
 
 
 def read(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> Outcome:

@@ -23,7 +23,7 @@ The kinds of violations:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -158,7 +158,9 @@ class _Bounds:
         count = ledger.last + 1
         after: list[_Moment] = [(-NEVER, "")] * count
         before: list[_Moment] = [(NEVER, "")] * count
-        self._first = _first_sent(history.calls)
+        self._tried = _first_sent(history.calls)
+        # By a try that may have been applied.
+        self._first = _first_sent(c for c in history.calls if c.outcome.kind != "not-applied")
         for label, made in ledger.by_label.items():
             after[made.commit.revision] = self._first.get(label, -NEVER), f"{label} was sent"
         for call in history.calls:
@@ -181,8 +183,17 @@ class _Bounds:
         self.latest = [-NEVER, *(time for time, _ in self._before[1:])]
 
     def invoked(self, call: Call) -> float:
-        """A write that is sent again may be told what became of it the first time."""
-        return self._first.get(call.ask.label, call.invoked) if call.ask.writes else call.invoked
+        """From when on what it was told may have become true.
+
+        A write that is sent again may be told what became of it the first time. A refusal, or
+        "nothing to do", says that it is of an earlier try; and that may be one that was told only
+        that nothing was applied, as it didn't learn whether its key stood for that by then.
+        """
+        if not call.ask.writes:
+            return call.invoked
+        if call.outcome.kind in _DECIDED:
+            return self._tried[call.ask.label] if call.outcome.replayed else call.invoked
+        return self._first.get(call.ask.label, call.invoked)
 
     def violations(self) -> Iterator[Violation]:
         for (earliest, begun), (latest, told) in zip(
@@ -201,11 +212,11 @@ class _Bounds:
 _SEEING = ("applied", "unchanged", "above", "commits", "read")
 
 
-def _first_sent(calls: Sequence[Call]) -> dict[str, float]:
-    """By label, when it was first sent by a try that may have done something."""
+def _first_sent(calls: Iterable[Call]) -> dict[str, float]:
+    """By the label of a write, when the first of these tries was sent."""
     first: dict[str, float] = {}
     for call in calls:
-        if call.ask.writes and call.outcome.kind != "not-applied":
+        if call.ask.writes:
             label = call.ask.label
             first[label] = min(first.get(label, NEVER), call.invoked)
     return first
@@ -222,6 +233,8 @@ def _check_call(ledger: Ledger, bounds: _Bounds, call: Call) -> Iterator[Violati
     outcome, ask = call.outcome, call.ask
     if outcome.kind == "unexpected":
         yield Violation("unexpected", outcome.detail)
+    elif outcome.replayed and ask.idempotency_key is None:
+        yield Violation("unexpected", "a replay without a key")
     elif outcome.revision > ledger.last:
         yield Violation("lost", f"told of {outcome.revision}, the log ends at {ledger.last}")
     elif outcome.kind == "applied":
@@ -253,8 +266,6 @@ def _check_applied(ledger: Ledger, call: Call) -> Iterator[Violation]:
     doc = ledger.state(made.commit.revision).live(call.ask.key)
     if outcome.token is not None and (doc is None or doc.token != outcome.token):
         yield Violation("lost", f"{outcome.token} was told of {doc}")
-    if outcome.replayed and call.ask.idempotency_key is None:
-        yield Violation("unexpected", "a replay without a key")
 
 
 def _unused(ledger: Ledger, call: Call, revision: int) -> Any:

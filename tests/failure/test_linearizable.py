@@ -17,7 +17,7 @@ from tests.simulation.asks import Action, Ask, Name, write
 CATALOG, ONE, TWO = map(Name, ("catalog", "one", "two"))
 
 
-KEYED = ("both",)
+KEYED = ("both",)  # of those that made a commit
 
 
 def commit(revision: int, label: str, *changes: tuple[str, str, int, Any]) -> dict[str, Any]:
@@ -73,6 +73,7 @@ BOTH = write(
 )
 LAST = write("last", CATALOG, Action("patch", ONE, setting(4)), if_match=(token(3),))
 STALE = write("stale", CATALOG, Action("patch", ONE, setting(9)), if_match=(token(1),))
+UNTOLD = replace(STALE, label="untold", idempotency_key="key-untold", fingerprint="untold")
 SAME = write("same", CATALOG, Action("patch", TWO, setting(3)))
 AT_THREE = {ONE: (token(3), {"n": 3}), TWO: (token(3), {"n": 3})}
 
@@ -88,6 +89,17 @@ def reading(kind: Any, **asked: Any) -> Ask:
     return Ask(kind, CATALOG, ONE, kind, **asked)
 
 
+# Sent again after "last", and told what its key stands for since before it.
+REPLAYED = {"code": "precondition_failed", "current": {ONE: token(3)}, "replayed": True}
+UNTOLD_TRIES = (
+    call(UNTOLD, 70, "not-applied"),
+    call(UNTOLD, 150, "refused", **REPLAYED),
+)
+SAME_UNTOLD = replace(SAME, label="same untold", idempotency_key="k", fingerprint="same untold")
+SAME_TRIES = (
+    call(SAME_UNTOLD, 70, "not-applied"),
+    call(SAME_UNTOLD, 150, "unchanged", 3, replayed=True),
+)
 OLD, NEW = {ONE: (token(1), {"n": 1})}, {ONE: (token(3), {"n": 3}), TWO: (token(3), {"n": 3})}
 PAGE, REST = ({key: NEW[key]} for key in (ONE, TWO))
 CALLS = {
@@ -130,6 +142,16 @@ def logged(*log: Any) -> History:
     return replace(RIGHT, log=log, followings=[Following(log, times)])
 
 
+def with_more(*calls: Call) -> History:
+    return replace(RIGHT, calls=[*RIGHT.calls, *calls])
+
+
+def anew(tries: tuple[Call, Call]) -> History:
+    """The answer to the second one doesn't say that it is the first one's."""
+    first, second = tries
+    return with_more(first, replace(second, outcome=replace(second.outcome, replayed=False)))
+
+
 def followed(commits: list[Any], *times: float) -> History:
     return replace(RIGHT, followings=[Following(commits, times)])
 
@@ -169,13 +191,11 @@ WRONG: dict[str, tuple[str, History]] = {
     "a replay tells another commit": ("lost", told("again", revision=2, commit_id="2" * 32)),
     "a replay is told as a conflict": (
         "denied",
-        replace(
-            RIGHT, calls=[*RIGHT.calls, call(BOTH, 150, "refused", code="precondition_failed")]
-        ),
+        with_more(call(BOTH, 150, "refused", code="precondition_failed")),
     ),
     "a replay is told as nothing to do": (
         "denied",
-        replace(RIGHT, calls=[*RIGHT.calls, call(BOTH, 150, "unchanged", 4)]),
+        with_more(call(BOTH, 150, "unchanged", 4)),
     ),
     "a refused write is there": (
         "applied-anyway",
@@ -188,6 +208,10 @@ WRONG: dict[str, tuple[str, History]] = {
     ),
     "a refusal is untrue": ("untrue", of("stale", ask=replace(STALE, if_match=(token(3),)))),
     "a refusal was true before": ("untrue", told("stale", current={ONE: token(1)})),
+    "a refusal is that of an earlier try": ("untrue", anew(UNTOLD_TRIES)),
+    "a refusal is replayed of no try": ("untrue", with_more(UNTOLD_TRIES[1])),
+    "a refusal is replayed without a key": ("unexpected", told("stale", replayed=True)),
+    "nothing to do is that of an earlier try": ("order", anew(SAME_TRIES)),
     "there was something to do": ("untrue", of("same", ask=replace(SAME, actions=LAST.actions))),
     "nothing to do was true before": ("order", of("same", invoked=141.0, returned=150.0)),
     "a stale read": ("order", told("read", revision=1)),
@@ -222,6 +246,8 @@ WRONG: dict[str, tuple[str, History]] = {
 
 def test_a_right_history_is_right() -> None:
     assert check(RIGHT) == []
+    for tries in (UNTOLD_TRIES, SAME_TRIES):
+        assert check(with_more(*tries)) == []
     # What is unknown may have been done, or not.
     undone = [each for each in RIGHT.calls if each.outcome.revision < 4]
     assert check(History(undone, LOG[:3])) == []
