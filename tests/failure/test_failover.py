@@ -200,8 +200,41 @@ def test_every_history_around_a_fault_is_linearizable(
     record_property(f"longest time without a write that succeeded, {fault}", told)
 
 
-def put(port: int, value: Any) -> tuple[int, Any]:
-    return send(port, "PUT", DOCUMENT, value, Content_Type="application/json")
+@pytest.mark.usefixtures("replica_set")
+def test_a_refusal_that_nobody_was_told_of_stands(
+    gateways: tuple[Mapping[str, Wire], Mapping[str, int]], eventually: Eventually
+) -> None:
+    """Its key decides once, also where only "nothing was applied" could be said at first."""
+    wires, ports = gateways
+    catalog = f"/v1/catalogs/refused-{uuid4().hex}"
+    path, typed = f"{catalog}/documents/d", {"Content_Type": "application/json"}
+    # It may take the gateway a moment to get over what it met before.
+    first = eventually(lambda: put(ports["near"], 1, path)[1].get("etag"))
+    second = eventually(lambda: put(ports["near"], 2, path)[1].get("etag"))
+
+    def refused_in_doubt() -> dict[str, str] | None:
+        """What was sent, once it was decided before its time was over."""
+        stale = {"Idempotency_Key": uuid4().hex, "If_Match": f'"{first}"', **typed}
+        wires["near"].cut_answers("silent")
+        try:
+            told = asked(ports["near"], "PUT", path, "9", **stale)
+        finally:
+            wires["near"].heal()
+        assert (told.status, told.content["applied"]) == (503, "no")
+        known = asked(ports["far"], "GET", f"{catalog}/outcomes/{stale['Idempotency_Key']}")
+        return stale if known.status == 200 else None
+
+    stale = eventually(refused_in_doubt)
+    eventually(lambda: put(ports["far"], 3, path)[0] == 200)
+    for port in ports.values():
+        told = asked(port, "PUT", path, "9", **stale)
+        assert (told.status, told.headers["Idempotency-Replayed"]) == (412, "true")
+        assert told.content["current"]["etag"] == second
+        assert send(port, "GET", path) == (200, 3)
+
+
+def put(port: int, value: Any, path: str = DOCUMENT) -> tuple[int, Any]:
+    return send(port, "PUT", path, value, Content_Type="application/json")
 
 
 def read_when_there(port: int) -> Any:
