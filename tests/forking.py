@@ -127,7 +127,7 @@ class _Parent:
         while True:
             request, (out, err, status) = self._next()
             if not request:
-                for pid in self._told:  # whom nobody is left to stop
+                for pid in tuple(self._told):  # whom nobody is left to stop
                     with suppress(ProcessLookupError):
                         os.killpg(pid, signal.SIGKILL)
                 return None
