@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from gateway.commit import claims
 from gateway.errors import PatchDoesNotFit
 from gateway.limits import ServiceLimits
 from gateway.model import Claim
@@ -29,22 +30,23 @@ from tests.asking import (
 from tests.patience import WAIT_MS, WAIT_S
 
 
-class SlowClock(ThreadRuntime):
-    """A worker for whom a claim holds much longer than the slowest machine needs to use it."""
-
-    def monotonic(self) -> float:
-        return super().monotonic() / 1_000
-
-
-def gateway(store: WatchedStore, runtime: ThreadRuntime | None = None) -> Gateway:
+def gateway(store: WatchedStore) -> Gateway:
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits)
+    return Gateway(cast(Store, store), ThreadRuntime(), limits)
 
 
 def each_of(*actions: Callable[[], object]) -> Callable[[], None]:
     """Does one of them each time that it is called, in order, and then nothing."""
     left = list(actions)
     return lambda: left.pop(0)() and None if left else None
+
+
+@pytest.fixture
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim holds much longer than the slowest machine needs to use it."""
+    monkeypatch.setattr(claims, "_HOLD_FIRST_MS", WAIT_MS)
+    monkeypatch.setattr(claims, "_WAIT_LONGEST_S", WAIT_S)
+    monkeypatch.setattr(claims, "_WAIT_SHARE", 1.0)
 
 
 @pytest.fixture
@@ -61,11 +63,12 @@ def line(store: Store) -> tuple[Claim, ...]:
     return store.tails(["c"])["c"].claims
 
 
+@pytest.mark.usefixtures("lasting")
 def test_who_was_overtaken_twice_is_first_the_next_time(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
     """A worker far from the database lost every race to one that is near it."""
-    ours, theirs = gateway(far), gateway(near, SlowClock())
+    ours, theirs = gateway(far), gateway(near)
     ours.write("c", "k", put({}))
     theirs.write("c", "k", add("/warm", 1))
     threads = []
