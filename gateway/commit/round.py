@@ -276,6 +276,8 @@ class Round:
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
             self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
+            view.last,
+            view.last_verdict,
         )
 
     def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:

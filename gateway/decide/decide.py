@@ -372,6 +372,7 @@ class Deciding(BatchState):
                 deletes_catalog=request.deletes_catalog,
                 skipped=drafts.skipped,
                 left_out=drafts.left_out,
+                parent=self.commits[-1].id if self.commits else self._view.last,
             )
 
         recorded = {

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
 from gateway.errors import DocumentForbidden
+from gateway.meters import NO_METERS, Meters
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -40,7 +41,7 @@ from gateway.model import (
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing, as_unavailable
-from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
+from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
@@ -80,9 +81,15 @@ class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
-        self, store: Store, observer: Observer, settler: Settler, runtime: Runtime
+        self,
+        store: Store,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
+        self._meters = meters
         self._observer = observer
         self._settler = settler
         self._looks = SharedLooks(self._look, runtime)
@@ -118,7 +125,14 @@ class Acls:
     ) -> dict[tuple[str, str], BareDocument]:
         stored = self._store.bare_documents(names)
         found = {
-            (catalog, key): bare_after(stored.get((catalog, key)), key, standings[catalog].tail)
+            (catalog, key): bare_laid_over(
+                self._store,
+                self._meters,
+                catalog,
+                key,
+                stored.get((catalog, key)),
+                standings[catalog].tail,
+            )
             for catalog, key in names
         }
         return {name: document for name, document in found.items() if document is not None}
