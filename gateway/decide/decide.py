@@ -26,6 +26,7 @@ from gateway.decide.guards import (
     refuse_forbidden,
     require_precondition,
     require_revision,
+    require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import perform_all
@@ -159,7 +160,7 @@ class Deciding(BatchState):
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
-            if isinstance(error, PreconditionFailed):
+            if isinstance(error, PreconditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.revision)
                 return Refused(PreconditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
@@ -188,6 +189,7 @@ class Deciding(BatchState):
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
+        require_unovertaken(request, self.revision)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
