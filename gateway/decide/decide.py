@@ -80,7 +80,7 @@ def decide(
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
-    before it even where the clock stands still or goes back.
+    before it, and a verdict's no earlier, even where the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
@@ -102,6 +102,7 @@ class Deciding(BatchState):
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         super().__init__(view)
+        now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
         self._rules = rules
         self._settings = NO_SETTINGS  # those that the request at hand meets

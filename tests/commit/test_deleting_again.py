@@ -54,10 +54,12 @@ def test_one_that_was_never_done_is_held_to_the_revision(gateway: Gateway, revis
 def test_that_there_is_nothing_to_delete_is_decided_once(gateway: Gateway, catalog: str) -> None:
     gateway.catalogs.delete(gateway.request("c", ()))
     first = delete(gateway, None, "x", catalog=catalog)
-    assert isinstance(first, Unchanged) and not first.replayed
+    assert isinstance(first, Unchanged)
+    assert not first.replayed
     gateway.write(catalog, "k", Put(2, 1))
     again = delete(gateway, None, "x", catalog=catalog)
-    assert isinstance(again, Unchanged) and again.replayed
+    assert isinstance(again, Unchanged)
+    assert again.replayed
     assert again.catalog_revision == first.catalog_revision
     assert content_of(gateway, "k", catalog) == 2
 
@@ -99,5 +101,6 @@ def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answ
 
     slow.catalogs._commit = commit_late  # type: ignore[method-assign]
     first = delete(slow, None, "x")
-    assert isinstance(first, Unchanged) and first.replayed
+    assert isinstance(first, Unchanged)
+    assert first.replayed
     assert content_of(other, "k") == 2
