@@ -46,7 +46,7 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
 
 def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
     """About what the verdict's record takes in a head."""
-    texts = len(idempotency.principal) + len(idempotency.key)
+    texts = 4 * len(idempotency.principal) + len(idempotency.key)
     return RECORD_BYTES + texts + len(_encode(told))
 
 
