@@ -9,7 +9,8 @@ An entry only goes on, by commits that each name the one before. A head that is 
 says that the database was put back to an earlier state (``went_back``): all that is remembered of
 the catalog is of a past that never was.
 
-Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
+Bounded by bytes (an estimate of the memory that parsed documents and tails take): what was used
+least recently goes first, be it a document or a whole entry with its tail.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Cache:
         self._hits = 0
         self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
+        # What can be evicted, least recently used first: documents, and entries (key None).
+        self._recent: OrderedDict[tuple[str, str | None], None] = OrderedDict()
 
     def revision(self, catalog: str) -> int | None:
         """The revision that the catalog's entry stands at, None without an entry."""
@@ -126,12 +128,15 @@ class Cache:
                     head.last,
                     head.last_verdict,
                 )
-                self._bytes += _tail_memory((*tail, *verdicts))
+                self._bytes += _MEMORY_PER_ENTRY + _tail_memory((*tail, *verdicts))
+                self._use(head.catalog)
                 if len(self._entries) > self._limits.cached_catalogs_max:
                     self._drop(next(iter(self._entries)))
+                self._evict()
             elif entry.judged < head.judged:
                 entry.last_verdict = head.last_verdict
                 self._judge(entry, head.judged, head.judged_written, head.verdicts or ())
+                self._evict()
 
     def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
         """The entry, with those of ``keys`` that are known, all at one moment."""
@@ -140,13 +145,13 @@ class Cache:
             if entry is None:
                 self._misses += len(keys)
                 return None
-            self._entries.move_to_end(catalog)
             documents = entry.documents
             found = {key: documents[key] for key in keys if key in documents}
             self._hits += len(found)
             self._misses += len(keys) - len(found)
             for key in found:
                 self._recent.move_to_end((catalog, key))
+            self._use(catalog)
             return Seen(
                 entry.revision,
                 entry.time_us,
@@ -200,6 +205,8 @@ class Cache:
             except WrongBase as error:
                 tell_wrong_base(self.meters, catalog, error)
                 self._drop(catalog)
+            else:
+                self._use(catalog)
             self._evict()
         if stranger is not None:
             self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
@@ -245,6 +252,7 @@ class Cache:
                 entry.last_verdict = move.verdicts[-1].id
                 verdicts = (*entry.verdicts, *move.verdicts)
                 self._judge(entry, judged, entry.judged_written, verdicts)
+            self._use(move.catalog)
             self._evict()
 
     def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
@@ -255,6 +263,7 @@ class Cache:
                 return
             for key, document in documents.items():
                 self._put(catalog, entry, key, document)
+            self._use(catalog)
             self._evict()
 
     def forget(self, catalog: str) -> None:
@@ -300,7 +309,9 @@ class Cache:
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
         if entry.recent is not None:
+            self._bytes -= entry.recent.memory_bytes
             entry.recent.add(commits)
+            self._bytes += entry.recent.memory_bytes
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
         self._bytes += _tail_memory(unwritten)
@@ -313,16 +324,31 @@ class Cache:
         self._recent[catalog, key] = None
         self._recent.move_to_end((catalog, key))
 
+    def _use(self, catalog: str) -> None:
+        """The entry is used now, after those of its documents that are."""
+        self._entries.move_to_end(catalog)
+        self._recent[catalog, None] = None
+        self._recent.move_to_end((catalog, None))
+
     def _evict(self) -> None:
-        while self._bytes > self._limits.cache_bytes_max and self._recent:
-            (catalog, key), _ = self._recent.popitem(last=False)
-            self._bytes -= _memory(self._entries[catalog].documents.pop(key))
+        """The entry that was used last stays: whoever has begun it is about to look at it."""
+        while self._bytes > self._limits.cache_bytes_max and len(self._recent) > 1:
+            catalog, key = next(iter(self._recent))
+            if key is not None:
+                del self._recent[catalog, key]
+                self._bytes -= _memory(self._entries[catalog].documents.pop(key))
+            elif catalog != next(reversed(self._entries)):
+                self._drop(catalog)
+            else:  # only documents of its own were used since
+                self._use(catalog)
 
     def _drop(self, catalog: str) -> None:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
-        self._bytes -= _tail_memory((*entry.tail, *entry.verdicts))
+        del self._recent[catalog, None]
+        self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
+        self._bytes -= _MEMORY_PER_ENTRY + _tail_memory((*entry.tail, *entry.verdicts))
         for key, document in entry.documents.items():
             self._bytes -= _memory(document)
             del self._recent[catalog, key]

@@ -111,7 +111,7 @@ _deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
-    return replace(_deletion(self, request), resource_version=request.resource_version)
+    return replace(_deletion(self, request), as_of=None)
 
 
 def as_it_is_now(
