@@ -231,6 +231,15 @@ class Sight:
             and may_read(self.principal, self._catalog, found.attributes)
         ]
 
+    def closed(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` under which there is a document now that isn't visible."""
+        now = self._acls.present(self._catalog, keys)
+        return frozenset(
+            key
+            for key, found in now.items()
+            if found.exists and not may_read(self.principal, self._catalog, found.attributes)
+        )
+
     def refuse(self, key: str) -> None:
         raise DocumentForbidden(self.principal.name, "read", key)
 
