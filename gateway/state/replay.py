@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import patching
+from gateway.cpu import interruptible
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document
 from gateway.store.contract import Store
 from patching import Owners
@@ -55,6 +56,7 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
     )
 
 
+@interruptible
 def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) -> Document | None:
     """The state of ``key`` after ``commits`` (ascending, with none left out that touches it)."""
     for commit in commits:
