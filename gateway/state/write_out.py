@@ -28,7 +28,16 @@ from gateway.model import Commit, Document, Move, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
 from gateway.state.suspects import Suspects
-from gateway.state.tail import Moment, Tail, copied, leave_out_foreign, write_out
+from gateway.state.tail import (
+    LONG_AGO,
+    Moment,
+    Tail,
+    WentBack,
+    copied,
+    leave_out_foreign,
+    moment,
+    write_out,
+)
 from gateway.store.contract import Store, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
@@ -89,6 +98,7 @@ class _Outstanding:
     moved: list[tuple[tuple[int, int], float]] = field(default_factory=list)
     size_bytes: int = 0
     writer: object = None  # the write-out that is under way
+    lost: bool = False  # what is being written out was never made
     failures: int = 0  # in a row
     not_before: float = 0.0
     look_at: float | None = None  # when it is looked at next
@@ -191,13 +201,25 @@ class WriteOut:
             foreign = [commit for commit in carried if commit.revision > known]
             if foreign:
                 tail.foreign.append((foreign[0].revision, foreign[-1].revision))
-            tail.commits += [*foreign, *move.commits]
+            tail.join(since, (*foreign, *move.commits))
             tail.verdicts += [each for each in judged if each.number > known_verdict]
             tail.verdicts += move.verdicts
             tail.documents.update(documents)
             held.moved.append((move.reached, self._runtime.monotonic()))
             held.size_bytes = tail.size_bytes
             self._look_at(move.catalog, held)
+
+    def forget(self, catalog: str) -> None:
+        """The catalog went back: what is to be written out of it was never made."""
+        with self._lock:
+            held = self._outstanding.get(catalog)
+            if held is None:
+                return
+            held.tail, held.moved, held.size_bytes = Tail(moment(self._runtime)), [], 0
+            if held.writer is not None:
+                held.lost = True
+            else:
+                del self._outstanding[catalog]
 
     def hurry(self, catalog: str) -> None:
         """Somebody waits for what this process has to write out of the catalog."""
@@ -289,7 +311,7 @@ class WriteOut:
         try:
             leave_out_foreign(self._store, ours)
             left = self._leave_to_others(ours)
-            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s)
+            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s, self._meters)
         except Unsent as error:  # that is everybody's trouble
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
@@ -304,10 +326,13 @@ class WriteOut:
         self._suspects.failed(tails)
         if len(tails) > 1:
             _log.warning("a write-out was broken off: %s", error)
+            self._put_off(tails, pauses=False)
             return
         (catalog,) = tails
         about = {"catalog": catalog}
-        if isinstance(error, Unreachable):
+        if isinstance(error, WentBack):
+            self._cache.lost(catalog, str(error))
+        elif isinstance(error, Unreachable):
             _log.warning("the tail of %r can't be written out: %s", catalog, error, extra=about)
         else:
             text = "the tail of %r can't be written out"
@@ -331,14 +356,17 @@ class WriteOut:
                         left[catalog] = first - 1
         return left
 
-    def _put_off(self, catalogs: Iterable[str]) -> None:
+    def _put_off(self, catalogs: Iterable[str], *, pauses: bool = True) -> None:
         with self._lock:
             now = self._runtime.monotonic()
             for catalog in catalogs:
                 held = self._outstanding.get(catalog)
                 if held is not None:
-                    held.not_before = now + min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
-                    held.failures = min(held.failures + 1, 10)
+                    # Whatever the database was away for: it may have been put back.
+                    held.tail.since, held.lost = LONG_AGO, False
+                    if pauses:
+                        held.not_before = now + min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
+                        held.failures = min(held.failures + 1, 10)
 
     def _let_go(self, catalogs: Iterable[str], writer: object) -> None:
         """The write-out has ended, in whatever way."""
@@ -351,6 +379,9 @@ class WriteOut:
 
     def _end(self, through: Mapping[str, tuple[int, int]], left: Collection[str]) -> None:
         """All is written out up to there; of the catalogs ``left``, look at the rest soon."""
+        lost = {catalog for catalog in through if self._outstanding[catalog].lost}
+        self._put_off(lost)
+        through = {catalog: reached for catalog, reached in through.items() if catalog not in lost}
         for catalog, (revision, judged) in through.items():
             self._cache.wrote(catalog, revision)
             self._cache.wrote_verdicts(catalog, judged)
