@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from gateway.runtime import Runtime
 from gateway.state.suspects import Suspects
-from gateway.store.contract import Unreachable, Unsent
+from gateway.store.contract import Unsent
 
 _Name = TypeVar("_Name", bound=Hashable)
 _Found = TypeVar("_Found")
@@ -167,36 +167,3 @@ class SharedLooks(Generic[_Name, _Found]):
 
     def _catalogs(self, group: _Group[_Name, Any]) -> set[str]:
         return {self._catalog_of(name) for name in group.names}
-
-
-_Read = TypeVar("_Read")
-
-
-def read_apart(
-    names: Collection[str],
-    read: Callable[[Collection[str]], Mapping[str, _Read]],
-    failed: Callable[[str, Exception], None],
-) -> dict[str, _Read]:
-    """What ``read`` finds of ``names``; ``failed`` is told of each that it fails for.
-
-    Raises Unreachable, which is nobody's own trouble.
-    """
-    try:
-        return dict(read(names))
-    except Unreachable:
-        raise
-    except Exception as error:  # noqa: BLE001
-        if len(names) == 1:
-            failed(next(iter(names)), error)
-            return {}
-    return {
-        name: found
-        for half in halves(list(names))
-        for name, found in read_apart(half, read, failed).items()
-    }
-
-
-def halves(names: list[str]) -> tuple[list[str], list[str]]:
-    """Neither is empty where there are two names or more."""
-    middle = len(names) // 2
-    return names[:middle], names[middle:]

@@ -122,9 +122,12 @@ class Store(Protocol):
         are there: their tails end. Not acknowledged by anybody: a hint that saves work.
         """
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         """At most ``limit`` heads, without their tails, that have one and whose last commit was
-        made before ``before_us``."""
+        made before ``before_us``, behind the first ``skip`` of them.
+
+        In an order of their own, which stays what it is while no head moves.
+        """
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.

@@ -80,14 +80,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
                 if (head.tail or head.verdicts) and head.time_us < before_us
             ]
-        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:

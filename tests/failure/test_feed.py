@@ -192,7 +192,7 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
         head = store.heads([CATALOG])[CATALOG]
         change = Change("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
         commit = Commit(CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,))
-        store.move_heads([Move(CATALOG, 1, [commit], 1)])
+        store.move_heads([Move(CATALOG, 1, [commit], 1, last=head.last)])
         eventually(lambda: follower.revisions == [1, 2])
         assert follower.commits[1]["author"] == "dead"
     status, document = send(

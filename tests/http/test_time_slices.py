@@ -43,7 +43,9 @@ class Worker(Server):
         assert not refused, refused[:1]
 
     def transaction(self, catalog: str, actions: list[dict[str, Any]], **more: Any) -> Answered:
-        return self.sends("POST", f"/v1/catalogs/{catalog}/transactions", {"then": actions, **more})
+        return self.sends(
+            "POST", f"/v1/catalogs/{catalog}/transactions", {"then": actions, **more}
+        )
 
 
 @pytest.fixture
@@ -159,22 +161,7 @@ def test_nobody_waits_for_a_heavy_request(
 ) -> None:
     answered = attack(worker)
     import os
-
-    if os.environ.get("SHOW"):
-        print(
-            attack.__name__,
-            answered.status,
-            answered.body[:300],
-            {
-                n: worker.metric("gateway_" + n)
-                for n in (
-                    "longest_slice_seconds",
-                    "turns_total",
-                    "broken_off_total",
-                    "long_slices_total",
-                )
-            },
-        )
+    if os.environ.get("SHOW"): print(attack.__name__, answered.status, answered.body[:300], {n: worker.metric("gateway_"+n) for n in ("longest_slice_seconds","turns_total","broken_off_total","long_slices_total")})
     assert answered.status in ATTACKS[attack], answered.body[:500]
     assert worker.metric("gateway_longest_slice_seconds") < LONG_S
     assert worker.metric("gateway_long_slices_total") == 0

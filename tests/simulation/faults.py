@@ -139,8 +139,8 @@ class FaultyStore:
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
         self._write([partial(self._inner.write_verdicts, [each], kept_s) for each in verdicts])
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
-        return self._read([lambda: self._inner.open_tails(before_us, limit)])[0]
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
+        return self._read([lambda: self._inner.open_tails(before_us, limit, skip)])[0]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         return _merged(

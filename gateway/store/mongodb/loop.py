@@ -77,12 +77,12 @@ class LoopPart(StorePart):
         if updates:
             self._on.bulk(self._on.catalogs.bulk_write, updates)
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         query = {"open": True, "time_us": {"$lt": before_us}}
         while True:
             with self._on.reading() as session:
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
-                found = list(cursor.hint(OPEN).limit(limit))
+                found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
             if not self._took_over(found):
                 return [records.head_from(record) for record in found]
