@@ -16,16 +16,16 @@ Workers of different machines stand in line at the head itself (``gateway.commit
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import Final, Protocol
+from heapq import heappop
+from typing import Final, TypeVar
 
+from gateway.commit.lanes import Lane, Line
 from gateway.commit.pending import Pending, still_in_time
+from gateway.commit.turn_waits import Turns, TurnWaits, yield_s
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
-from gateway.runtime import Event, Runtime
+from gateway.runtime import Runtime
 from gateway.state.suspects import Suspects
 
 # The lanes that are taken together, in catalogs, requests and bytes of these. A call of the store
@@ -37,23 +37,6 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 # anyway: whether its next batch is large changes with time, too.
 _LOOK_ANYWAY_S: Final = 0.5
 
-# A turn is a worker's right to write a catalog. The queue looks again for another's turn when it
-# has probably ended, and then often. After its own turn it yields, longer after a long one.
-_TURN_FIRST_LOOK = 0.6
-_TURN_NEXT_LOOK = 0.15
-_TURN_LOOK_S = 0.0006
-_TURN_LOOK_LONGEST_S = 0.01
-_TURN_YIELD = 0.3
-_TURN_YIELD_S = 0.0015
-_TURN_YIELD_LONGEST_S = 0.02
-_TURN_MEMORY = 0.8
-# After its patience a lane goes ahead without a turn. Patience is several times the recent waits,
-# for a batch of large documents takes long on a busy machine, and going ahead early costs both
-# workers their work. Each loss doubles it. Until the catalog's turn has been free once more, nobody
-# waits for it: a worker that is stopped during its turn delays the others only once.
-_TURN_PATIENCE = 4
-_TURN_PATIENCE_SHORTEST_S = 0.3
-_TURN_PATIENCE_LONGEST_S = 2.0
 _HINTS_MAX = 10_000
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
@@ -61,69 +44,8 @@ _DECIDED_WITHIN_S = 1.0
 _CONTENDED_S = 0.5
 
 
-class Turns(Protocol):
-    """A catalog's turn goes round the workers that see each other. No method waits."""
-
-    def take(self, catalog: str) -> bool:
-        """Whether it is this worker's turn now; where it isn't, it is remembered as waiting."""
-
-    def give_up(self, catalog: str) -> None:
-        """No longer wait for the turn."""
-
-    def ahead(self, catalog: str) -> int | None:
-        """The worker that has the turn, where its number is lower than this one's; else None."""
-
-    def end(self, catalog: str) -> bool:
-        """End a turn that was taken; whether another worker is waiting for it."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    waiting: deque[Pending] = field(default_factory=deque)
-    busy: bool = False
-    has_turn: bool = False
-    turn_began: float = 0.0
-    waits_since: float | None = None  # when it began to wait for another worker's turn to end
-    not_before: float = 0.0
-    look_at: float | None = None  # when it is looked at next, where that isn't now
-    unreachable: bool = False  # its last batch came back because the database was out of reach
-    most: int | None = None  # requests of its next batch, where a larger one was refused
-    doubt: Callable[[], None] | None = None  # goes on with its move
-
-
-_Apart = dict[str, list[Pending]] | Callable[[], None]
-
-
-class _Line:
-    """The lanes that one kind of leaders looks at, now, in order, or later."""
-
-    def __init__(self, started: Callable[[], None] = lambda: None) -> None:
-        """``started`` is called when it gets its first lane."""
-        self.now: dict[str, None] = {}
-        self.later: list[tuple[float, str]] = []  # a heap
-        self.idle: list[Event] = []
-        self._started: Callable[[], None] | None = started
-
-    def add(self, catalog: str, at: float | None = None) -> None:
-        if self._started is not None:
-            started, self._started = self._started, None
-            started()
-        if at is None:
-            self.now[catalog] = None
-            self.wake()
-        else:
-            heappush(self.later, (at, catalog))
-            if self.later[0] == (at, catalog):
-                self.wake()
-
-    def pop(self) -> str:
-        catalog = next(iter(self.now))
-        del self.now[catalog]
-        return catalog
-
-    def wake(self) -> None:
-        if self.idle:
-            self.idle.pop().set()
+Apart = dict[str, list[Pending]] | Callable[[], None]
+_Taken = TypeVar("_Taken")
 
 
 class Queue:
@@ -147,19 +69,19 @@ class Queue:
         self._behind = behind
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
-        self._turn_wait_s = 0.0  # a moving average over recent waits
+        self._turn_waits = TurnWaits()
         self._limits = limits
         self._lock = runtime.lock()
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self.suspects = Suspects(runtime, "writing")
-        self._line, self._apart = _Line(), _Line()
+        self._line, self._apart = Line(), Line()
         self._requests = 0
         self._bytes = 0
         self._contended_until: dict[str, float] = {}
 
     def when_apart(self, started: Callable[[], None]) -> None:
         """``started`` is called once: when ``take_apart`` has something to give."""
-        self._apart = _Line(started)
+        self._apart = Line(started)
 
     def put(self, pending: Pending) -> None:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
@@ -193,7 +115,7 @@ class Queue:
     def _add(self, pending: Pending) -> None:
         self._requests += 1
         self._bytes += pending.request.size_bytes
-        lane = self._lanes.setdefault(pending.request.catalog, _Lane())
+        lane = self._lanes.setdefault(pending.request.catalog, Lane())
         lane.waiting.append(pending)
         if not lane.busy and len(lane.waiting) == 1:
             # A lane that has waiting requests already will be looked at.
@@ -256,35 +178,24 @@ class Queue:
 
         These lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
-        mine = self._runtime.event()
-        while True:
-            with self._lock:
-                batches, wait_s = self._collect()
-                if batches:
-                    if wait_s is not None or self._line.now:
-                        self._line.wake()  # another leader watches the lanes that pause
-                    return batches
-                mine.clear()
-                self._line.idle.append(mine)
-            mine.wait(wait_s)
-            with self._lock:
-                if mine in self._line.idle:
-                    self._line.idle.remove(mine)
+        return self._taken(self._line, self._collect)
 
-    def take_apart(self) -> _Apart:
+    def take_apart(self) -> Apart:
         """The next batch of a suspect, alone, or what goes on with a move in doubt.
 
         Waits until there is one.
         """
+        return self._taken(self._apart, self._next_apart)
+
+    def _taken(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
         mine = self._runtime.event()
-        line = self._apart
         while True:
             with self._lock:
-                found, wait_s = self._next_apart()
-                if found is not None:
-                    if line.later or line.now:
-                        line.wake()
-                    return found
+                taken, wait_s = look()
+                if taken:
+                    if wait_s is not None or line.now:
+                        line.wake()  # another leader watches the lanes that pause
+                    return taken
                 mine.clear()
                 line.idle.append(mine)
             mine.wait(wait_s)
@@ -330,8 +241,7 @@ class Queue:
                 lane.has_turn = False
                 if self._turns is not None and self._turns.end(catalog):
                     self._met(catalog, now)
-                    yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
-                    pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
+                    pause_s = max(pause_s, yield_s(now - lane.turn_began))
             lane.not_before = now + pause_s if pause_s else 0.0
             if pause_s:
                 self._look_later(catalog, lane.not_before)
@@ -371,7 +281,7 @@ class Queue:
             is_apart = lane.doubt is not None or catalog in self.suspects
             (self._apart if is_apart else self._line).add(catalog, when)
 
-    def _recall(self, line: _Line, now: float) -> float | None:
+    def _recall(self, line: Line, now: float) -> float | None:
         """Look now at the lanes whose time has come; returns the seconds until the next one's."""
         while line.later and line.later[0][0] <= now:
             when, catalog = heappop(line.later)
@@ -401,7 +311,7 @@ class Queue:
                 size_bytes += sum(pending.request.size_bytes for pending in batch)
         return batches, self._recall(self._line, now)
 
-    def _next_apart(self) -> tuple[_Apart | None, float | None]:
+    def _next_apart(self) -> tuple[Apart, float | None]:
         now = self._runtime.monotonic()
         wait_s = self._recall(self._apart, now)
         while self._apart.now:
@@ -414,7 +324,7 @@ class Queue:
                 self._line.add(catalog)
             elif batch := self._started(catalog, now):
                 return {catalog: batch}, wait_s
-        return None, self._recall(self._apart, now)
+        return {}, self._recall(self._apart, now)
 
     def _started(self, catalog: str, now: float) -> list[Pending] | None:
         """The lane's next batch, if it may start; if not, it is looked at again when it may."""
@@ -435,20 +345,19 @@ class Queue:
             return self._batch(lane)
         return None
 
-    def _is_large(self, catalog: str, lane: _Lane, now: float) -> bool:
+    def _is_large(self, catalog: str, lane: Lane, now: float) -> bool:
         """Whether the next batch is half full already, and no other worker's would be carried
         along beside the ones before it."""
         half = self._limits.batch_requests_max // 2
         return len(lane.waiting) >= half and self._contended_until.get(catalog, 0.0) <= now
 
-    def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
+    def _takes_turn(self, catalog: str, lane: Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.waits_since is not None:
                 self._met(catalog, now)
-                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
-                self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
+                self._turn_waits.add(now - lane.waits_since)
             lane.has_turn = True
             lane.turn_began = now
             lane.waits_since = None
@@ -458,30 +367,21 @@ class Queue:
             return True
         if lane.waits_since is None:
             lane.waits_since = now
-            lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
+            lane.not_before = now + self._turn_waits.first_look_s
             self._behind(catalog, self._turns.ahead(catalog))
             return False
-        patience_s = self._patience_s()
-        if now - lane.waits_since < patience_s:
-            lane.not_before = now + self._look_s(_TURN_NEXT_LOOK)
+        if now - lane.waits_since < self._turn_waits.patience_s:
+            lane.not_before = now + self._turn_waits.next_look_s
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
         if len(self._turns_lost) >= _HINTS_MAX:
             self._turns_lost.clear()
         self._turns_lost.add(catalog)
-        self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
+        self._turn_waits.add_loss()
         return True
 
-    def _patience_s(self) -> float:
-        patience_s = _TURN_PATIENCE * self._turn_wait_s
-        return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
-
-    def _look_s(self, share: float) -> float:
-        """Seconds until the next look; bounded, for a suspended worker counts its sleep as wait."""
-        return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
-
-    def _batch(self, lane: _Lane) -> list[Pending]:
+    def _batch(self, lane: Lane) -> list[Pending]:
         batch: list[Pending] = []
         size = 0
         most = lane.most or self._limits.batch_requests_max
@@ -492,6 +392,6 @@ class Queue:
             batch.append(lane.waiting.popleft())
         return batch
 
-    def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
+    def _drop_if_empty(self, catalog: str, lane: Lane) -> None:
         if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
             del self._lanes[catalog]

@@ -9,8 +9,13 @@ verdict.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
+
 from msgspec.structs import replace
 
+from gateway.commit.pending import Pending
+from gateway.decide.request import Applied, Decision, Unknown
 from gateway.model import Move
 from gateway.store.contract import Moved, Store
 
@@ -68,3 +73,20 @@ def _whose_verdict(store: Store, move: Move) -> Moved | None:
     replies = store.replies({move.catalog: [(asked.principal, asked.key)]})
     reply = replies.get((move.catalog, asked.principal, asked.key))
     return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST
+
+
+def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+    """Answer those whose commits may have been made, or yet be; return those that have none.
+
+    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    """
+    made = {commit.id for commit in decision.commits}
+    left = []
+    for pending, outcome in zip_longest(batch, decision.outcomes):
+        if isinstance(outcome, Applied):
+            in_doubt = outcome.commit.id in made
+            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
+        else:
+            pending.unreachable = True
+            left.append(pending)
+    return left

@@ -43,8 +43,8 @@ class Channel:
     A ring is a shortcut: what it has dropped is read from the log. Nothing in here waits or locks;
     the hub does that. ``known_head`` is the newest revision heard of; ``due`` is when it may be
     read again; ``left_at`` is when the last watcher left, None while there are any.
-    ``finished_at`` is the position beyond which all was found to be written out, and ``hole_at`` the
-    one beyond which there is nothing all the same.
+    Beyond ``finished_at`` all was found to be written out; beyond ``hole_at`` there is nothing all
+    the same.
     """
 
     catalog: str

@@ -10,8 +10,6 @@ then. So each watcher gets each commit exactly once, whatever happens to the sig
 A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays
 only its own watchers: suspects (``gateway.state.suspects``) are read alone, by a thread of their
 own.
-
-``SignalListener`` (``listener``) listens to the store's signals while there are watchers.
 """
 
 from __future__ import annotations
@@ -179,11 +177,8 @@ class Hub:
 
     def _idle_s(self) -> float:
         with self.lock:
-            dues = [
-                self._channels[catalog].due
-                for catalog in self._pending
-                if catalog not in self._suspects
-            ]
+            pending = self._pending - self._suspects_followed()
+            dues = [self._channels[catalog].due for catalog in pending]
         due = max(min([self._look_due, *dues]), self._retry_due)
         return max(0.0, due - self.runtime.monotonic())
 
@@ -238,11 +233,8 @@ class Hub:
     def _read(self, now: float) -> None:
         """Read the logs of the pending channels that are due, all in one read."""
         with self.lock:
-            due = [
-                catalog
-                for catalog in self._pending
-                if self._channels[catalog].due <= now and catalog not in self._suspects
-            ]
+            pending = self._pending - self._suspects_followed()
+            due = [catalog for catalog in pending if self._channels[catalog].due <= now]
             positions = {catalog: self._channels[catalog].position for catalog in due}
         found = self._read_together(positions, lambda _: self.log.onward(positions), now)
         stuck = [
@@ -288,10 +280,10 @@ class Hub:
         self._start_apart()
 
     def _start_apart(self) -> None:
+        self._wake_apart.set()
         with self.lock:
             starts = bool(self._suspects_followed()) and not self._has_apart
             self._has_apart = self._has_apart or starts
-        self._wake_apart.set()
         if starts:
             self.runtime.spawn(self._run_apart, "watch-apart")
 
