@@ -245,8 +245,10 @@ class Round:
             self._moves = {}
             self._give_back(error)
             return
-        except Unreachable as error:
-            _log.warning("moves are in doubt: %s", error)
+        except Exception as error:
+            if len(self._moves) == 1 and not isinstance(error, Unreachable):
+                raise
+            _log.warning("moves are in doubt: %r", error)
             parts.queue.suspects.failed(self._moves)
         else:
             parts.queue.suspects.worked(moved, began)

@@ -329,7 +329,7 @@ class Hub:
             with self.lock:
                 if catalog in self._suspects:
                     channel.due = max(channel.due, now + _LOOK_EVERY_S)
-                else:
+                elif catalog in self._channels:
                     self._pending.add(catalog)  # from here on it is one of all
         self._wake.set()
 
