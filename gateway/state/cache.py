@@ -47,6 +47,7 @@ class _Entry:
     documents: dict[str, Document | None]
     last: str
     last_verdict: str
+    deleted: bool = False
     recent: Recent | None = None  # where somebody has asked for it
 
     @property
@@ -58,7 +59,7 @@ class Seen(NamedTuple):
     """An entry at one moment, with those of the documents asked for that it has.
 
     ``tail`` are the commits above ``written`` up to ``revision``; ``verdicts`` those up to number
-    ``judged`` that may not be written out.
+    ``judged`` that may not be written out. ``deleted``: the catalog was, at ``revision``.
     """
 
     revision: int
@@ -70,6 +71,7 @@ class Seen(NamedTuple):
     documents: dict[str, Document | None]
     last: str
     last_verdict: str
+    deleted: bool
 
 
 class Cache:
@@ -127,6 +129,7 @@ class Cache:
                     {},
                     head.last,
                     head.last_verdict,
+                    head.deleted,
                 )
                 self._bytes += _MEMORY_PER_ENTRY + _tail_memory((*tail, *verdicts))
                 self._use(head.catalog)
@@ -162,6 +165,7 @@ class Cache:
                 found,
                 entry.last,
                 entry.last_verdict,
+                entry.deleted,
             )
 
     def changed_under(
@@ -246,6 +250,7 @@ class Cache:
             if move.commits:
                 last = move.commits[-1]
                 entry.revision, entry.time_us, entry.last = last.revision, last.time_us, last.id
+                entry.deleted = last.deletes_catalog
                 self._lengthen(entry, move.commits)
             if move.verdicts:
                 _, judged = move.reached
@@ -306,6 +311,7 @@ class Cache:
                 after = advance(entry.documents[change.key], commit, change)
                 self._put(commit.catalog, entry, change.key, after)
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
+        entry.deleted = commit.deletes_catalog
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
         if entry.recent is not None:

@@ -105,8 +105,10 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        own = {SETTINGS, APPLICATIONS_KEY} if call.ask.deletes_catalog else set()
-        if outcome.documents.keys() not in [each | own for each in ledger.named[revision]]:
+        named = ledger.named[revision]
+        if call.ask.deletes_catalog:  # the documents that it deletes are those of a range
+            named = {frozenset((SETTINGS, APPLICATIONS_KEY))}
+        if frozenset(outcome.documents) not in named:
             yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
         for key, document in outcome.documents.items():
             if not ledger.is_told(document, revision, key, call.answered):

@@ -286,7 +286,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         adjust=standing,
     ),
     "deletion-of-all": mutation(
-        "a catalog is deleted at the revision that was listed",
+        "what is there to be deleted with a catalog is found when that is decided",
         "untrue-commit",
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
         adjust=deleting,
