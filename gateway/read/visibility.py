@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
+from gateway.cpu import computed
 from gateway.errors import DocumentForbidden
 from gateway.meters import NO_METERS, Meters
 from gateway.model import (
@@ -75,6 +76,9 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
         for change in commit.changes
         if change.key not in (SETTINGS_KEY, APPLICATIONS_KEY)
     )
+
+
+_may_read: Final = computed(may_read)
 
 
 class Acls:
@@ -193,7 +197,7 @@ class Sight:
 
     def sees(self, document: Document) -> bool:
         """Whether the document, in its present state, is visible."""
-        return may_read(self.principal, self._catalog, document.attributes)
+        return _may_read(self.principal, self._catalog, document.attributes)
 
     def sees_past(self, document: Record, now: Record | None) -> bool:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
@@ -228,7 +232,7 @@ class Sight:
             for key in keys
             if (found := now.get(key)) is not None
             and found.exists
-            and may_read(self.principal, self._catalog, found.attributes)
+            and _may_read(self.principal, self._catalog, found.attributes)
         ]
 
     def closed(self, keys: Collection[str]) -> frozenset[str]:
@@ -273,4 +277,4 @@ class Sight:
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
         attributes = self._acls.deciding_attributes(self._catalog, life, now)
-        return may_read(self.principal, self._catalog, attributes)
+        return _may_read(self.principal, self._catalog, attributes)
