@@ -20,7 +20,7 @@ from gateway.model import (
     Place,
     Skipped,
 )
-from gateway.store.contract import CLAIMS_MAX, Moved, Store
+from gateway.store.contract import CLAIMS_MAX, Moved, Rejected, Store
 from patching import ABSENT, Json, Owner, Owners, change_between
 
 # Names as MongoDB has them in no document: so they are kept as text.
@@ -197,9 +197,31 @@ class StoreContract:
         moved = store.move_heads([move(commit(1, catalog=c)) for c in ("a", "b", "c")])
         assert moved == {"a": Moved.WON, "b": Moved.LOST, "c": Moved.WON}
 
+    def test_a_move_that_is_too_large_is_rejected_alone(self, store: Store) -> None:
+        """For the tail that it joins; it isn't made, and the others of the bulk are."""
+        large = 9 * 1024 * 1024
+        edited = (Change("k", "put", 1, value="x" * large),)
+        heavy = [commit(n, catalog="b", changes=edited, size_bytes=large) for n in (1, 2)]
+        assert store.move_heads([move(heavy[0])]) == {"b": Moved.WON}
+        for expected in (Moved.WON, Moved.LOST):
+            others = [move(commit(1, catalog=name)) for name in "ac"]
+            moved = dict(store.move_heads([others[0], move(heavy[1]), others[1]]))
+            rejected = moved.pop("b")
+            assert isinstance(rejected, Rejected)
+            assert rejected.too_large
+            assert moved == {"a": expected, "c": expected}
+            assert store.heads(["b"])["b"].revision == 1
+        assert store.move_heads([move(heavy[1], written=1)]) == {"b": Moved.WON}
+
+    def test_open_tails_are_told_page_by_page(self, store: Store) -> None:
+        store.move_heads([move(commit(1, catalog=name)) for name in "abcde"])
+        pages = [store.open_tails(1 << 60, 2, skip) for skip in (0, 2, 4, 6)]
+        told = [head.catalog for page in pages for head in page]
+        assert (len(told), set(told)) == (5, set("abcde"))
+
     def test_of_racing_moves_one_is_won(self, store: Store) -> None:
         barrier = threading.Barrier(8)
-        results: list[Moved] = []
+        results: list[object] = []
 
         def race(number: int) -> None:
             mine = commit(1, id=f"{number:032x}")
