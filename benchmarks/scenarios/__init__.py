@@ -21,6 +21,7 @@ from benchmarks.scenarios import (
     patch_apply,
     reads,
     replica_set,
+    sick_catalog,
     spark_memory,
     spark_sink,
     spark_sync,
@@ -51,6 +52,7 @@ SCENARIOS: dict[str, Scenario] = {
     "lag": lag.run,
     "watchers": watchers.run,
     "compaction": compaction.run,
+    "sick-catalog": sick_catalog.run,
     "overload": overload.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
@@ -61,6 +63,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 ONLY_BY_NAME = frozenset(
     {
+        "sick-catalog",
         "overload",
         "spark-sink",
         "spark-sync",
