@@ -32,10 +32,12 @@ from gateway.model import (
     Retention,
     Verdict,
 )
+from gateway.store.scanned import Scanned
 from gateway.store.upload_contract import UploadStore
 from patching import Json
 
 CLAIMS_MAX: Final = 64
+SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
@@ -195,7 +197,8 @@ class Store(Protocol):
     ) -> Sequence[Commit]:
         """Written-out commits above ``after`` up to ``through``, of ``key``, ``author`` if given.
 
-        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes.
+        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes. Each
+        may be decoded anew whenever it is asked for.
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
@@ -208,7 +211,7 @@ class Store(Protocol):
 
         Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
         the one that fills ``bytes_max`` bytes of content. After "" the settings are left out;
-        the applications always are.
+        the applications always are. Each may be decoded anew whenever it is asked for.
         """
 
     def scan_digests(
@@ -220,15 +223,16 @@ class Store(Protocol):
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         """``scan_documents`` without reading any content, of what was changed above revision
         ``above`` by commits that are there, which is above the floor. With ``parts``, these come
-        too."""
+        too. Fewer, one at least, where acls and parts take more than SCANNED_BYTES_MAX."""
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
-        """Of these keys what ``scan_digests`` has of them."""
+    ) -> Scanned[Digested]:
+        """Of these keys what ``scan_digests`` has of them, by key; the first where they are
+        heavy."""
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         """The keys of ``scan_documents``, without a look at the documents."""

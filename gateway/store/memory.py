@@ -27,9 +27,10 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
+from gateway.store.contract import CLAIMS_MAX, SCANNED_BYTES_MAX, CommitSignals, Moved
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
 
 
@@ -298,21 +299,22 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         with self._lock:
             newer = {
                 key: document
                 for (of, key), document in self._documents.items()
                 if of == catalog and key != APPLICATIONS_KEY and document.revision > above
             }
-        names = _names_after(newer, after, prefix)[:limit]
-        return [digested(newer[key], parts=parts) for key in names]
+        names = _names_after(newer, after, prefix)
+        return _within_bytes([digested(newer[key], parts=parts) for key in names[:limit]], names)
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         found = self.documents({catalog: keys})
-        return [digested(found[name], parts=parts) for name in sorted(found)]
+        names = sorted(found)
+        return _within_bytes([digested(found[name], parts=parts) for name in names], names)
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         with self._lock:
@@ -342,6 +344,16 @@ def digested(document: Document, *, parts: bool = False) -> Digested:
         None if document.content is ABSENT else digest(document.content),
         _parts(document) if parts else None,
     )
+
+
+def _within_bytes(records: Sequence[Digested], names: Sequence[object]) -> Scanned[Digested]:
+    """The first of ``records``, those of the first of ``names``."""
+    size_bytes = 0
+    for number, each in enumerate(records, 1):
+        size_bytes += len(repr((each.key, each.attributes, each.parts)))
+        if size_bytes >= SCANNED_BYTES_MAX:
+            return Scanned(records[:number], is_whole=number == len(names))
+    return Scanned(records, is_whole=len(records) == len(names))
 
 
 def _parts(document: Document) -> Mapping[str, str] | None:

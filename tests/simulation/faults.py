@@ -32,6 +32,7 @@ from gateway.model import (
 )
 from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent
 from gateway.store.memory import digested, document_bytes
+from gateway.store.scanned import Scanned
 from gateway.store.upload_contract import UploadStore
 from patching import Json
 
@@ -256,16 +257,17 @@ class FaultyStore:
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         scanned = self.scan_documents(
             catalog, after, prefix, sys.maxsize if above else limit, sys.maxsize
         )
-        newer = [each for each in scanned if each.revision > above][:limit]
-        return [digested(each, parts=parts) for each in newer]
+        newer = [each for each in scanned if each.revision > above]
+        found = [digested(each, parts=parts) for each in newer[:limit]]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         return self._read([lambda: self._inner.digests_of(catalog, keys, parts=parts)])[0]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
