@@ -33,6 +33,8 @@ from gateway.runtime import Event, Runtime
 
 # A batch of the database's answer, which sends at most 16 MB at once.
 REPLY_BYTES: Final = 16 * MIB
+# One document of it: few are stored that are larger, and a store reads each by itself.
+DOCUMENT_BYTES: Final = 4 * MIB
 # Parsed JSON by its text: most documents take 5 to 10 times their size, nested ones 20.
 PARSED: Final = 20
 # Below it nothing is taken: so much is behind every request.

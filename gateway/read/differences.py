@@ -123,7 +123,7 @@ class Differences:
         self, span: Span, tell: Callable[[Difference], _Told]
     ) -> Iterator[tuple[_Told, int]]:
         name = (span.catalog, SETTINGS_KEY)
-        record = self._store.bare_documents([name]).get(name)
+        record = self._store.bare_documents([name])[0].get(name)
         if record is not None and record.revision > span.low:
             yield from self._told(span, record, {}, tell, None)
 

@@ -107,12 +107,16 @@ class History:
             )
         if revision < standing.floor:
             raise RevisionCompacted(revision, standing.floor)
+        account = memory.account()
         try:
-            document = rebuild(self._store, catalog, key, revision)
+            with account.holding(memory.REPLY_BYTES):
+                document = rebuild(self._store, catalog, key, revision)
         except HistoryIncomplete:
             self._require_retained(catalog, revision)
             raise
         self._require_retained(catalog, revision)
+        if document is not None:
+            account.take_parsed(document.size_bytes)
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document

@@ -37,7 +37,9 @@ from gateway.store.upload_contract import UploadStore
 from patching import Json
 
 CLAIMS_MAX: Final = 64
+# What a scan reads of acls, parts of managers and keys; and what it reads of a range.
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
+RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class Unreachable(Exception):
@@ -122,15 +124,16 @@ class Store(Protocol):
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        """``documents`` with only a few fields of each, by (catalog, key)."""
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        """``documents`` with only a few fields of each, by (catalog, key); and those of ``keys``
+        that weren't looked at, for acls fill SCANNED_BYTES_MAX: fewer than all."""
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         """The live documents whose keys begin with ``prefix``, as last written out, and tombstones
-        of a revision above ``newer_than``; by key ascending (UTF-8), at most ``limit``. The
-        settings are left out.
+        of a revision above ``newer_than``; by key ascending (UTF-8), at most ``limit``, and
+        none behind those whose acls fill RANGE_BYTES_MAX. The settings are left out.
         """
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic as _monotonic
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -27,11 +28,19 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CLAIMS_MAX, SCANNED_BYTES_MAX, CommitSignals, Moved
+from gateway.store.contract import (
+    CLAIMS_MAX,
+    RANGE_BYTES_MAX,
+    SCANNED_BYTES_MAX,
+    CommitSignals,
+    Moved,
+)
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
+
+_Bare = TypeVar("_Bare", bound=BareDocument)
 
 
 class MemoryStore(MemoryRetention, MemoryLeases):
@@ -114,14 +123,17 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
         with self._lock:
             found = {name: self._documents[name] for name in keys if name in self._documents}
-        return {name: bare(document) for name, document in found.items()}
+        ordered = sorted(found)
+        some = _within_bytes([bare(found[name]) for name in ordered], ordered)
+        left = [] if some.is_whole else [name for name in keys if name > ordered[len(some) - 1]]
+        return dict(zip(ordered, some, strict=False)), left
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         with self._lock:
             found = {
                 key: each
@@ -129,7 +141,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 if of == catalog and key not in OWN_KEYS
                 if each.exists or each.revision > newer_than
             }
-            return [bare(found[key]) for key in _names_after(found, "", prefix)[:limit]]
+        names = _names_after(found, "", prefix)
+        listed = [bare(found[key]) for key in names[:limit]]
+        return _within_bytes(listed, names, RANGE_BYTES_MAX)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         found = (each for each in self._ascending(catalog) if after < each.revision <= through)
@@ -346,12 +360,14 @@ def digested(document: Document, *, parts: bool = False) -> Digested:
     )
 
 
-def _within_bytes(records: Sequence[Digested], names: Sequence[object]) -> Scanned[Digested]:
+def _within_bytes(
+    records: Sequence[_Bare], names: Sequence[object], bytes_max: int = SCANNED_BYTES_MAX
+) -> Scanned[_Bare]:
     """The first of ``records``, those of the first of ``names``."""
     size_bytes = 0
     for number, each in enumerate(records, 1):
-        size_bytes += len(repr((each.key, each.attributes, each.parts)))
-        if size_bytes >= SCANNED_BYTES_MAX:
+        size_bytes += len(repr((each.key, each.attributes, getattr(each, "parts", None))))
+        if size_bytes >= bytes_max:
             return Scanned(records[:number], is_whole=number == len(names))
     return Scanned(records, is_whole=len(records) == len(names))
 

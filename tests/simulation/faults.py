@@ -148,8 +148,9 @@ class FaultyStore:
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        return _merged(self._read([_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]))
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        looks = [_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]
+        return _merged([found for found, _ in self._read(looks)]), ()
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
@@ -226,7 +227,7 @@ class FaultyStore:
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         """One document at a time, as a cursor comes by it."""
 
         def scan() -> list[BareDocument]:
@@ -243,7 +244,8 @@ class FaultyStore:
                     self._scheduler.give_way()
             return found
 
-        return self._read([scan])[0]
+        found = self._read([scan])[0]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]

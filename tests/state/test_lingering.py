@@ -47,7 +47,7 @@ def test_moves_share_a_write_out(gateway: Gateway, store: WatchedStore) -> None:
     assert written(store) == []
     gateway.write("c", "last", put(0))
     wait_until(lambda: written(store) == list(WRITES))
-    assert store.bare_documents([("c", "k0")])[("c", "k0")].revision == 1
+    assert store.bare_documents([("c", "k0")])[0][("c", "k0")].revision == 1
 
 
 def test_a_lone_move_is_written_out_in_a_moment(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+import msgspec
 from bson import decode_all
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 
 from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
-from gateway.store.contract import SCANNED_BYTES_MAX
+from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
 from gateway.store.scanned import Scanned, Undecoded
 
+_T = TypeVar("_T")
 _FEW = 4
 _MANY = 64
 # Up to so many commits it costs less to look at each than at each key that they may have changed.
@@ -62,7 +64,7 @@ class HistoryPart(StorePart):
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
             with cursor.hint(BY_KEY).limit(limit).batch_size(limit or _MANY) as records_found:
                 for record in records_found:
-                    yield records.commit_from(record)
+                    yield records.commit_from(_of_key_alone(record, key))
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
@@ -114,6 +116,23 @@ class HistoryPart(StorePart):
         return sorted(found, key=lambda commit: commit.revision)
 
 
+class _Named(msgspec.Struct):
+    key: str
+
+
+_changes_in = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_name_of = msgspec.json.Decoder(_Named).decode
+
+
+def _of_key_alone(record: Record, key: str) -> Record:
+    """The record without its changes of other keys: they may be many, and large."""
+    changes = _changes_in(record["changes"])
+    if len(changes) < 2:
+        return record
+    of_key = [each for each in changes if _name_of(each).key == key]
+    return {**record, "changes": b"[" + b",".join(map(bytes, of_key)) + b"]"}
+
+
 def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
     """A query on ``keys``: one key, or a filter on keys."""
     revisions = {"$gt": after, "$lte": through}
@@ -158,7 +177,7 @@ class ListingsPart(StorePart):
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         query = {
             **_scan(catalog, "", prefix),
             "$or": [{"state.deleted": False}, {"state.revision": {"$gt": newer_than}}],
@@ -167,7 +186,7 @@ class ListingsPart(StorePart):
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
             with batches.sort("_id").hint("_id_").limit(limit).batch_size(limit) as cursor:
-                return [each for batch in cursor for each in _bare(batch)]
+                return _scanned(cursor, _bare, limit, RANGE_BYTES_MAX)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         keys = {"$elemMatch": {**names_after("", prefix), "$ne": APPLICATIONS_KEY}}
@@ -248,19 +267,29 @@ class ListingsPart(StorePart):
     def _digests(self, query: Record, parts: bool, limit: int = 0) -> Scanned[Digested]:
         """Of all of them where ``limit`` is 0."""
         shown = {**_DIGESTED, **_PARTS} if parts else _DIGESTED
-        found: Scanned[Digested] = Scanned()
-        left_bytes = SCANNED_BYTES_MAX
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
-                for piece in _pieces(cursor):
+                return _scanned(cursor, _digested, limit, SCANNED_BYTES_MAX)
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        by_id = {records.document_id(*name): name for name in keys}
+        query = {"_id": one_of([*by_id])}
+        found: dict[tuple[str, str], BareDocument] = {}
+        left_bytes = SCANNED_BYTES_MAX
+        with self._on.reading() as session:
+            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
+            with raw.sort("_id") as cursor:
+                for each in cursor:
+                    catalog, document = records.bare_document_from(each)
+                    found[catalog, document.key] = document
+                    left_bytes -= len(each.raw)
                     if left_bytes <= 0:
-                        found.is_whole = False
-                        break
-                    left_bytes -= len(piece)
-                    found += _digested(piece)
-        found.is_whole = found.is_whole and not 0 < limit <= len(found)
-        return found
+                        last = records.document_id(catalog, document.key).encode()
+                        return found, [by_id[i] for i in by_id if i.encode() > last]
+        return found, ()
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         with self._on.reading() as session:
@@ -282,6 +311,22 @@ def _changes_size(record: Record) -> int:
     return len(record["changes"])
 
 
+def _scanned(
+    batches: Iterable[Any], decode: Callable[[bytes], list[_T]], limit: int, bytes_max: int
+) -> Scanned[_T]:
+    """The records of raw batches, which are at most ``limit`` (0: all), up to the one that fills
+    ``bytes_max``, or a few behind it."""
+    found: Scanned[_T] = Scanned()
+    for piece in _pieces(batches):
+        if bytes_max <= 0:
+            found.is_whole = False
+            return found
+        bytes_max -= len(piece)
+        found += decode(piece)
+    found.is_whole = not 0 < limit <= len(found)
+    return found
+
+
 def _pieces(batches: Iterable[Any]) -> Iterator[bytes]:
     """The same records in pieces of _PIECE_BYTES or little more, which are decoded at once."""
     for batch in batches:
@@ -295,7 +340,7 @@ def _pieces(batches: Iterable[Any]) -> Iterator[bytes]:
             yield batch[begin:] if begin else batch
 
 
-def _bare(batch: Any) -> list[BareDocument]:
+def _bare(batch: bytes) -> list[BareDocument]:
     """From a raw batch of records with the fields of BARE_DOCUMENT."""
     return [
         BareDocument(
