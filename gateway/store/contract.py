@@ -177,7 +177,8 @@ class Store(Protocol):
         """Write in any order; existing ones are left alone. Each is kept for so long at least."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
-        """The written-out commits up to ``through`` on ``key``, newest first.
+        """The written-out commits up to ``through`` on ``key``, newest first, with their changes of
+        that key alone: others may be many, and large.
 
         They end with the first one whose change holds the whole document (``Change.begins_at``), if
         any.

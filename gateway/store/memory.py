@@ -250,8 +250,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         found = []
         for commit in reversed(self._ascending(catalog)):
             if commit.revision <= through and key in self._keys_of(commit):
-                found.append(commit)
-                if commit.change_of(key).begins_at(commit.revision):
+                change = commit.change_of(key)
+                found.append(replace(commit, changes=(change,)))
+                if change.begins_at(commit.revision):
                     break
         return found
 
