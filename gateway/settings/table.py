@@ -322,6 +322,17 @@ class Settings:
         1024,
         "reads that a worker has under way, without feeds; more are refused with 429",
     )
+    memory_bytes_max: int = _setting(
+        kinds.size(64 * MIB, 1024 * 1024 * MIB),
+        256 * MIB,
+        "memory of a worker for what requests read and build, and for answers that wait to be sent;"
+        " beyond it, requests wait",
+    )
+    request_memory_bytes_max: int = _setting(
+        kinds.size(32 * MIB, 1024 * 1024 * MIB),
+        192 * MIB,
+        "memory of a worker for one request; one that needs more is refused with 413",
+    )
     bulk_requests_max: int = _setting(
         kinds.integer(1, 65536),
         2048,
