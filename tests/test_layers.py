@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "meters": "decide errors",
     "state": "errors limits meters model patching runtime store",
     "commit": "decide errors limits meters model patching runtime state store",
-    "read": "access decide errors limits model patching runtime state store",
+    "read": "access decide errors limits meters model patching runtime state store",
     "feed": "access errors limits meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access conflict decide errors limits model patching runtime state store",

@@ -13,6 +13,7 @@ from gateway.commit.callers import Callers
 from gateway.commit.handover import Handed, HandOver
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
+from gateway.cpu import Account, conclude, own_account
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
@@ -50,6 +51,7 @@ class CommitLoop:
         if self._hand_over.is_used:
             handed = self._hand_over.handed(request)
             if handed is not None:
+                conclude()
                 return handed
             self._hand_over.asked(request.catalog)
         return self._committed(request)
@@ -66,7 +68,7 @@ class CommitLoop:
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
-        pending = self._pending(request, self._runtime.event())
+        pending = self._pending(request, self._runtime.event(), own_account())
         try:
             self._queue.put(pending)
         except QueueFull as full:
@@ -75,6 +77,7 @@ class CommitLoop:
             raise
         try:
             self._await(pending)
+            conclude()
             self._parts.meters.writes_ended([_ended(pending)])
             return _answer(pending)
         finally:
@@ -89,7 +92,7 @@ class CommitLoop:
         """
         self._start()
         answered = self._runtime.event()
-        pendings = [self._pending(request, answered) for request in requests]
+        pendings = [self._pending(request, answered, None) for request in requests]
         newest: dict[tuple[str, str], Pending] = {}
         for pending in pendings:
             document = (pending.request.catalog, pending.request.key)
@@ -126,8 +129,10 @@ class CommitLoop:
         self._queue.departed(*done)
         return len(done)
 
-    def _pending(self, request: Request, answered: Event) -> Pending:
-        return Pending(request, answered, self._runtime.monotonic())
+    def _pending(self, request: Request, answered: Event, account: Account | None) -> Pending:
+        """One that comes without an account, in a line or from another worker, gets its own."""
+        account = account or Account(self._parts.rules.limits.request_cpu_ms / 1000)
+        return Pending(request, answered, self._runtime.monotonic(), account=account)
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""

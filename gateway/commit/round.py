@@ -192,9 +192,14 @@ class Round:
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
                 continue
-            attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
+            batch = self._batches[catalog]
             decisions[catalog] = decide(
-                view, requests, attempts, now_us=now_us, rules=self._parts.rules
+                view,
+                requests,
+                [pending.attempts + 1 for pending in batch],
+                now_us=now_us,
+                rules=self._parts.rules,
+                accounts=[pending.account for pending in batch],
             )
         return decisions
 
@@ -276,6 +281,8 @@ class Round:
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
             self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
+            view.last,
+            view.last_verdict,
         )
 
     def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:

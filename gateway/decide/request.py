@@ -301,7 +301,8 @@ class View(msgspec.Struct, frozen=True):
     ``changed`` are the keys of all that was written after ``changed_since``, where a request asks
     for what was (``lists_checked``); these documents may be WITHHELD where they are large.
 
-    ``judged`` is the number of the catalog's last verdict. ``tail`` are the last commits, and
+    ``judged`` is the number of the catalog's last verdict; ``last`` and ``last_verdict`` are the
+    ids of its last commit and verdict, see ``Head``. ``tail`` are the last commits, and
     ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
     ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
@@ -322,6 +323,8 @@ class View(msgspec.Struct, frozen=True):
     ranges: Ranges = NO_RANGES
     changed_since: int | None = None
     changed: frozenset[str] = frozenset()
+    last: str = ""
+    last_verdict: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -201,6 +201,12 @@ class Settings:
         10_000,
         "milliseconds that a write may take, lost races included; a client may shorten them",
     )
+    request_cpu_ms: int = _setting(
+        kinds.integer(10, 600_000),
+        2_000,
+        "milliseconds of processor time that a request, or a line of a bulk request, may be"
+        " computed for before it is refused (too_much_work); others get their turns meanwhile",
+    )
     leaders: int = _setting(
         kinds.integer(1, 64),
         2,

@@ -45,7 +45,6 @@ from msgspec.structs import replace
 
 from gateway.model import Change, Commit, Retention
 from gateway.store.contract import Store, Swept
-from patching import ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> Window:
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
     for commit in reversed(commits):
         for change in commit.changes:
-            if change.key in superseded or is_reduced(change):
+            if change.key in superseded or change.is_reduced:
                 continue
             if change.action != "delete":
                 needed[commit.revision].add(change.key)
@@ -114,21 +113,8 @@ def found_under(commit: Commit) -> set[str]:
     return {
         change.key
         for change in commit.changes
-        if change.action != "delete" and not is_reduced(change)
+        if change.action != "delete" and not change.is_reduced
     }
-
-
-def is_reduced(change: Change) -> bool:
-    """Whether a sweep has left of the change only what a reply needs.
-
-    That of a delete can't be told, and needn't be: it says all the same that the key was deleted.
-    """
-    return (
-        change.action != "delete"
-        and change.patch is None
-        and change.value is ABSENT
-        and change.attributes is None
-    )
 
 
 def chain(key: str, commits: Sequence[Commit]) -> list[int]:

@@ -22,7 +22,16 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import Commit, Document, Move, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
-from gateway.state.tail import Moment, Tail, copied, leave_out_foreign, write_out
+from gateway.state.tail import (
+    LONG_AGO,
+    Moment,
+    Tail,
+    WentBack,
+    copied,
+    leave_out_foreign,
+    moment,
+    write_out,
+)
 from gateway.store.contract import Store, Unreachable
 
 _log = logging.getLogger(__name__)
@@ -79,6 +88,7 @@ class _Outstanding:
     moved: list[tuple[tuple[int, int], float]] = field(default_factory=list)
     size_bytes: int = 0
     busy: bool = False
+    lost: bool = False  # what is being written out was never made
     failures: int = 0  # in a row
     not_before: float = 0.0
     awaited: bool = False  # somebody waits for it to be written out
@@ -155,13 +165,25 @@ class WriteOut:
             foreign = [commit for commit in carried if commit.revision > known]
             if foreign:
                 tail.foreign.append((foreign[0].revision, foreign[-1].revision))
-            tail.commits += [*foreign, *move.commits]
+            tail.join(since, (*foreign, *move.commits))
             tail.verdicts += [each for each in judged if each.number > known_verdict]
             tail.verdicts += move.verdicts
             tail.documents.update(documents)
             held.moved.append((move.reached, self._runtime.monotonic()))
             held.size_bytes = tail.size_bytes
             self._wake_one()
+
+    def forget(self, catalog: str) -> None:
+        """The catalog went back: what is to be written out of it was never made."""
+        with self._lock:
+            held = self._outstanding.get(catalog)
+            if held is None:
+                return
+            held.tail, held.moved, held.size_bytes = Tail(moment(self._runtime)), [], 0
+            if held.busy:
+                held.lost = True
+            else:
+                del self._outstanding[catalog]
 
     def hurry(self, catalog: str) -> None:
         """Somebody waits for what this process has to write out of the catalog."""
@@ -216,17 +238,21 @@ class WriteOut:
         try:
             leave_out_foreign(self._store, ours)
             left = self._leave_to_others(ours)
-            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s)
+            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s, self._meters)
         except Unreachable as error:
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             # One catalog's trouble is no other's: somebody edited its documents by hand, say.
             if len(tails) > 1:
                 for catalog, tail in tails.items():
                     self._write({catalog: tail})
                 return
             (catalog,) = tails
+            if isinstance(error, WentBack):
+                self._cache.lost(catalog, str(error))
+                self._put_off(tails)
+                return
             about = {"catalog": catalog}
             _log.exception("the tail of %r can't be written out", catalog, extra=about)
             self._put_off(tails)
@@ -254,6 +280,8 @@ class WriteOut:
         with self._lock:
             for catalog in catalogs:
                 held = self._outstanding[catalog]
+                # Whatever the database was away for: it may have been put back.
+                held.tail.since, held.lost = LONG_AGO, False
                 pause_s = min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
                 held.busy, held.failures = False, min(held.failures + 1, 10)
                 held.not_before = self._runtime.monotonic() + pause_s
@@ -261,6 +289,9 @@ class WriteOut:
 
     def _end(self, through: Mapping[str, tuple[int, int]], left: Collection[str]) -> None:
         """All is written out up to there; of the catalogs ``left``, look at the rest soon."""
+        lost = {catalog for catalog in through if self._outstanding[catalog].lost}
+        self._put_off(lost)
+        through = {catalog: reached for catalog, reached in through.items() if catalog not in lost}
         for catalog, (revision, judged) in through.items():
             self._cache.wrote(catalog, revision)
             self._cache.wrote_verdicts(catalog, judged)

@@ -139,7 +139,8 @@ class Store(Protocol):
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
-        """By (catalog, principal, key): the written-out replies under those idempotency keys."""
+        """By (catalog, principal, key): the written-out replies under those idempotency keys. Of a
+        commit and a verdict the commit: it was made when the verdict was over."""
 
     def claim(self, catalog: str, claim: Claim) -> Head | None:
         """Add the claim behind the others in line for the head; the head with its tail then.
@@ -153,13 +154,16 @@ class Store(Protocol):
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         """The one linearization point: each move by itself, at most one per catalog.
 
-        A lost move changes nothing. The same move is LOST the second time.
+        A move asks for the head's place: its revision and verdict, with the ids of both. A lost
+        move changes nothing. The same move is LOST the second time.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         """By catalog; each is written unless the stored one has a later revision.
 
-        At one revision a document has one state, so writing it twice changes nothing.
+        At one revision a document has one state, so writing it twice changes nothing. Of two
+        different ones, which must not be, one stays, whichever comes last: that of the later
+        create_revision, commit_id, time_us or number of patches, compared in this order.
         """
 
     def write_commits(self, commits: Sequence[Commit]) -> None:

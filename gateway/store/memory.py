@@ -175,21 +175,23 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def move_head(self, move: Move) -> Moved:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if (current.revision, current.judged) != (move.base, move.judged):
+        if current.place != move.place:
             return Moved.LOST
         if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
-        revision, judged = move.reached
+        goal = move.goal
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
         head = self._heads[move.catalog] = replace(
             current,
-            revision=revision,
+            revision=goal.revision,
+            last=goal.last,
+            last_verdict=goal.last_verdict,
             written=written,
             tail=(*tail, *move.commits),
-            judged=judged,
+            judged=goal.judged,
             judged_written=judged_written,
             verdicts=(*verdicts, *move.verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
@@ -206,7 +208,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             for catalog, changed in documents.items():
                 for document in changed:
                     stored = self._documents.get((catalog, document.key))
-                    if stored is None or stored.revision < document.revision:
+                    if stored is None or _order(stored) < _order(document):
                         self._documents[catalog, document.key] = document
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
@@ -348,6 +350,20 @@ def _parts(document: Document) -> Mapping[str, str] | None:
     if document.owners is None or document.content is ABSENT:
         return {}
     return owned_digests(document.content, document.owners)
+
+
+def _order(document: Document) -> tuple[object, ...]:
+    """Of two states the later one wins, and at one revision one of the two, whoever writes last: by
+    the members in the order in which MongoDB compares them, as far as those tell."""
+    return (
+        document.revision,
+        document.create_revision,
+        document.commit_id,
+        document.time_us,
+        document.patches,
+        document.size_bytes,
+        not document.exists,
+    )
 
 
 def document_bytes(document: Document) -> int:

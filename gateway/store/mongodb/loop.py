@@ -10,7 +10,7 @@ from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Rep
 from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
 from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
-from gateway.store.mongodb.format import is_older, take_over_heads
+from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
 from gateway.store.mongodb.indexes import BY_REPLY, OPEN, in_spans, of_catalogs, one_of
 from gateway.store.mongodb.records import Record
 
@@ -36,11 +36,19 @@ class LoopPart(StorePart):
         while True:
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
-            older = [record["_id"] for record in found if is_older(record)]
-            if not older:
+            if not self._took_over(found):
                 return {record["_id"]: records.head_from(record) for record in found}
+
+    def _took_over(self, found: Sequence[Record]) -> bool:
+        """Whether heads among these were of an older format, and are not any more."""
+        try:
+            older = [record["_id"] for record in found if is_older(record)]
+        except UnknownFormat as error:
+            raise Unreachable(str(error)) from error
+        if older:
             with self._on.as_unreachable():
                 take_over_heads(self._on.catalogs, {"_id": one_of(older)})
+        return bool(older)
 
     def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
         ids = [records.commit_id(catalog, r) for catalog, each in revisions.items() for r in each]
@@ -50,9 +58,14 @@ class LoopPart(StorePart):
     def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
         updates = [
             UpdateOne(
-                records.head_at(catalog, revision, judged),
                 {
-                    "$set": {"written": revision, "tail": [], "judged_written": judged},
+                    "_id": catalog,
+                    "head.format": records.FORMAT,
+                    records.REVISION: revision,
+                    "head.judged": judged,
+                },
+                {
+                    "$set": {"out": revision, "tail": [], "judged_out": judged},
                     "$unset": {"open": "", "verdicts": ""},
                 },
             )
@@ -63,9 +76,13 @@ class LoopPart(StorePart):
 
     def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
         query = {"open": True, "time_us": {"$lt": before_us}}
-        with self._on.reading() as session:
-            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
-            return [records.head_from(record) for record in cursor.hint(OPEN).limit(limit)]
+        while True:
+            with self._on.reading() as session:
+                cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+                found = list(cursor.hint(OPEN).limit(limit))
+            # So what a gateway of an older format still makes is found, though nobody asks for it.
+            if not self._took_over(found):
+                return [records.head_from(record) for record in found]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         prefixes: dict[str, list[Commit]] = {}
@@ -125,7 +142,10 @@ class LoopPart(StorePart):
                 else records.commit_from(record)
             )
             assert reply.idempotency is not None
-            replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
+            name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
+            # A commit beside a verdict was made when that was over.
+            if isinstance(reply, Commit) or name not in replies:
+                replies[name] = reply
         return replies
 
     def claim(self, catalog: str, claim: Claim) -> Head | None:
@@ -142,7 +162,9 @@ class LoopPart(StorePart):
                 return_document=ReturnDocument.AFTER,
                 session=session,
             )
-        return None if record is None or is_older(record) else records.head_from(record)
+        if record is None or self._took_over([record]):
+            return None
+        return records.head_from(record)
 
     def drop_claim(self, catalog: str, by: str) -> None:
         update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
@@ -153,7 +175,7 @@ class LoopPart(StorePart):
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                records.head_at(move.catalog, move.base, move.judged) | records.in_line(move),
+                records.head_at(move.catalog, move.place) | records.in_line(move),
                 records.head_move(move),
                 upsert=True,
             )
