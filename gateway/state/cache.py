@@ -278,13 +278,15 @@ class Cache:
         """``found``, read now, can't follow what this process has known: ``before``.
 
         Everything is forgotten, which is harmless where the reading was an old one after all.
+        Nothing is told of a head without a commit: it ends with its verdicts (``Janitor``).
         """
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None or not before.is_of(entry.place):
                 return  # somebody else has noticed
             self._drop(catalog)
-        self.lost(catalog, f"from {before} to {found}")
+        if before.revision:
+            self.lost(catalog, f"from {before} to {found}")
 
     def lost(self, catalog: str, how: str) -> None:
         """The catalog went back: nothing of what this process has of it was ever made."""

@@ -3,6 +3,11 @@
 A head keeps its tail until it is moved again. Of a catalog that nobody writes any more it is ended
 a little later; where the worker that moved the head died, it is written out first. One process of
 all does this at a time, by a lease; two at once do no harm.
+
+*Heads without a commit.* A refusal under an idempotency key makes a head also for a catalog that
+nobody ever writes. It ends when its verdicts are over: deleted exactly as it was found, so that a
+first commit at that moment wins, or finds no head. It must not end before, though all is written
+out: whoever has looked for the key when there was no head could otherwise decide once more.
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ _LEASE_S = 30.0
 _EVERY_S = 5.0
 _LEFT_US = 5_000_000
 _HEADS_AT_ONCE = 500
+_UNCOMMITTED_AT_ONCE = 100
 
 
 class Janitor:
     """``start`` is called once, in the process that is to do the work: after a fork."""
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime, kept_s: int) -> None:
+        """``kept_s``: how long verdicts are kept."""
+        self._kept_us = kept_s * 1_000_000
         self._store = store
         self._settler = settler
         self._runtime = runtime
@@ -46,10 +54,17 @@ class Janitor:
                 _log.exception("a round of the janitor failed")
 
     def run_round(self) -> None:
-        """End the tails of heads that haven't moved for a while. Raises Unreachable."""
+        """End the tails of heads that haven't moved for a while, and heads without a commit whose
+        verdicts are over. Raises Unreachable."""
         self._holder = self._holder or self._runtime.new_id()
         if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
             return
+        self._end_tails()
+        over_us = self._runtime.now_us() - self._kept_us
+        if over := self._store.uncommitted(over_us, _UNCOMMITTED_AT_ONCE):
+            self._store.drop_uncommitted(over)
+
+    def _end_tails(self) -> None:
         left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
