@@ -3,11 +3,6 @@
 A head keeps its tail until it is moved again. Of a catalog that nobody writes any more it is ended
 a little later; where the worker that moved the head died, it is written out first. One process of
 all does this at a time, by a lease; two at once do no harm.
-
-*Heads without a commit.* A refusal under an idempotency key makes a head also for a catalog that
-nobody ever writes. It ends when its verdicts are over: deleted exactly as it was found, so that a
-first commit at that moment wins, or finds no head. It must not end before, though all is written
-out: whoever has looked for the key when there was no head could otherwise decide once more.
 """
 
 from __future__ import annotations
@@ -21,12 +16,12 @@ from gateway.store.contract import Store, Unreachable
 
 _log = logging.getLogger(__name__)
 
+_UNCOMMITTED_AT_ONCE = 100  # each with a look for its verdicts
 _LEASE = "janitor"
 _LEASE_S = 30.0
 _EVERY_S = 5.0
 _LEFT_US = 5_000_000
 _HEADS_AT_ONCE = 500
-_UNCOMMITTED_AT_ONCE = 100
 
 
 class Janitor:
@@ -34,10 +29,10 @@ class Janitor:
 
     def __init__(self, store: Store, settler: Settler, runtime: Runtime, kept_s: int) -> None:
         """``kept_s``: how long verdicts are kept."""
-        self._kept_us = kept_s * 1_000_000
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._kept_us = kept_s * 1_000_000
         self._holder = ""  # chosen with the first round
 
     def start(self) -> None:
@@ -48,23 +43,17 @@ class Janitor:
             self._runtime.sleep(_EVERY_S * (0.5 + self._runtime.jitter()))
             try:
                 self.run_round()
+                self.end_uncommitted()
             except Unreachable as error:
                 _log.info("the janitor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
                 _log.exception("a round of the janitor failed")
 
     def run_round(self) -> None:
-        """End the tails of heads that haven't moved for a while, and heads without a commit whose
-        verdicts are over. Raises Unreachable."""
+        """End the tails of heads that haven't moved for a while. Raises Unreachable."""
         self._holder = self._holder or self._runtime.new_id()
         if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
             return
-        self._end_tails()
-        over_us = self._runtime.now_us() - self._kept_us
-        if over := self._store.uncommitted(over_us, _UNCOMMITTED_AT_ONCE):
-            self._store.drop_uncommitted(over)
-
-    def _end_tails(self) -> None:
         left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
@@ -88,3 +77,17 @@ class Janitor:
             about = {"catalog": head.catalog}
             _log.exception("the tail of %r can't be written out", head.catalog, extra=about)
             return False
+
+    def end_uncommitted(self) -> None:
+        """Delete heads without a commit whose verdicts are over. Raises Unreachable.
+
+        A refusal under an idempotency key makes a head also for a catalog that nobody ever writes.
+        It is deleted as it was found: a first commit meanwhile wins, and one afterwards finds no
+        head. Not before its verdicts are over, though they are written out: whoever has looked for
+        the key when there was no head could otherwise decide once more.
+        """
+        if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
+            return
+        over_us = self._runtime.now_us() - self._kept_us
+        if over := self._store.uncommitted(over_us, _UNCOMMITTED_AT_ONCE):
+            self._store.drop_uncommitted(over)

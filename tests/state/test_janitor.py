@@ -38,6 +38,7 @@ class World:
         self.clock.passed_s += seconds
         self.store.expire_verdicts(self.clock.now_us())
         self.ours.janitor.run_round()
+        self.ours.janitor.end_uncommitted()
 
     def settle(self) -> None:
         """All is written out, and the janitor has seen it."""
