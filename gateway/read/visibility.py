@@ -96,7 +96,7 @@ class Acls:
         self._meters = meters
         self._observer = observer
         self._settler = settler
-        self._looks = SharedLooks(self._look, runtime)
+        self._looks = SharedLooks(self._look, runtime, catalog_of=lambda name: name[0])
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from time import monotonic as _monotonic
 
 import msgspec
@@ -26,21 +27,29 @@ from gateway.model import (
     Reply,
     bare,
 )
-from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
+from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved, MoveResult, Rejected
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from gateway.store.memory_verdicts import MemoryVerdicts
 from patching import ABSENT, Json, digest, owned_digests
 
+_HEAD_BYTES_MAX = 16 * 1024 * 1024
+
 
 class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
     """See ``gateway.store.contract.Store``. Every call is atomic.
 
-    ``monotonic`` (seconds) is the clock that leases are measured by.
+    ``monotonic`` (seconds) is the clock that leases are measured by. ``head_bytes_max`` bounds what
+    a head may hold, as records are bounded by a database.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = _monotonic,
+        head_bytes_max: int = _HEAD_BYTES_MAX,
+    ) -> None:
         super().__init__(monotonic)
+        self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
 
@@ -70,14 +79,14 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
                 if (head.tail or head.verdicts) and head.time_us < before_us
             ]
-        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -168,11 +177,11 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                 claims = tuple(each for each in head.claims if each.by != by)
                 self._heads[catalog] = replace(head, claims=claims)
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, move: Move) -> Moved:
+    def move_head(self, move: Move) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
         if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
@@ -183,16 +192,21 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         goal = move.goal
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
+        tail += move.commits
+        verdicts += move.verdicts
+        size_bytes = sum(each.size_bytes for each in chain[Reply](tail, verdicts))
+        if size_bytes > self._head_bytes_max:
+            return Rejected("it is larger than a head may be", too_large=True)
         head = self._heads[move.catalog] = replace(
             current,
             revision=goal.revision,
             last=goal.last,
             last_verdict=goal.last_verdict,
             written=written,
-            tail=(*tail, *move.commits),
+            tail=tuple(tail),
             judged=goal.judged,
             judged_written=judged_written,
-            verdicts=(*verdicts, *move.verdicts),
+            verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
         if not move.base and not move.commits and move.verdicts:

@@ -81,7 +81,8 @@ class Worker:
         queue = self._gateway._loop._queue
         due = [
             catalog
-            for catalog, lane in (queue._lanes.items() if queue._idle else ())
+            for catalog, lane in queue._lanes.items()
+            if (queue._apart if catalog in queue.suspects else queue._line).idle
             if lane.waiting and not lane.busy and lane.not_before < now
             if self._gateway._may_move(catalog, queue._is_large(catalog, lane, now))
         ]

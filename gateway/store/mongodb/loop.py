@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
 
 from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
-from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
+from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
 from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
@@ -21,6 +22,8 @@ from gateway.store.mongodb.indexes import (
     one_of,
 )
 from gateway.store.mongodb.records import Record
+
+_log = logging.getLogger(__name__)
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
@@ -82,12 +85,12 @@ class LoopPart(StorePart):
         if updates:
             self._on.bulk(self._on.catalogs.bulk_write, updates)
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         query = {"open": True, "time_us": {"$lt": before_us}}
         while True:
             with self._on.reading() as session:
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
-                found = list(cursor.hint(OPEN).limit(limit))
+                found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
             if not self._took_over(found):
                 return [records.head_from(record) for record in found]
@@ -205,7 +208,7 @@ class LoopPart(StorePart):
         update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
         self._on.bulk(self._on.catalogs.bulk_write, [update])
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
@@ -216,11 +219,15 @@ class LoopPart(StorePart):
             )
             for move in moves
         ]
-        lost = self._on.bulk(self._on.catalogs.bulk_write, updates)
-        return {
-            move.catalog: Moved.LOST if index in lost else Moved.WON
-            for index, move in enumerate(moves)
-        }
+        results = self._on.bulk_each(self._on.catalogs.bulk_write, updates)
+        moved: dict[str, MoveResult] = {move.catalog: Moved.WON for move in moves}
+        moved |= {moves[index].catalog: Moved.LOST for index in results.taken}
+        moved |= {moves[index].catalog: each for index, each in results.rejected.items()}
+        for index, reason in results.in_doubt.items():
+            catalog = moves[index].catalog
+            _log.warning("a move is in doubt: %s", reason, extra={"catalog": catalog})
+            del moved[catalog]
+        return moved
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         every = [(catalog, each) for catalog, changed in documents.items() for each in changed]
