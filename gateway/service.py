@@ -105,7 +105,7 @@ class Gateway:
         self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self.janitor = Janitor(store, settler, runtime)
+        self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         # Commits what another worker of this machine hands over.
         self.commit_for = self._loop.commit_for

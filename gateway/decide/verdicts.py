@@ -103,7 +103,9 @@ def is_remembered(request: Request, outcome: Outcome) -> bool:
     unchecked = isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked)
     if unchecked and isinstance(request.edits[0].edit, Put):
         return False  # ``Catalogs.set_up`` looks at the documents, and sends it again
-    return request.once and request.idempotency is not None and not request.dry_run
+    if request.idempotency is None or request.dry_run:
+        return False
+    return request.once or isinstance(outcome, Unchanged)
 
 
 def _told_document(document: Document | None) -> Json:

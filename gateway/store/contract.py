@@ -133,6 +133,14 @@ class Store(Protocol):
         In an order of their own, which stays what it is while no head moves.
         """
 
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        """At most ``limit`` heads, without their tails, that have verdicts and never had a commit,
+        and whose last verdict was made before ``before_us``; oldest first."""
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        """Delete heads without a commit, each only where it is exactly there still, all is written
+        out, and none of its catalog's verdicts is kept any more."""
+
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
 

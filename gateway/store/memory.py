@@ -26,7 +26,6 @@ from gateway.model import (
     Head,
     Move,
     Reply,
-    Verdict,
     bare,
 )
 from gateway.store.contract import (
@@ -40,6 +39,7 @@ from gateway.store.contract import (
 )
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.memory_verdicts import MemoryVerdicts
 from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
 
@@ -47,7 +47,7 @@ _HEAD_BYTES_MAX = 16 * 1024 * 1024
 _Bare = TypeVar("_Bare", bound=BareDocument)
 
 
-class MemoryStore(MemoryRetention, MemoryLeases):
+class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
     """See ``gateway.store.contract.Store``. Every call is atomic.
 
     ``monotonic`` (seconds) is the clock that leases are measured by. ``head_bytes_max`` bounds what
@@ -63,7 +63,6 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
-        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def uploads(self) -> MemoryUploads:
         return self._uploads
@@ -200,7 +199,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def move_head(self, move: Move) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if current.place != move.place:
+        if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
         if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
@@ -226,12 +225,19 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
+        if not move.base and not move.commits and move.verdicts:
+            self._uncommitted[move.catalog] = move.verdicts[-1].time_us
         if move.commits:
+            self._uncommitted.pop(move.catalog, None)
             last = move.commits[-1]
             self._heads[move.catalog] = replace(
                 head, time_us=last.time_us, deleted=last.deletes_catalog
             )
         return Moved.WON
+
+    def _is_ended(self, move: Move) -> bool:
+        """Whether the head had no commit and is gone: it can be moved on from where it was."""
+        return move.base == 0 and move.catalog not in self._heads
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         with self._lock:
@@ -249,12 +255,6 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     written[commit.revision] = commit
                     for signals in self._signals:
                         signals.tell(commit.catalog, commit.revision)
-
-    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:  # noqa: ARG002
-        with self._lock:
-            for each in verdicts:
-                asked = each.idempotency
-                self._verdicts.setdefault((each.catalog, asked.principal, asked.key), each)
 
     def commit_signals(self) -> CommitSignals:
         opened = MemorySignals()

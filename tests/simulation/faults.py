@@ -143,6 +143,12 @@ class FaultyStore:
     def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         return self._read([lambda: self._inner.open_tails(before_us, limit, skip)])[0]
 
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        return self._read([lambda: self._inner.uncommitted(before_us, limit)])[0]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        self._write([_bound(self._inner.drop_uncommitted, [head]) for head in heads])
+
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         return _merged(
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
