@@ -146,6 +146,11 @@ class whole:  # noqa: N801 - it reads as a statement
         _drawn.reset(self._token)
 
 
+def is_whole() -> bool:
+    """Whether this thread, or greenlet, is where it is not to be interrupted."""
+    return _drawn.get() is _WHOLE
+
+
 def conclude() -> None:
     """It is decided what becomes of the request: from here on nothing of it is broken off.
 

@@ -51,7 +51,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, retold, told_outcome, verdict_bytes
+from gateway.decide.verdicts import is_remembered, retold, verdict_of
 from gateway.errors import (
     CommitError,
     DocumentNotFound,
@@ -81,8 +81,7 @@ def decide(
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
-    Each is computed on its own account of ``accounts``. One whose account is used up is refused, as
-    any other, but never under its key: nothing was decided.
+    Each is computed on its own account. One whose account is used up is refused, not under its key.
 
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
     before it even where the clock stands still or goes back.
@@ -146,18 +145,9 @@ class Deciding(BatchState):
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
-        assert request.idempotency is not None
-        told = told_outcome(outcome, self._rules)
-        return Verdict(
-            catalog=request.catalog,
-            number=self._view.judged + len(self.verdicts) + 1,
-            revision=self.revision,
-            time_us=self._now_us,
-            id=request.commit_id,
-            idempotency=request.idempotency,
-            attempts=attempt,
-            outcome=told,
-            size_bytes=verdict_bytes(told, request.idempotency),
+        number = self._view.judged + len(self.verdicts) + 1
+        return verdict_of(
+            request, outcome, attempt, number, self.revision, self._now_us, self._rules
         )
 
     def _judge(self, verdict: Verdict) -> None:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
-from gateway.cpu import computed
+from gateway.cpu import interruptible
 from gateway.errors import DocumentForbidden
 from gateway.model import (
     APPLICATIONS_KEY,
@@ -77,7 +77,7 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
     )
 
 
-_may_read: Final = computed(may_read)
+_may_read: Final = interruptible(may_read)
 
 
 class Acls:
