@@ -14,7 +14,14 @@ from gateway.access.acl import may_read
 from gateway.conflict import Disputed
 from gateway.decide.attributes import checked_attributes
 from gateway.decide.compares import ITEM_BYTES, Compare
-from gateway.decide.draft import DELETED, Draft, merged, patched, same_attributes
+from gateway.decide.draft import (
+    DELETED,
+    Draft,
+    equal_content,
+    merged,
+    patched,
+    same_attributes,
+)
 from gateway.decide.edits import (
     ApplyPatch,
     ContentEdit,
@@ -204,6 +211,13 @@ class Drafts:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
             raise TargetExists(to, living(self._document_of(to)))
+        if draft.owners is not None:
+            try:
+                patching.require_fit(
+                    draft.owners, draft.content, self._lists_of(to), self._limits.patch
+                )
+            except PatchError as error:
+                raise self._told(to, error) from error
         self._set(key, DELETED)
         self._set(to, replace(draft, action="put", patch=()))
 
@@ -244,7 +258,7 @@ class Drafts:
             return False
         document = self._document_of(key)
         before = ABSENT if document is None else document.content
-        if not _equal(before, draft.content):
+        if not equal_content(before, draft.content):
             return True
         if document is None or document.owners != draft.owners:
             return document is not None
@@ -387,9 +401,3 @@ class Drafts:
         self._patched_bytes += size_bytes
         if not alone:  # the first patch has limits of its own
             require_room(self._patched_bytes)
-
-
-def _equal(before: Json | Absent, after: Json | Absent) -> bool:
-    if before is ABSENT or after is ABSENT:
-        return before is after
-    return before is after or patching.equal(before, after)

@@ -406,6 +406,9 @@ class Settings:
     owned_leaves_max: int = _setting(
         kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
     )
+    managers_max: int = _setting(
+        kinds.integer(1, 10_000), 100, "managers who own anything of one document"
+    )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
     )
