@@ -37,6 +37,7 @@ def _patch_limits(settings: Settings) -> patching.Limits:
         result_bytes_max=settings.document_bytes_max,
         owned_leaves_max=settings.owned_leaves_max,
         owners_bytes_max=settings.owners_bytes_max,
+        managers_max=settings.managers_max,
     )
 
 

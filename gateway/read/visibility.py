@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from gateway import memory
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
-from gateway.cpu import computed
+from gateway.cpu import interruptible
 from gateway.errors import DocumentForbidden
 from gateway.meters import NO_METERS, Meters
 from gateway.model import (
@@ -82,7 +82,7 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
     )
 
 
-_may_read: Final = computed(may_read)
+_may_read: Final = interruptible(may_read)
 
 
 class Acls:

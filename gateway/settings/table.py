@@ -414,6 +414,9 @@ class Settings:
     owned_leaves_max: int = _setting(
         kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
     )
+    managers_max: int = _setting(
+        kinds.integer(1, 10_000), 100, "managers who own anything of one document"
+    )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
     )
@@ -449,8 +452,8 @@ class Settings:
     bulk_refused_lines_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         1000,
-        "lines in a row of a bulk request that may be refused, as malformed or for lack of rights,"
-        " before the rest is left unread",
+        "lines in a row of a bulk request that may be blank, or refused as malformed or for lack of"
+        " rights, before the rest is left unread",
     )
     upload_bytes_max: int = _setting(
         kinds.size(1024, 1024 * MIB), 16 * MIB, "total size of an upload's parts"
