@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
 from gateway.read.history import History
-from gateway.read.listing import Listing, not_overtaken
+from gateway.read.listing import Listing, not_overtaken, whole
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 
@@ -78,7 +79,7 @@ class Catalogs:
             standing = self._settler.settle(catalog)
         if standing.revision == 0 or standing.deleted:
             raise CatalogNotFound(catalog, standing.revision)
-        _, found = self._listing.several(catalog, [SETTINGS_KEY], revision=standing.revision)
+        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=standing.revision)
         return CatalogState(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
@@ -167,6 +168,10 @@ def _is_overtaken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
 
 
+# What a document breaks, None: nothing.
+_Broken = dict[str, str] | None
+
+
 class _ListSearch:
     """A search for documents whose lists new settings would find broken.
 
@@ -204,11 +209,11 @@ class _ListSearch:
 
     def _look_at_all(self, require_time: Callable[[], None]) -> int:
         try:
-            export = self._listing.export(self._catalog, owner=self._by.name)
+            export = self._listing.export(self._catalog, self._broken, owner=self._by.name)
         except CatalogNotFound:
             return 0
         try:
-            self._require_right(export.documents, require_time)
+            self._require_right(chain.from_iterable(export.pages), require_time)
         finally:
             export.close()
         return export.revision
@@ -224,26 +229,30 @@ class _ListSearch:
             revision = page.commits[-1].revision if page.commits else revision
             after = page.next_after
 
-        def documents() -> Iterable[Document]:
+        def looked_at() -> Iterable[_Broken]:
             changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
                 some = changed[start : start + _DOCUMENTS]
-                _, found = self._listing.several(self._catalog, some, revision=revision)
-                yield from (each for each in found.values() if each is not None)
+                _, found = self._listing.several(
+                    self._catalog, some, lambda each: (self._broken(each),), revision=revision
+                )
+                yield from (each[0] for each in found.values() if each is not None)
 
-        self._require_right(documents(), require_time)
+        self._require_right(looked_at(), require_time)
         return revision
+
+    def _broken(self, document: Document) -> _Broken:
+        return broken(self._lists, document)
 
     def _require_right(
         self,
-        documents: Iterable[Document],
+        looked_at: Iterable[_Broken],
         require_time: Callable[[], None],
     ) -> None:
         found: list[dict[str, str]] = []
         complete = True
-        for document in documents:
+        for wrong in looked_at:
             require_time()
-            wrong = broken(self._lists, document)
             if wrong is None:
                 continue
             if len(found) == BROKEN_MAX:

@@ -14,6 +14,7 @@ from gateway.decide import compares, drafts
 from gateway.decide.edits import Delete, KeyEdit, Touch
 from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request
+from gateway.errors import CatalogNotFound
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
@@ -112,9 +113,15 @@ _deletion = catalogs.Catalogs.deletion_of
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
     deletion = _deletion(self, request)
-    page = self._listing.page(request.catalog, prefix="", after="", limit=1_000, revision=None)
-    listed = tuple(KeyEdit(each.key, Delete()) for each in page.documents)
+    page = self._listing.page(
+        request.catalog, lambda each: each.key, prefix="", after="", limit=1_000, revision=None
+    )
+    listed = tuple(KeyEdit(key, Delete()) for key in page.documents)
     return replace(deletion, edits=(*deletion.edits[:2], *listed))
+
+
+def tell_at_once(request: Request, error: CatalogNotFound) -> Request:  # noqa: ARG001
+    raise error
 
 
 def as_it_is_now(
