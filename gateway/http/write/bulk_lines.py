@@ -114,6 +114,8 @@ _COMMON: Final = (
 )
 _KNOWN: Final = {name: frozenset((*_COMMON, *own)) for name, own in _OPERATIONS.items()}
 _CATALOGS_MAX: Final = 1_000
+# A member that may take long to decode.
+_LONG_BYTES: Final = 16 * 1024
 # Decoded with the document or the patch that they are.
 _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
 
@@ -207,17 +209,19 @@ def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]
     """The line's members: decoded, and those that are decoded later."""
     members = {}
     large = {}
-    for name, value in _undecoded_members(raw, limits).items():
+    for name, undecoded in _undecoded_members(raw, limits).items():
+        value = bytes(undecoded)
         if name in _LARGE:
-            large[name] = bytes(value)
+            large[name] = value
             continue
         try:
-            members[name] = _decode(value)
+            long = len(value) > _LONG_BYTES
+            members[name] = decode_value(value, limits, f"/{name}") if long else _decode(value)
         except ValueError as error:
             detail = f"'/{name}': {error}"
             raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
         if isinstance(members[name], dict | list):
-            refuse_repeated(members[name], bytes(value), f"/{name}")
+            refuse_repeated(members[name], value, f"/{name}")
     return members, large
 
 

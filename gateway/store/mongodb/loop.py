@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
 
-from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
+from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
 from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
@@ -145,15 +145,6 @@ class LoopPart(StorePart):
             shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
             raw = self._on.raw_documents.find(query, shown, session=session)
             found = [records.document_from(each) for each in raw]
-        return {(catalog, document.key): document for catalog, document in found}
-
-    def bare_documents(
-        self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        query = {"_id": one_of([records.document_id(catalog, key) for catalog, key in keys])}
-        with self._on.reading() as session:
-            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
-            found = [records.bare_document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(
