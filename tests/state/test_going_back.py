@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from gateway.state import tail
 from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
+from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import DAY_S
 from tests.state.test_bases import Noted
@@ -122,16 +124,18 @@ def test_a_write_out_under_way_marks_nothing_of_what_follows_as_written(store: M
     for number in range(5):
         applied(ours.write("c", "k", put({"lost": number})).outcome)
     wait_until_written(ours)
+    done = threading.Event()
 
     def overtaken() -> None:
         watched.after.clear()
         put_back()
         assert content_of(ours) == {"n": 0}
         applied(ours.write("c", "new", put(1)).outcome)  # at 2
+        done.set()
 
     watched.after["write_commits"] = overtaken
     applied(ours.write("c", "k", put({"lost": 5})).outcome)
-    wait_until(lambda: not watched.after)
+    assert done.wait(WAIT_S)
     wait_until_written(ours)
     assert store.heads(["c"])["c"].revision == 2
     assert [commit.revision for commit in store.commits({"c": (0, 9)})["c"]] == [1, 2]
