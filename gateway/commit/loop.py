@@ -11,8 +11,9 @@ from itertools import takewhile
 
 from gateway.commit.callers import Callers
 from gateway.commit.handover import Handed, HandOver
+from gateway.commit.parts import RoundParts
 from gateway.commit.pending import Pending, too_late
-from gateway.commit.round import Round, RoundParts
+from gateway.commit.round import Round
 from gateway.cpu import Account, conclude, own_account
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 # How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
 _GRACE_AFTER_DEADLINE_S = 15.0
 _LOOK_AGAIN_S = 0.5
+# Each waits for the store because of one catalog at a time.
+_LEADERS_APART = 8
 _PAUSE_QUEUE_FULL_S = 0.005
 
 
@@ -140,6 +143,7 @@ class CommitLoop:
             return
         with self._start_lock:
             if not self._started:
+                self._queue.when_apart(self._start_apart)
                 for number in range(self._leaders):
                     self._runtime.spawn(self._lead, f"leader-{number}")
                 self._parts.write_out.start()
@@ -174,17 +178,23 @@ class CommitLoop:
         while True:
             self._run(Round(self._parts, self._guesses, self._queue.take()))
 
+    def _start_apart(self) -> None:
+        for number in range(_LEADERS_APART):
+            self._runtime.spawn(self._lead_apart, f"leader-apart-{number}")
+
+    def _lead_apart(self) -> None:
+        while True:
+            taken = self._queue.take_apart()
+            if isinstance(taken, dict):
+                self._run(Round(self._parts, self._guesses, taken))
+            else:
+                taken()
+
     def _run(self, current: Round) -> None:
         try:
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
-            # One catalog's trouble is no other's, and nobody may wait for ever because of it.
-            smaller = current.halved()
-            if not smaller:
-                _log.error("a round of the commit loop failed", exc_info=error)
-                current.abandon()
-            for each in smaller:
-                self._run(each)
+            current.abandon(error)
 
 
 def _answer(pending: Pending) -> tuple[Outcome, int]:

@@ -27,6 +27,7 @@ from gateway.decide.guards import (
     refuse_forbidden,
     require_precondition,
     require_revision,
+    require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import perform_all
@@ -80,7 +81,7 @@ def decide(
     Each is computed on its own account. One whose account is used up is refused, not under its key.
 
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
-    before it even where the clock stands still or goes back.
+    before it, and a verdict's no earlier, even where the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
@@ -103,6 +104,7 @@ class Deciding(BatchState):
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         super().__init__(view)
+        now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
         self._rules = rules
         self._settings = NO_SETTINGS  # those that the request at hand meets
@@ -161,7 +163,7 @@ class Deciding(BatchState):
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
-            if isinstance(error, PreconditionFailed):
+            if isinstance(error, PreconditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.revision)
                 return Refused(PreconditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
@@ -191,6 +193,7 @@ class Deciding(BatchState):
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
+        require_unovertaken(request, self.revision)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
@@ -377,6 +380,7 @@ class Deciding(BatchState):
                 deletes_catalog=request.deletes_catalog,
                 skipped=drafts.skipped,
                 left_out=drafts.left_out,
+                parent=self.commits[-1].id if self.commits else self._view.last,
             )
 
         recorded = {

@@ -99,6 +99,19 @@ METRICS: Final = (
         "counter",
         "batches of a catalog whose head another worker had moved meanwhile",
     ),
+    Metric(
+        "gateway_bases_refused_total",
+        "counter",
+        "documents that weren't the ones that a change was made from, so that they were rebuilt"
+        " from the log; 0 unless somebody edited the database, or there is a defect: run"
+        " `gateway verify`",
+    ),
+    Metric(
+        "gateway_heads_went_back_total",
+        "counter",
+        "catalogs whose heads were behind, or elsewhere than, what a worker had known; 0 unless the"
+        " database was put back to an earlier state while the gateway ran",
+    ),
     # The cache
     Metric("gateway_cache_hits_total", "counter", "look-ups of documents that were cached"),
     Metric("gateway_cache_misses_total", "counter", "look-ups of documents that weren't cached"),

@@ -1,4 +1,4 @@
-"""The gevent worker; imported only where it is used."""
+"""The worker, on gevent: a greenlet for each connection."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from gateway.decide.refusals import (
     DocumentsBreakSettings,
     ItemsCollide,
     ListsUnchecked,
+    OvertakenLook,
 )
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
@@ -94,8 +95,10 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (cpu.TooMuchWork(2_000), "too_much_work", 422),
     (errors.RefusedBefore("over_limit", "x", {"limit": "y"}), "over_limit", 413),
     (errors.QueueFull("x"), "queue_full", 429),
+    (errors.MemoryFull("x"), "overloaded", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (upload_errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
+    (OvertakenLook(1, 2), "deadline_exceeded", 503),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
@@ -497,7 +500,7 @@ class TestWhatHelps:
         def unreachable(*_: Any, **__: Any) -> None:
             raise errors.StoreUnavailable("x")
 
-        monkeypatch.setattr(scripted, "commits", unreachable)
+        monkeypatch.setattr(scripted, "told_commits", unreachable)
         failed = errors.PreconditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content

@@ -38,7 +38,7 @@ from gateway.decide.conditions import Conditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Request, Written
 from gateway.decide.strict import SWITCH, Exact
-from gateway.errors import CommitError
+from gateway.errors import CommitError, RefusedBefore
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import encode
@@ -373,7 +373,10 @@ def problem_line(index: int, error: Exception, request_name: str, **more: Any) -
         problem = Problem("internal_error", "the gateway has a defect; it was logged")
     problem.members.update(more)
     content = problem_content(problem, request_name)
-    return _line({"index": index, "status": content["status"], "problem": content})
+    line = {"index": index, "status": content["status"], "problem": content}
+    if isinstance(error, RefusedBefore):
+        line["replayed"] = True
+    return _line(line)
 
 
 def _line(content: Any) -> bytes:
