@@ -33,6 +33,7 @@
         +-- SnapshotExists       history is compacted up to that revision already
         +-- Unstorable           the value can't be held by the store
         +-- OverLimit            larger than a setting allows
+        +-- TooMuchWork          it would be computed for longer than a request may
         +-- IdempotencyMismatch  the key was used before with another payload
         +-- RefusedBefore        the request was refused under its key before
         +-- QueueFull            admission refused, nothing was tried
@@ -311,6 +312,19 @@ class OverLimit(CommitError):
         self.limit = limit
         self.maximum = maximum
         self.actual = actual
+
+
+class TooMuchWork(CommitError):
+    """Nothing is known of the state: it was broken off while it was decided, or before."""
+
+    code = "too_much_work"
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(
+            f"the request takes more than {limit_ms} ms of processor time (request_cpu_ms):"
+            " ask for less at a time"
+        )
+        self.limit_ms = limit_ms
 
 
 class IdempotencyMismatch(CommitError):

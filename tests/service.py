@@ -65,7 +65,6 @@ class RunningGateway:
         chosen |= UNHURRIED | {"access": False} | settings
         self._workers = workers
         self._flags = [_flag(name, value) for name, value in chosen.items()]
-        self._worker_class: str = chosen.get("worker_class", "gevent")
         self._process: forking.Fork | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
         self._said = ""
@@ -119,7 +118,7 @@ class RunningGateway:
         environment["PYTHONPATH"] = str(_ROOT)
         arguments = ("serve", "--bind=127.0.0.1:0", *self._flags)
         stderr = self._errors.fileno()
-        self._process = forking.start(self._worker_class, arguments, stderr, environment)
+        self._process = forking.start(arguments, stderr, environment)
         try:
             self._await_ready(time.monotonic() + WAIT_S)
         except BaseException:

@@ -27,11 +27,11 @@ MAY_IMPORT = {
     "meters": "decide errors",
     "state": "errors limits meters model patching runtime store",
     "commit": "decide errors limits meters model patching runtime state store",
-    "read": "access decide errors limits model patching runtime state store",
+    "read": "access decide errors limits meters model patching runtime state store",
     "feed": "access errors limits meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access conflict decide errors limits model patching runtime state store",
-    "catalogs": "decide errors limits model read runtime state",
+    "catalogs": "conflict decide errors limits model read runtime state",
     "service": "catalogs commit decide feed limits meters model read retention runtime state"
     " store uploads",
     "tokens": "access errors store",
@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "wire": "access conflict context decide errors feed limits model patching read",
     "door": "access context decide errors limits logs wire",
     "write": "access context decide door errors limits model patching read service wire",
-    "routes": "access conflict context decide door errors feed limits logs model patching read"
+    "routes": "access context decide door errors feed limits logs model patching read"
     " service uploads wire write",
     "app": "access context door limits routes service wire",
     "tracing": "context door meters",

@@ -8,12 +8,13 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 
 import msgspec
 
+from gateway.cpu import Account, conclude, section
 from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.batch_state import BatchState
 from gateway.decide.compares import Compare, Comparing, Equals, IsAbsent, Satisfies
@@ -26,6 +27,7 @@ from gateway.decide.guards import (
     refuse_forbidden,
     require_precondition,
     require_revision,
+    require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import perform_all
@@ -55,6 +57,7 @@ from gateway.errors import (
     CommitError,
     DocumentNotFound,
     PreconditionFailed,
+    TooMuchWork,
 )
 from gateway.model import (
     APPLICATIONS_KEY,
@@ -75,19 +78,24 @@ def decide(
     *,
     now_us: int,
     rules: Rules,
+    accounts: Iterable[Account | None] = repeat(None),
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
+    Each is computed on its own account of ``accounts``. One whose account is used up is refused, as
+    any other, but never under its key: nothing was decided.
+
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
-    before it even where the clock stands still or goes back.
+    before it, and a verdict's no earlier, even where the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
         refused = deciding.too_heavy(requests[0], attempts[0], view.too_heavy)
         return Decision((), (refused,), {}, tuple(deciding.verdicts))
-    for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
-        outcome = None if deciding.tired else deciding.one(request, attempt)
+    asked = zip(zip(requests, attempts, strict=True), accounts, strict=False)
+    for (request, attempt), account in islice(asked, view.requests):
+        outcome = None if deciding.tired else deciding.within(account, request, attempt)
         if outcome is None:
             break
         outcomes.append(outcome)
@@ -101,6 +109,7 @@ class Deciding(BatchState):
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         super().__init__(view)
+        now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
         self._rules = rules
         self._settings = NO_SETTINGS  # those that the request at hand meets
@@ -109,6 +118,14 @@ class Deciding(BatchState):
         self._replies = dict(view.replies)
         self._bytes = 0
         self.verdicts: list[Verdict] = []
+
+    def within(self, account: Account | None, request: Request, attempt: int) -> Outcome | None:
+        """``one``, on the request's account. Where that is used up, nothing of it is left."""
+        try:
+            with section(account):
+                return self.one(request, attempt)
+        except TooMuchWork as error:
+            return Refused(error)
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
@@ -126,6 +143,7 @@ class Deciding(BatchState):
             verdict = self._verdict(request, outcome, attempt)
             if not self._fits(verdict.size_bytes):
                 return None
+            conclude()
             self._judge(verdict)
         return outcome
 
@@ -159,7 +177,7 @@ class Deciding(BatchState):
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
-            if isinstance(error, PreconditionFailed):
+            if isinstance(error, PreconditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.revision)
                 return Refused(PreconditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
@@ -188,6 +206,7 @@ class Deciding(BatchState):
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
+        require_unovertaken(request, self.revision)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
@@ -308,6 +327,7 @@ class Deciding(BatchState):
         if not self._fits(size_bytes):
             return None
         commit = msgspec.structs.replace(commit, size_bytes=size_bytes)
+        conclude()
         self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
 
@@ -372,6 +392,7 @@ class Deciding(BatchState):
                 deletes_catalog=request.deletes_catalog,
                 skipped=drafts.skipped,
                 left_out=drafts.left_out,
+                parent=self.commits[-1].id if self.commits else self._view.last,
             )
 
         recorded = {

@@ -16,7 +16,7 @@ from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.record import RECORD_BYTES
 from gateway.decide.refusals import ListsUnchecked
-from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
+from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged, is_for_now
 from gateway.errors import CommitError, IdempotencyMismatch, RefusedBefore
 from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
 from patching import Json
@@ -46,7 +46,7 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
 
 def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
     """About what the verdict's record takes in a head."""
-    texts = len(idempotency.principal) + len(idempotency.key)
+    texts = 4 * len(idempotency.principal) + len(idempotency.key)
     return RECORD_BYTES + texts + len(_encode(told))
 
 
@@ -98,6 +98,8 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 def is_remembered(request: Request, outcome: Outcome) -> bool:
     """Whether the request's key is to stand for its outcome, also where that is no commit."""
+    if is_for_now(outcome):
+        return False
     unchecked = isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked)
     if unchecked and isinstance(request.edits[0].edit, Put):
         return False  # ``Catalogs.set_up`` looks at the documents, and sends it again

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gateway.cpu import computed
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, Document, living
 from gateway.read.listing import Listing
@@ -175,6 +176,7 @@ class Differences:
         self._listing.require_above_floor(span.catalog, span.low)
 
 
+@computed
 def same_state(one: Document | None, other: Document | None) -> bool:
     """Whether two live documents have equal content and attributes, or there are none."""
     if one is None or other is None:

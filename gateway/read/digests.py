@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, cast
 
+from gateway.cpu import computed
 from gateway.model import SETTINGS_KEY, Digested, Document
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
@@ -241,11 +242,13 @@ class DigestListing:
         return {key: document for key, document in found.items() if document is not None}
 
 
+@computed
 def _content_digest(document: Document) -> KeyDigest:
     content = cast(Json, document.content)
     return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
+@computed
 def _part_digest(document: Document, manager: str, lists: ListDeclarations) -> KeyDigest:
     rules = lists.lists_of(document.key)
     part = owned_digest(cast(Json, document.content), document.owners, manager, rules)

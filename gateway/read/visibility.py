@@ -22,13 +22,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
+from gateway.cpu import computed
 from gateway.errors import DocumentForbidden
+from gateway.meters import NO_METERS, Meters
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -40,7 +42,7 @@ from gateway.model import (
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing, as_unavailable
-from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
+from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
@@ -76,16 +78,25 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
     )
 
 
+_may_read: Final = computed(may_read)
+
+
 class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
-        self, store: Store, observer: Observer, settler: Settler, runtime: Runtime
+        self,
+        store: Store,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
+        self._meters = meters
         self._observer = observer
         self._settler = settler
-        self._looks = SharedLooks(self._look, runtime)
+        self._looks = SharedLooks(self._look, runtime, catalog_of=lambda name: name[0])
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
@@ -118,7 +129,14 @@ class Acls:
     ) -> dict[tuple[str, str], BareDocument]:
         stored = self._store.bare_documents(names)
         found = {
-            (catalog, key): bare_after(stored.get((catalog, key)), key, standings[catalog].tail)
+            (catalog, key): bare_laid_over(
+                self._store,
+                self._meters,
+                catalog,
+                key,
+                stored.get((catalog, key)),
+                standings[catalog].tail,
+            )
             for catalog, key in names
         }
         return {name: document for name, document in found.items() if document is not None}
@@ -179,7 +197,7 @@ class Sight:
 
     def sees(self, document: Document) -> bool:
         """Whether the document, in its present state, is visible."""
-        return may_read(self.principal, self._catalog, document.attributes)
+        return _may_read(self.principal, self._catalog, document.attributes)
 
     def sees_past(self, document: Record, now: Record | None) -> bool:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
@@ -214,8 +232,17 @@ class Sight:
             for key in keys
             if (found := now.get(key)) is not None
             and found.exists
-            and may_read(self.principal, self._catalog, found.attributes)
+            and _may_read(self.principal, self._catalog, found.attributes)
         ]
+
+    def closed(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` under which there is a document now that isn't visible."""
+        now = self._acls.present(self._catalog, keys)
+        return frozenset(
+            key
+            for key, found in now.items()
+            if found.exists and not may_read(self.principal, self._catalog, found.attributes)
+        )
 
     def refuse(self, key: str) -> None:
         raise DocumentForbidden(self.principal.name, "read", key)
@@ -250,4 +277,4 @@ class Sight:
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
         attributes = self._acls.deciding_attributes(self._catalog, life, now)
-        return may_read(self.principal, self._catalog, attributes)
+        return _may_read(self.principal, self._catalog, attributes)

@@ -28,7 +28,6 @@ from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Docume
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, advance, rebuild
-from gateway.state.sweep import is_reduced
 from gateway.store.contract import Store
 from patching import ABSENT, Absent, Json, PatchError
 
@@ -188,7 +187,7 @@ class _Verifying:
         for commit in commits:
             for change in commit.changes:
                 swept = commit.revision <= self._head.floor and change.action == "delete"
-                if not swept and not is_reduced(change):
+                if not swept and not change.is_reduced:
                     last[change.key] = commit.revision
         if not last:
             return

@@ -1,4 +1,4 @@
-"""The gevent worker; imported only where it is used."""
+"""The worker, on gevent: a greenlet for each connection."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway.server.connections import BoundedSending, JoinedSending, set_user_timeout, shut_down
 from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
+from gateway.server.time_slices import TimeSlices
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
 
 # Time that a stopping worker keeps a connection without a request. A request that arrives meanwhile
@@ -57,6 +58,15 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
+
+    def run(self) -> None:
+        """Serve until the worker is to stop."""
+        slices = TimeSlices()
+        slices.start()
+        try:
+            super().run()
+        finally:
+            slices.stop()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it ends."""

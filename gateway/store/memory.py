@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from time import monotonic as _monotonic
 
 import msgspec
@@ -27,20 +28,28 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
+from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved, MoveResult, Rejected
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
 from patching import ABSENT, Json, digest, owned_digests
+
+_HEAD_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MemoryStore(MemoryRetention, MemoryLeases):
     """See ``gateway.store.contract.Store``. Every call is atomic.
 
-    ``monotonic`` (seconds) is the clock that leases are measured by.
+    ``monotonic`` (seconds) is the clock that leases are measured by. ``head_bytes_max`` bounds what
+    a head may hold, as records are bounded by a database.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = _monotonic,
+        head_bytes_max: int = _HEAD_BYTES_MAX,
+    ) -> None:
         super().__init__(monotonic)
+        self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
@@ -71,14 +80,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
                 if (head.tail or head.verdicts) and head.time_us < before_us
             ]
-        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -169,29 +178,36 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 claims = tuple(each for each in head.claims if each.by != by)
                 self._heads[catalog] = replace(head, claims=claims)
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, move: Move) -> Moved:
+    def move_head(self, move: Move) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if (current.revision, current.judged) != (move.base, move.judged):
+        if current.place != move.place:
             return Moved.LOST
         if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
-        revision, judged = move.reached
+        goal = move.goal
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
+        tail += move.commits
+        verdicts += move.verdicts
+        size_bytes = sum(each.size_bytes for each in chain[Reply](tail, verdicts))
+        if size_bytes > self._head_bytes_max:
+            return Rejected("it is larger than a head may be", too_large=True)
         head = self._heads[move.catalog] = replace(
             current,
-            revision=revision,
+            revision=goal.revision,
+            last=goal.last,
+            last_verdict=goal.last_verdict,
             written=written,
-            tail=(*tail, *move.commits),
-            judged=judged,
+            tail=tuple(tail),
+            judged=goal.judged,
             judged_written=judged_written,
-            verdicts=(*verdicts, *move.verdicts),
+            verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
         if move.commits:
@@ -206,7 +222,7 @@ class MemoryStore(MemoryRetention, MemoryLeases):
             for catalog, changed in documents.items():
                 for document in changed:
                     stored = self._documents.get((catalog, document.key))
-                    if stored is None or stored.revision < document.revision:
+                    if stored is None or _order(stored) < _order(document):
                         self._documents[catalog, document.key] = document
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
@@ -348,6 +364,20 @@ def _parts(document: Document) -> Mapping[str, str] | None:
     if document.owners is None or document.content is ABSENT:
         return {}
     return owned_digests(document.content, document.owners)
+
+
+def _order(document: Document) -> tuple[object, ...]:
+    """Of two states the later one wins, and at one revision one of the two, whoever writes last: by
+    the members in the order in which MongoDB compares them, as far as those tell."""
+    return (
+        document.revision,
+        document.create_revision,
+        document.commit_id,
+        document.time_us,
+        document.patches,
+        document.size_bytes,
+        not document.exists,
+    )
 
 
 def document_bytes(document: Document) -> int:

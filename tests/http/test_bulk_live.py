@@ -110,12 +110,9 @@ def serve(mongodb_uri: str) -> Iterator[Serve]:
             each.stop()
 
 
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
-def test_a_client_that_sends_everything_before_it_reads_is_answered(
-    serve: Serve, worker_class: str
-) -> None:
+def test_a_client_that_sends_everything_before_it_reads_is_answered(serve: Serve) -> None:
     """8 MB of answers, more than all buffers on the way hold."""
-    gateway = serve(worker_class=worker_class)
+    gateway = serve()
     lines = 20_000
     with connected(gateway, receive_bytes=4096) as client:
         client.begin()
@@ -130,12 +127,9 @@ def test_a_client_that_sends_everything_before_it_reads_is_answered(
     assert {answer["status"] for n, answer in enumerate(answers) if n % 8} == {412}
 
 
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
-def test_a_client_that_sends_slowly_may_read_nothing_for_long(
-    serve: Serve, worker_class: str
-) -> None:
+def test_a_client_that_sends_slowly_may_read_nothing_for_long(serve: Serve) -> None:
     """Longer than its body may stall: that isn't said of the answers."""
-    gateway = serve(worker_class=worker_class, body_timeout_s=3, bulk_refused_lines_max=10_000)
+    gateway = serve(body_timeout_s=3, bulk_refused_lines_max=10_000)
     long_answer = json.dumps({"op": "delete", "x" * 1000: 1}).encode() + b"\n"
     with connected(gateway, receive_bytes=4096) as client:
         client.begin()

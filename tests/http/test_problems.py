@@ -21,6 +21,7 @@ from gateway.decide.refusals import (
     DocumentsBreakSettings,
     ItemsCollide,
     ListsUnchecked,
+    OvertakenLook,
 )
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
@@ -95,6 +96,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.QueueFull("x"), "queue_full", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (upload_errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
+    (OvertakenLook(1, 2), "deadline_exceeded", 503),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),

@@ -76,8 +76,8 @@ def nothing_overlaps(*_: object) -> list[str]:
 _states = tail.states
 
 
-def first_state_alone(catalog: str, of: Any, stored: Any) -> list[Document]:
-    return _states(catalog, of, stored)[:1]
+def first_state_alone(*given: Any) -> list[Document]:
+    return _states(*given)[:1]
 
 
 def settled_at_once(self: heads.Settler, catalog: str) -> heads.Standing:
@@ -111,7 +111,7 @@ _deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
-    return replace(_deletion(self, request), resource_version=request.resource_version)
+    return replace(_deletion(self, request), as_of=None)
 
 
 def as_it_is_now(
@@ -157,8 +157,8 @@ def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], st
     return len(swept)
 
 
-def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> None:  # noqa: ARG001
-    return
+def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> bool:  # noqa: ARG001
+    return False
 
 
 def give_up_alone(self: watch_hub.Hub, now: float) -> None:

@@ -153,7 +153,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
         "twice applied-anyway",
-        (round, "move_until_known", breakages.lost_if_unknown),
+        (round.Round, "_doubt", breakages.lost_if_unknown),
     ),
     "documents-guard": mutation(
         "a document is written over older ones only",

@@ -27,7 +27,16 @@ def verdict(number: int, *, catalog: str = "c", revision: int = 1, key: str = ""
 def judging(*verdicts: Verdict, base: int = 1, written: int = 0) -> Move:
     """A move of the head of "c" at ``base`` by verdicts alone."""
     first = verdicts[0]
-    return Move(first.catalog, base, (), base, first.number - 1, verdicts, written)
+    last = f"{base:032x}" if base else ""
+    return knowing(
+        Move(first.catalog, base, (), base, 0, verdicts, last=last), first.number - 1, written
+    )
+
+
+def knowing(move: Move, judged: int, written: int = 0) -> Move:
+    """The move, of a head whose last verdict is the one that ``verdict`` makes for ``judged``."""
+    last_verdict = f"{judged:032x}" if judged else ""
+    return replace(move, judged=judged, last_verdict=last_verdict, judged_written=written)
 
 
 class VerdictsContract:
@@ -46,9 +55,31 @@ class VerdictsContract:
         store.move_heads([judging(verdict(1))])
         assert store.move_heads([judging(verdict(1))]) == {"c": Moved.LOST}
         assert store.move_heads([move(commit(2))]) == {"c": Moved.LOST}
-        knowing = replace(move(commit(2)), judged=1)
-        assert store.move_heads([knowing]) == {"c": Moved.WON}
+        informed = knowing(move(commit(2)), 1)
+        assert store.move_heads([informed]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].verdicts == (verdict(1),)
+
+    def test_a_move_is_lost_where_another_verdict_has_the_number(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.move_heads([judging(replace(verdict(1), id="f" * 32))])
+        assert store.tails(["c"])["c"].last_verdict == "f" * 32
+        assert store.move_heads([judging(verdict(2))]) == {"c": Moved.LOST}
+        assert store.move_heads([knowing(move(commit(2)), 1)]) == {"c": Moved.LOST}
+        informed = replace(judging(verdict(2)), last_verdict="f" * 32)
+        assert store.move_heads([informed]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].last_verdict == verdict(2).id
+
+    def test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_told(self, store: Store) -> None:
+        """The verdict was over, and was written out late."""
+        made = commit(2, idempotency=verdict(1).idempotency)
+        for catalog in ("c", "d"):
+            mine = replace(made, catalog=catalog)
+            late = verdict(1, catalog=catalog)
+            if catalog == "c":
+                store.write_commits([mine])
+            store.write_verdicts([late], 1 << 30)
+            store.write_commits([mine])
+            assert store.replies({catalog: [("ann", "v1")]}) == {(catalog, "ann", "v1"): mine}
 
     def test_a_move_drops_the_verdicts_that_are_written_out(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
@@ -56,13 +87,13 @@ class VerdictsContract:
         store.move_heads([judging(verdict(3), written=1)])
         found = store.tails(["c"])["c"]
         assert (found.judged_written, found.verdicts) == (1, (verdict(2), verdict(3)))
-        store.move_heads([replace(move(commit(2)), judged=3, judged_written=3)])
+        store.move_heads([knowing(move(commit(2)), 3, 3)])
         assert store.tails(["c"])["c"].verdicts == ()
 
     def test_a_catalog_may_have_verdicts_and_no_commit(self, store: Store) -> None:
         assert store.move_heads([judging(verdict(1), base=0)]) == {"c": Moved.WON}
         assert store.list_heads("", "", 9) == []
-        store.move_heads([replace(move(commit(1)), judged=1)])
+        store.move_heads([knowing(move(commit(1)), 1)])
         assert store.tails(["c"])["c"].tail == (commit(1),)
 
     def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:

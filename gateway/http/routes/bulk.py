@@ -30,6 +30,7 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
+from gateway import cpu
 from gateway.decide.request import Refused, Request, Written, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack
 from gateway.http.context import Context, HeaderList, this_request
@@ -276,6 +277,7 @@ class _Run:
                 self._ended_early = True
                 del answers[place:]
                 break
+            cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
             try:
                 if refusal is not None:
                     raise refusal

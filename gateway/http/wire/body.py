@@ -29,6 +29,7 @@ import msgspec
 from werkzeug.wsgi import get_input_stream
 
 import patching
+from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
 from gateway.errors import OverLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
@@ -70,6 +71,7 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     return raw
 
 
+@computed
 def weigh(raw: bytes, limits: RequestLimits) -> int:
     """The weight of ``raw`` once decoded, in bytes of usual JSON, told without decoding it.
 
@@ -122,6 +124,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 # stands in the body, for the pointer to that member.
 
 
+@computed
 def decode_value(raw: bytes, limits: RequestLimits, at: str = "") -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size."""
     value, suspect = _decoded_shallow(raw, limits)
@@ -130,6 +133,7 @@ def decode_value(raw: bytes, limits: RequestLimits, at: str = "") -> Json:
     return value
 
 
+@computed
 def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Json, int]:
     """The JSON value in ``raw``, fit to be stored, and its bytes as compact JSON."""
     value, suspect = _decoded_shallow(raw, limits)
@@ -152,6 +156,7 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     return value, size_bytes
 
 
+@computed
 def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
@@ -165,6 +170,7 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     return value
 
 
+@computed
 def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
@@ -175,6 +181,7 @@ def decode_extended_patch(raw: bytes) -> Json:
     return value
 
 
+@computed
 def read_patch(
     media_type: str, raw: bytes, limits: RequestLimits, patch_limits: Limits
 ) -> tuple[ApplyPatch | Merge, Json]:
@@ -208,6 +215,7 @@ def _plain(body: Json, limits: Limits) -> patching.Patch:
         raise
 
 
+@computed
 def decode_members(raw: bytes) -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size and depth.
 
@@ -220,6 +228,7 @@ def decode_members(raw: bytes) -> Json:
     return value
 
 
+@computed
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
 
@@ -244,6 +253,7 @@ def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     return size_bytes
 
 
+@computed
 def check_operations(operations: Json, depth_max: int) -> None:
     """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
     for index, operation in enumerate(operations if isinstance(operations, list) else ()):

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
 from gateway.http.wire.owner_shapes import owners_change_shape
@@ -20,6 +21,7 @@ from patching import ABSENT, Json, diff
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@interruptible
 def commit_shape(commit: Commit) -> dict[str, Any]:
     """With each document's effective patch, whatever kind of write it was.
 
@@ -84,6 +86,7 @@ def rfc3339(time_us: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+@interruptible
 def change_shape(change: Change, revision: int) -> dict[str, Any]:
     """A commit's change of one document at ``revision``.
 
@@ -117,6 +120,7 @@ def _shown(commit: Commit) -> Iterable[Change]:
     return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
 
 
+@interruptible
 def difference_shape(each: Difference) -> dict[str, Any]:
     """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
 

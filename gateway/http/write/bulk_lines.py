@@ -32,6 +32,7 @@ from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal, Role
+from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Conditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
@@ -149,6 +150,7 @@ class BulkTerms:
         return name
 
 
+@computed
 def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     """Raises RequestRefused, and what decoding a document or a patch raises."""
     if line.text is None:
@@ -316,6 +318,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
     skipped: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
+@interruptible
 def written_line(
     index: int,
     request: Request,
