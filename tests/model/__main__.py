@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from .explore import Explored, explore
-from .rules import RULES
+from .rules import RULES, left_out
 from .worlds import WORLDS, bounded
 
 
@@ -18,18 +18,19 @@ def main() -> int:
         "--without", default="", metavar="RULE[,RULE]", help=f"break rules: {', '.join(RULES)}"
     )
     arguments = parser.parse_args()
-    without = tuple(filter(None, arguments.without.split(",")))
-    if unknown := [rule for rule in without if rule not in RULES]:
-        parser.error(f"no such rule: {', '.join(unknown)}")
-    worst = 0
+    try:
+        without = left_out(arguments.without)
+    except KeyError as unknown:
+        parser.error(f"no such rule: {unknown}")
+    for rule in without:
+        print(f"without {rule}: {RULES[rule]}")
     for world in WORLDS:
         if arguments.world in (None, world.name):
             explored = explore(bounded(world, arguments.bound), without)
             print(_told(explored))
-            worst = max(worst, bool(explored.wrong))
-            if worst:
-                break
-    return worst
+            if explored.wrong:
+                return 1
+    return 0
 
 
 def _told(explored: Explored) -> str:

@@ -29,6 +29,8 @@ def check_decided(state: State) -> None:
     if len(set(keys)) < len(keys):
         raise Wrong("a key has decided twice")
     last = state.made[-1]
+    if len(state.made) > 1 and last.parent != state.made[-2].id:
+        raise Wrong(f"commit {last.revision} was decided on another history")
     if last.revision != len(state.made) - 1:
         raise Wrong(f"revision {last.revision} comes after {len(state.made) - 2}")
     before = truth(state.made[:-1])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 RULES: Mapping[str, str] = {
-    "head-condition": "a move wins only from the revision it was decided on",
-    "last-commit": "a move asks for the ids of the last commit and the last verdict",
-    "verdict-with-move": "a move asks for the number of the last verdict",
+    "head-condition": "a move wins only from the head that it was decided on",
+    "last-commit": "for that it asks for the revision and the id of the last commit",
+    "verdict-with-move": "a move asks for the last verdict, too",
     "drops-only-written": "a move drops from the tail only what is written out",
     "verdicts-stay": "a move drops only verdicts that are written out",
     "whole-tail": "whoever writes a commit out has written out all below it",
@@ -22,7 +22,8 @@ RULES: Mapping[str, str] = {
     "floor-written": "the floor rises only to what is written out",
     "floor-last": "who catches up from the log looks at the floor last",
     "swept-refused": "what compaction has left of a change is no change",
-    "lineage": "what is remembered counts only for a head with the same last commit below it",
+    "parent-named": "what is remembered goes on only by a commit that follows its last one",
+    "goes-on": "what is remembered of a head that went back is forgotten",
     "fresh-head": "refusals and reads are decided on a head read after the request came",
     "tail-overlay": "who reads a document lays the tail over it",
     "keys-in-tail": "an idempotency key is looked for in the tail and the head's verdicts",
@@ -31,3 +32,15 @@ RULES: Mapping[str, str] = {
     "unknown-is-not-lost": "who can't learn what became of a move decides nothing again",
     "handed-once": "a request that was handed over is decided by nobody else",
 }
+
+# Rules of which one stands behind another: it shows where that is left out, too.
+BEHIND: Mapping[str, str] = {"base-named": "look-again", "swept-refused": "floor-last"}
+
+
+def left_out(named: str) -> tuple[str, ...]:
+    """The rules that are named, with commas between, and those that they stand behind. Raises
+    KeyError."""
+    rules = [rule for rule in named.split(",") if rule]
+    for rule in rules:
+        RULES[rule]
+    return (*rules, *(BEHIND[rule] for rule in rules if rule in BEHIND))

@@ -147,15 +147,11 @@ class Steps:
     def _look(self, state: State, number: int, worker: Worker, round_: Round) -> State:
         """What the worker makes of the head that it reads with its tail."""
         head, cache, round_ = state.head, worker.cache, round_._replace(late=False)
-        if cache and cache.head.revision > head.revision and self._has("lineage"):
+        if cache and cache.head.revision > head.revision and self._has("goes-on"):
             cache = NOTHING  # it went back
         if not cache:
             return self._standing(state, number, worker, round_, Cache(head, _UNREAD))
-        if cache.head.revision < head.written or (
-            self._may("restore")  # or it goes without saying
-            and self._has("lineage")
-            and cache.head.revision == head.written < head.revision
-        ):
+        if cache.head.revision < head.written:
             after = round_._replace(step="log", found=(head,))
             return _with(state, number, worker._replace(round=after))
         return self._standing(
@@ -165,11 +161,11 @@ class Steps:
     def _catch_up(
         self, state: State, number: int, worker: Worker, round_: Round
     ) -> Iterator[Step]:
-        """The log, from the commit that the cache is at, and then the floor."""
+        """The log above the cache's revision, and then the floor."""
         name, cache, head = _name(number), worker.cache, round_.found[0]
         known = cache.head.revision
         if round_.step == "log":
-            log = store.between(state, known - 1, head.written)
+            log = store.between(state, known, head.written)
             after = round_._replace(step="floor", found=(head, log))
             text = f"{name} reads the log above {known}"
             if self._has("floor-last"):
@@ -186,9 +182,7 @@ class Steps:
     ) -> State:
         head, log = round_.found
         cache = worker.cache
-        there = above(log, cache.head.revision)
-        if floor > cache.head.revision or cache.head.revision + len(there) < head.written:
-            cache = Cache(head, _UNREAD)
+        if floor > cache.head.revision or cache.head.revision + len(log) < head.written:
             fresh = worker._replace(cache=NOTHING, round=round_._replace(step="look", found=()))
             return _with(state, number, fresh)
         return self._standing(
@@ -200,16 +194,14 @@ class Steps:
         known = cache.head
         if known.revision > head.revision:
             return cache
-        if self._has("lineage"):
-            at = [commit for commit in commits if commit.revision == known.revision]
-            last = at[0].id if at else head.last if known.revision == head.revision else known.last
-            if last != known.last:
-                return Cache(head, _UNREAD)
+        new = above(commits, known.revision)
+        follows = new[0].parent if new else head.last
+        if self._has("parent-named") and follows != known.last:
+            return Cache(head, _UNREAD)
         documents = list(cache.documents)
         try:
             for key, document in enumerate(documents):
                 if document != UNREAD:
-                    new = above(commits, known.revision)
                     documents[key] = replayed_all(document, key, new, self._has)
         except Refused as error:
             if self._may("restore"):
@@ -356,7 +348,7 @@ class Steps:
             return Move(*base, (), (verdict,), written, judged_written)
         made_from = documents[on].id if act == "patch" else -1
         change = Change(on, "put" if act == "create" else act, made_from)
-        commit = Commit(head.revision + 1, id_, (change,), key)
+        commit = Commit(head.revision + 1, id_, (change,), key, head.last)
         return Move(*base, (commit,), (), written, judged_written)
 
     def _move(self, state: State, number: int, worker: Worker, round_: Round) -> Iterator[Step]:

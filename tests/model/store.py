@@ -15,11 +15,10 @@ Has = Callable[[str], bool]
 
 def takes(head: Head, move: Move, has: Has) -> bool:
     """Whether the head is still what the move was decided on."""
-    return (
-        (not has("head-condition") or head.revision == move.base)
-        and (not has("last-commit") or (head.last, head.ruling) == (move.last, move.ruling))
-        and (not has("verdict-with-move") or head.judged == move.judged)
-    )
+    revision = not has("head-condition") or head.revision == move.base
+    commit = not (has("head-condition") and has("last-commit")) or head.last == move.last
+    verdict = (head.judged, head.ruling) == (move.judged, move.ruling)
+    return revision and commit and (verdict or not has("verdict-with-move"))
 
 
 def moved(head: Head, move: Move) -> Head:

@@ -30,10 +30,13 @@ class Change(NamedTuple):
 
 
 class Commit(NamedTuple):
+    """``parent`` is the id of the commit before it, ``key`` its idempotency key."""
+
     revision: int
     id: int
     changes: tuple[Change, ...]
-    key: str = ""  # idempotency key
+    key: str = ""
+    parent: int = 0
 
 
 class Verdict(NamedTuple):

@@ -90,7 +90,7 @@ WORLDS = (
     world(
         "catch-up",
         "history goes while a worker catches up",
-        "patch:a:k put:a read:a patch:a",
+        "patch:a:k put:a read:a read:a",
         2,
         "rounds guess compact foreign ends",
     ),
