@@ -60,8 +60,7 @@ def explore(world: World, without: Collection[str] = ()) -> Explored:
                         following.append(after)
                         check(after)
             except Wrong as wrong:
-                found.wrong = str(wrong)
-                found.history = _told(steps, came_from, state, found.wrong)
+                found.history, found.wrong = _told(steps, came_from, state, str(wrong))
                 break
         found.depth += bool(following)
         level = following
@@ -81,28 +80,22 @@ def alike(state: State) -> State:
 
 def _told(
     steps: Steps, came_from: dict[State, Any], last: State, wrong: str
-) -> tuple[str, ...]:
-    """The steps to the last state, and the one that goes wrong, each worker under its own name."""
+) -> tuple[tuple[str, ...], str]:
+    """The steps to the last state, and what goes wrong there, each worker under its own name."""
     path = [last]
     while (before := came_from[path[-1]]) is not None:
         path.append(before)
     path.reverse()
     state, told = path[0], []
     for wanted in path[1:]:
-        text, state = next(
-            step for step in steps.of(state) if alike(step[1]) == wanted
-        )
+        text, state = next(step for step in steps.of(state) if alike(step[1]) == wanted)
         told.append(text)
-    told.append(_last_step(steps, state))
-    return tuple(told)
-
-
-def _last_step(steps: Steps, state: State) -> str:
-    """The step after which a property doesn't hold, or amid which one is found not to."""
-    text = ""
     try:
         for text, after in steps.of(state):
-            check(after)
-    except Wrong:
-        pass
-    return text
+            try:
+                check(after)
+            except Wrong as found:  # the step leaves a state that is wrong
+                return (*told, text), str(found)
+    except Wrong as found:  # the step itself can't be taken
+        return tuple(told), str(found)
+    return tuple(told), wrong

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .values import KEYS, NOTHING, Refused, State, Wrong, replayed_all, truth
+from .values import NOTHING, Refused, State, Wrong, name_of, replayed_all, truth
 
 
 def check(state: State) -> None:
@@ -35,7 +35,7 @@ def check_decided(state: State) -> None:
         raise Wrong(f"revision {last.revision} comes after {len(state.made) - 2}")
     before = truth(state.made[:-1])
     for change in last.changes:
-        document = before[change.key]
+        document = _at(before, change.key)
         if change.act == "patch" and (not document or document.id != change.base):
             raise Wrong(f"commit {last.revision} was decided on another document")
     if state.head.revision != last.revision or state.head.last != last.id:
@@ -63,15 +63,16 @@ def check_log(state: State) -> None:
 def check_documents(state: State) -> None:
     """Each is what its commit left; one whose commit is in the log is there; none comes back."""
     written = len(state.log) - 1
+    there = truth(state.made[: written + 1])
     for key, document in enumerate(state.documents):
-        name = KEYS[key]
+        name = name_of(key)
         if document and document.revision <= state.gone[key]:
             raise Wrong(f"{name} comes back, after its deletion was compacted")
         if document and document.revision >= len(state.made):
             raise Wrong(f"{name} is of a revision that doesn't exist")
-        if document and document != truth(state.made[: document.revision + 1])[key]:
+        if document and document != _at(truth(state.made[: document.revision + 1]), key):
             raise Wrong(f"{name} at {document.revision} isn't what its commits made")
-        wanted = truth(state.made[: written + 1])[key]
+        wanted = _at(there, key)
         behind = document.revision if document else state.gone[key]
         if wanted and behind < wanted.revision:
             raise Wrong(f"commit {wanted.revision} is in the log, and {name} isn't written")
@@ -85,9 +86,10 @@ def check_written_out(state: State) -> None:
             document = replayed_all(stored, key, state.head.tail, lambda _: True)
         except Refused as error:
             raise Wrong(f"the tail can't be written out: {error}") from None
-        purged = not document and now[key] and now[key].revision <= state.gone[key]
-        if document != now[key] and not purged:
-            raise Wrong(f"{KEYS[key]}, when all is written out, isn't what the log gives")
+        wanted = _at(now, key)
+        purged = not document and wanted and wanted.revision <= state.gone[key]
+        if document != wanted and not purged:
+            raise Wrong(f"{name_of(key)}, when all is written out, isn't what the log gives")
 
 
 def check_history(state: State) -> None:
@@ -96,7 +98,7 @@ def check_history(state: State) -> None:
         for key, document in enumerate(truth(state.made[: revision + 1])):
             rebuilt = _rebuilt(state, key, revision)
             if (rebuilt and rebuilt.made or ()) != (document and document.made or ()):
-                raise Wrong(f"{KEYS[key]} can't be told as of {revision}, above the floor")
+                raise Wrong(f"{name_of(key)} can't be told as of {revision}, above the floor")
 
 
 def _rebuilt(state: State, key: int, revision: int) -> Any:
@@ -110,10 +112,14 @@ def _rebuilt(state: State, key: int, revision: int) -> Any:
             break
     else:
         if chain:
-            raise Wrong(f"{KEYS[key]} can't be told as of {revision}, above the floor")
+            raise Wrong(f"{name_of(key)} can't be told as of {revision}, above the floor")
     document = NOTHING
     for commit in reversed(chain):
         document = replayed_all(document, key, [commit], lambda rule: rule != "base-named")
     return document
 
 
+
+
+def _at(documents: tuple[Any, ...], key: int) -> Any:
+    return documents[key] if key < len(documents) else NOTHING

@@ -319,7 +319,8 @@ class Steps:
         if document not in known and not (
             document == NOTHING and any(each and each.revision <= gone for each in known)
         ):
-            raise Wrong(f"an answer was never true: {_told(document)} since {since}")
+            asked = f"{_name(number)} answers #{round_.request + 1}, {_told(document)}"
+            raise Wrong(f"an answer was never true: {asked}; the request came at {since}")
         return self._answered(state, number, worker, round_)
 
     def _answered(self, state: State, number: int, worker: Worker, round_: Round) -> State:
@@ -549,7 +550,7 @@ class Steps:
         writing = writing._replace(
             commits=above(writing.commits, through), stored=state.documents
         )
-        for key, document in self._states(writing):
+        for key, document in self._states(writing, _name(number)):
             state = store.write_document(state, key, document, self._has)
         for commit in writing.commits:
             state = store.write_commit(state, commit)
@@ -621,7 +622,7 @@ class Steps:
             if not self._has("documents-first"):
                 yield from self._insert(state, number, worker, writing)
                 return
-            writing = writing._replace(left=self._states(writing))
+            writing = writing._replace(left=self._states(writing, name))
         elif self._may("parts"):
             yield f"{name}'s write-out is broken off", self._broken_off(state, number, worker)
         if not writing.left:  # all that there is to write is there
@@ -637,7 +638,7 @@ class Steps:
             text = f"{name} writes {KEYS[key]}, {_told(document)}"
             yield text, _with(written, number, worker._replace(writing=after))
 
-    def _states(self, writing: Writing) -> tuple[tuple[int, Any], ...]:
+    def _states(self, writing: Writing, name: str) -> tuple[tuple[int, Any], ...]:
         """The documents that the tail leaves, at hand or by replay."""
         unknown = self._unknown(writing)
         found = []
@@ -648,7 +649,7 @@ class Steps:
                 try:
                     document = replayed_all(before, key, writing.commits, self._has)
                 except Refused as error:
-                    raise Wrong(f"a write-out is refused: {error}") from None
+                    raise Wrong(f"a write-out is refused, {name}'s: {error}") from None
                 if document == before:
                     continue
             found.append((key, document))

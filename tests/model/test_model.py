@@ -34,7 +34,7 @@ SHOWN = {
     "documents-first": ("write-out", 2, "is in the log, and a isn't written"),
     "commits-in-order": ("write-out", 2, "isn't there, and a later one is"),
     "documents-guard": ("write-out", 2, "is in the log, and a isn't written"),
-    "look-again": ("write-out", 3, "a write-out is refused: 2 was made from another document"),
+    "look-again": ("write-out", 3, "2 was made from another document"),
     "base-named": ("write-out", 3, "a at 2 isn't what its commits made"),
     "late-guard": ("compaction", 2, "comes back, after its deletion was compacted"),
     "sweep-grace": ("compaction", 2, "comes back, after its deletion was compacted"),

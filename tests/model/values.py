@@ -189,12 +189,20 @@ def replayed_all(
 
 @cache
 def truth(made: tuple[Commit, ...]) -> tuple[Any, ...]:
-    """The documents after these commits, of which each is what its writer saw it to be."""
+    """The documents after these commits, by key, of all the keys that they change.
+
+    Raises Wrong where one changes what isn't there.
+    """
     if not made:
-        return (NOTHING,) * len(KEYS)
+        return ()
     documents = list(truth(made[:-1]))
     for change in made[-1].changes:
-        documents[change.key] = replayed(documents[change.key], made[-1], change, lambda _: False)
+        documents += [NOTHING] * (change.key + 1 - len(documents))
+        try:
+            after = replayed(documents[change.key], made[-1], change, lambda _: False)
+        except Refused as error:
+            raise Wrong(str(error)) from None
+        documents[change.key] = after
     return tuple(documents)
 
 
@@ -204,3 +212,7 @@ def above(entries: Sequence[Any], revision: int) -> tuple[Any, ...]:
 
 def put_in(entries: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
     return (*entries[:index], value, *entries[index + 1 :])
+
+
+def name_of(key: int) -> str:
+    return KEYS[key] if key < len(KEYS) else f"key {key}"
