@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
 from gateway.read.history import History
-from gateway.read.listing import DocumentPage, Listing, not_overtaken
+from gateway.read.listing import DocumentPage, Listing, not_overtaken, whole
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 
@@ -79,7 +80,7 @@ class Catalogs:
             standing = self._settler.settle(catalog)
         if standing.revision == 0 or standing.deleted:
             raise CatalogNotFound(catalog, standing.revision)
-        _, found = self._listing.several(catalog, [SETTINGS_KEY], revision=standing.revision)
+        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=standing.revision)
         return CatalogState(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
@@ -150,18 +151,20 @@ class Catalogs:
         # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
         self._listing.head(request.catalog)
         require_revision(request, page.revision)
-        keys = [document.key for document in page.documents]
+        keys = [*page.documents]
         while page.next_after is not None:
             self._require_few(len(keys))
             page = self._page(request.catalog, page.next_after, page.revision)
-            keys += [document.key for document in page.documents]
+            keys += page.documents
         self._require_few(len(keys))
         edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, APPLICATIONS_KEY, *keys))
         return replace(request, edits=edits, as_of=page.revision, deletes_catalog=True)
 
-    def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage:
+    def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage[str]:
         limit = self._page_documents
-        return self._listing.page(catalog, prefix="", after=after, limit=limit, revision=revision)
+        return self._listing.page(
+            catalog, _key, prefix="", after=after, limit=limit, revision=revision
+        )
 
     def _require_few(self, keys: int) -> None:
         if keys > self._keys_max:
@@ -188,6 +191,14 @@ def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
 
 def _is_overtaken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
+
+
+def _key(document: Document) -> str:
+    return document.key
+
+
+# What a document breaks, None: nothing.
+_Broken = dict[str, str] | None
 
 
 class _ListSearch:
@@ -227,11 +238,11 @@ class _ListSearch:
 
     def _look_at_all(self, require_time: Callable[[], None]) -> int:
         try:
-            export = self._listing.export(self._catalog, owner=self._by.name)
+            export = self._listing.export(self._catalog, self._broken, owner=self._by.name)
         except CatalogNotFound:
             return 0
         try:
-            self._require_right(export.documents, require_time)
+            self._require_right(chain.from_iterable(export.pages), require_time)
         finally:
             export.close()
         return export.revision
@@ -247,26 +258,30 @@ class _ListSearch:
             revision = page.commits[-1].revision if page.commits else revision
             after = page.next_after
 
-        def documents() -> Iterable[Document]:
+        def looked_at() -> Iterable[_Broken]:
             changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
                 some = changed[start : start + _DOCUMENTS]
-                _, found = self._listing.several(self._catalog, some, revision=revision)
-                yield from (each for each in found.values() if each is not None)
+                _, found = self._listing.several(
+                    self._catalog, some, lambda each: (self._broken(each),), revision=revision
+                )
+                yield from (each[0] for each in found.values() if each is not None)
 
-        self._require_right(documents(), require_time)
+        self._require_right(looked_at(), require_time)
         return revision
+
+    def _broken(self, document: Document) -> _Broken:
+        return broken(self._lists, document)
 
     def _require_right(
         self,
-        documents: Iterable[Document],
+        looked_at: Iterable[_Broken],
         require_time: Callable[[], None],
     ) -> None:
         found: list[dict[str, str]] = []
         complete = True
-        for document in documents:
+        for wrong in looked_at:
             require_time()
-            wrong = broken(self._lists, document)
             if wrong is None:
                 continue
             if len(found) == BROKEN_MAX:

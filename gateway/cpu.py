@@ -25,10 +25,23 @@ from functools import wraps
 from types import CodeType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
-from gateway.errors import TooMuchWork
+from gateway.errors import CommitError
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
+
+
+class TooMuchWork(CommitError):
+    """It would be computed for longer than a request may: nothing was applied, nor decided."""
+
+    code = "too_much_work"
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(
+            f"the request takes more than {limit_ms} ms of processor time (request_cpu_ms):"
+            " ask for less at a time"
+        )
+        self.limit_ms = limit_ms
 
 
 class BrokenOff(BaseException):
@@ -144,6 +157,11 @@ class whole:  # noqa: N801 - it reads as a statement
 
     def __exit__(self, *_: object) -> None:
         _drawn.reset(self._token)
+
+
+def is_whole() -> bool:
+    """Whether this thread, or greenlet, is where it is not to be interrupted."""
+    return _drawn.get() is _WHOLE
 
 
 def conclude() -> None:

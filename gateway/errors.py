@@ -33,10 +33,10 @@
         +-- SnapshotExists       history is compacted up to that revision already
         +-- Unstorable           the value can't be held by the store
         +-- OverLimit            larger than a setting allows
-        +-- TooMuchWork          it would be computed for longer than a request may
         +-- IdempotencyMismatch  the key was used before with another payload
         +-- RefusedBefore        the request was refused under its key before
         +-- QueueFull            admission refused, nothing was tried
+        +-- MemoryFull           the process found no room in its memory
         +-- TooManyWatchers      the process has as many watchers as it may
         +-- TooManyUploads       open uploads are as many, or as large, as they may be
         +-- DeadlineExceeded     the retry budget is spent, certainly not applied
@@ -46,7 +46,8 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``.
+``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
+and TooMuchWork in ``gateway.cpu``.
 """
 
 from __future__ import annotations
@@ -314,19 +315,6 @@ class OverLimit(CommitError):
         self.actual = actual
 
 
-class TooMuchWork(CommitError):
-    """Nothing is known of the state: it was broken off while it was decided, or before."""
-
-    code = "too_much_work"
-
-    def __init__(self, limit_ms: int) -> None:
-        super().__init__(
-            f"the request takes more than {limit_ms} ms of processor time (request_cpu_ms):"
-            " ask for less at a time"
-        )
-        self.limit_ms = limit_ms
-
-
 class IdempotencyMismatch(CommitError):
     code = "idempotency_key_reused"
 
@@ -350,6 +338,11 @@ class RefusedBefore(CommitError):
 
 class QueueFull(CommitError):
     code = "queue_full"
+    retryable = True
+
+
+class MemoryFull(CommitError):
+    code = "overloaded"
     retryable = True
 
 

@@ -14,13 +14,13 @@ from itertools import islice, repeat
 
 import msgspec
 
-from gateway.cpu import Account, conclude, section
+from gateway.cpu import Account, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.batch_state import BatchState
 from gateway.decide.compares import Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
-from gateway.decide.drafts import Drafts, named_keys
-from gateway.decide.edits import Get, KeyEdit, Touch, replaced_keys
+from gateway.decide.drafts import Drafts
+from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
@@ -52,13 +52,9 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, retold, told_outcome, verdict_bytes
-from gateway.errors import (
-    CommitError,
-    DocumentNotFound,
-    PreconditionFailed,
-    TooMuchWork,
-)
+from gateway.decide.verdicts import is_remembered, retold, verdict_of
+from gateway.decide.work import Items
+from gateway.errors import CommitError, DocumentNotFound, PreconditionFailed
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -82,8 +78,7 @@ def decide(
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
-    Each is computed on its own account of ``accounts``. One whose account is used up is refused, as
-    any other, but never under its key: nothing was decided.
+    Each is computed on its own account. One whose account is used up is refused, not under its key.
 
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
     before it, and a verdict's no earlier, even where the clock stands still or goes back.
@@ -148,18 +143,9 @@ class Deciding(BatchState):
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
-        assert request.idempotency is not None
-        told = told_outcome(outcome, self._rules)
-        return Verdict(
-            catalog=request.catalog,
-            number=self._view.judged + len(self.verdicts) + 1,
-            revision=self.revision,
-            time_us=self._now_us,
-            id=request.commit_id,
-            idempotency=request.idempotency,
-            attempts=attempt,
-            outcome=told,
-            size_bytes=verdict_bytes(told, request.idempotency),
+        number = self._view.judged + len(self.verdicts) + 1
+        return verdict_of(
+            request, outcome, attempt, number, self.revision, self._now_us, self._rules
         )
 
     def _judge(self, verdict: Verdict) -> None:
@@ -201,6 +187,7 @@ class Deciding(BatchState):
         settings = living(self.document(SETTINGS_KEY))
         self._settings = NO_SETTINGS if settings is None else self._rules.settings_of(settings)
         self._comparing: Comparing | None = None
+        self._items = Items(self._limits.patch)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
@@ -263,7 +250,7 @@ class Deciding(BatchState):
     def _compared(self) -> Comparing:
         """All compares of a request together may be only so much work."""
         if self._comparing is None:
-            self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
+            self._comparing = Comparing(self._items, self.spend, self._settings.lists)
         return self._comparing
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
@@ -277,6 +264,7 @@ class Deciding(BatchState):
             self.revision + 1,
             self._settings.lists,
             lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
+            self._items,
         )
         try:
             if len(edits) == 1 and not edits[0].when and not isinstance(edits[0].edit, RangeEdit):

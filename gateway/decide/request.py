@@ -73,7 +73,7 @@ class Request(msgspec.Struct, frozen=True):
     None: nobody has looked. Without ``checks_lists`` nobody has to.
 
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
-    decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
+    decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
     decided only while this holds, and its key is the application's. ``step``: in the place of
     edits, that of an application.
 

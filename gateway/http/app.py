@@ -124,7 +124,7 @@ def create_app(
 
     _register_routes(app, gateway, limits, exposition)
     app.register_error_handler(Exception, _answer_error)
-    admitting = Admission(app.wsgi_app, admission)
+    admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
     app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
     return app

@@ -15,10 +15,12 @@ takes longer than about 50 ms; one that takes longer than ``LONG_S`` is logged, 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections import deque
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import gevent
@@ -32,6 +34,8 @@ _log = logging.getLogger(__name__)
 _TICK_S: Final = 0.01
 # Longer than a batch takes as a rule, which gives no turns and loses nothing by them.
 _SLICE_S: Final = 0.025
+# Of code that is no section; see ``_serves``.
+_UNMARKED_SLICE_S: Final = 0.1
 # What nobody may make others wait for.
 LONG_S: Final = 0.25
 _FRAMES_SHOWN: Final = 6
@@ -77,7 +81,10 @@ class TimeSlices:
             cpu.slices.long += 1
             gevent.spawn(_tell, self._slice_s, _places(frame))
         code = None if frame is None else frame.f_code
-        if cpu.draw(spent_s, code) and self._slice_s >= _SLICE_S:
+        if cpu.draw(spent_s, code):
+            if self._slice_s >= _SLICE_S:
+                self._give_turn()
+        elif self._slice_s >= _UNMARKED_SLICE_S and not cpu.is_whole() and _serves(frame):
             self._give_turn()
 
     def _give_turn(self) -> None:
@@ -104,6 +111,42 @@ class TimeSlices:
         if self._waiting:
             self._look_again()
         waiter.switch(None)
+
+
+# Code that expects to be interrupted only where it waits, or that others would have to wait for.
+_UNINTERRUPTED: Final = tuple(
+    f"{os.sep}{each}{os.sep}"
+    for each in ("gevent", "pymongo", "bson", "logging", "structlog", "prometheus_client")
+) + tuple(
+    f"{os.sep}gateway{os.sep}{each}" for each in ("commit", "feed", "state", "store", "cpu.py")
+)
+# Where a greenlet begins that serves a request.
+_SERVING: Final = tuple(
+    f"{os.sep}gateway{os.sep}{each}"
+    for each in (f"server{os.sep}greenlets.py", f"http{os.sep}routes{os.sep}bulk.py")
+)
+
+
+@lru_cache(maxsize=8192)
+def _kind(code: CodeType) -> str:
+    if code.co_filename.endswith(_SERVING):
+        return "serving"
+    in_library = code.co_filename.endswith(f"{os.sep}threading.py")
+    is_kept = in_library or any(part in code.co_filename for part in _UNINTERRUPTED)
+    return "uninterrupted" if is_kept else "other"
+
+
+def _serves(frame: FrameType | None) -> bool:
+    """Whether a request is served here by code that any thread may be interrupted in.
+
+    This is for what was not foreseen: a section says so itself, is met earlier, and has an end.
+    """
+    while frame is not None:
+        kind = _kind(frame.f_code)
+        if kind != "other":
+            return kind == "serving"
+        frame = frame.f_back
+    return False
 
 
 def _places(frame: FrameType | None) -> list[str]:

@@ -18,6 +18,7 @@ from gateway.store.contract import Store, Unreachable, WriteRejected
 
 _log = logging.getLogger(__name__)
 
+_UNCOMMITTED_AT_ONCE = 100  # each with a look for its verdicts
 _LEASE = "janitor"
 _LEASE_S = 30.0
 _EVERY_S = 5.0
@@ -30,10 +31,12 @@ _UNREACHABLE_MAX = 3
 class Janitor:
     """``start`` is called once, in the process that is to do the work: after a fork."""
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime, kept_s: int) -> None:
+        """``kept_s``: how long verdicts are kept."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._kept_us = kept_s * 1_000_000
         self._holder = ""  # chosen with the first round
 
     def start(self) -> None:
@@ -44,6 +47,7 @@ class Janitor:
             self._runtime.sleep(_EVERY_S * (0.5 + self._runtime.jitter()))
             try:
                 self.run_round()
+                self.end_uncommitted()
             except Unreachable as error:
                 _log.info("the janitor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
@@ -98,3 +102,17 @@ class Janitor:
             about = {"catalog": head.catalog}
             _log.exception("the tail of %r can't be written out", head.catalog, extra=about)
             return False
+
+    def end_uncommitted(self) -> None:
+        """Delete heads without a commit whose verdicts are over. Raises Unreachable.
+
+        A refusal under an idempotency key makes a head also for a catalog that nobody ever writes.
+        It is deleted as it was found: a first commit meanwhile wins, and one afterwards finds no
+        head. Not before its verdicts are over, though they are written out: whoever has looked for
+        the key when there was no head could otherwise decide once more.
+        """
+        if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
+            return
+        over_us = self._runtime.now_us() - self._kept_us
+        if over := self._store.uncommitted(over_us, _UNCOMMITTED_AT_ONCE):
+            self._store.drop_uncommitted(over)

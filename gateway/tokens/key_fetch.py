@@ -84,7 +84,7 @@ class _Deadline:
             if left_s <= 0:
                 break
             try:
-                return self._watched(socket.create_connection(place[:2], left_s))
+                return self._watched(socket.create_connection((str(place[0]), port), left_s))
             except OSError as refused:
                 error = refused
         raise error

@@ -46,7 +46,8 @@ def move_unless_committed(self: MemoryStore, move: Move) -> MoveResult:
             replace(each, number=current.judged + place)
             for place, each in enumerate(move.verdicts, 1)
         ]
-        move = replace(move, judged=current.judged, verdicts=verdicts)
+        known = {"judged": current.judged, "last_verdict": current.last_verdict}
+        move = replace(move, **known, verdicts=verdicts)
     return _move_head(self, move)
 
 

@@ -39,6 +39,7 @@ from gateway.store.contract import (
     Unsent,
 )
 from gateway.store.memory import digested, document_bytes
+from gateway.store.scanned import Scanned
 from gateway.store.upload_contract import UploadStore
 from patching import Json
 
@@ -142,6 +143,12 @@ class FaultyStore:
     def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         return self._read([lambda: self._inner.open_tails(before_us, limit, skip)])[0]
 
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        return self._read([lambda: self._inner.uncommitted(before_us, limit)])[0]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        self._write([_bound(self._inner.drop_uncommitted, [head]) for head in heads])
+
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         return _merged(
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
@@ -157,8 +164,9 @@ class FaultyStore:
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        return _merged(self._read([_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]))
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        looks = [_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]
+        return _merged([found for found, _ in self._read(looks)]), ()
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
@@ -252,7 +260,7 @@ class FaultyStore:
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         """One document at a time, as a cursor comes by it."""
 
         def scan() -> list[BareDocument]:
@@ -269,7 +277,8 @@ class FaultyStore:
                     self._scheduler.give_way()
             return found
 
-        return self._read([scan])[0]
+        found = self._read([scan])[0]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]
@@ -283,16 +292,17 @@ class FaultyStore:
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         scanned = self.scan_documents(
             catalog, after, prefix, sys.maxsize if above else limit, sys.maxsize
         )
-        newer = [each for each in scanned if each.revision > above][:limit]
-        return [digested(each, parts=parts) for each in newer]
+        newer = [each for each in scanned if each.revision > above]
+        found = [digested(each, parts=parts) for each in newer[:limit]]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         return self._read([lambda: self._inner.digests_of(catalog, keys, parts=parts)])[0]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:

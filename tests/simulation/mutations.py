@@ -291,6 +291,12 @@ MUTATIONS: Mapping[str, Mutation] = {
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
         adjust=deleting,
     ),
+    "looks-are-decided": mutation(
+        "a key stands also for there being no catalog to delete",
+        "forgotten",
+        (catalogs, "_deletion_of_none", history.tell_at_once),
+        adjust=deleting,
+    ),
     "one-revision": mutation(
         "documents that are told together are rebuilt as of one revision",
         "snapshot",

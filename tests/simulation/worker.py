@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
 from gateway.decide.request import Refused, Request, Written
 from gateway.errors import CommitError
 from gateway.model import Document
+from gateway.read.listing import whole
 from gateway.service import Gateway
 
 from .asks import Ask, Undone
@@ -117,12 +119,14 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
             call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
         case "list":
             page = gateway.listing.page(
-                ask.catalog, prefix="", after=ask.after, limit=ask.limit, revision=revision
+                ask.catalog, whole, prefix="", after=ask.after, limit=ask.limit, revision=revision
             )
             documents = {document.key: document for document in page.documents}
             call.listed = Listed(page.revision, documents, page.next_after)
         case "several":
-            call.listed = Listed(*gateway.listing.several(ask.catalog, ask.keys, revision=revision))
+            call.listed = Listed(
+                *gateway.listing.several(ask.catalog, ask.keys, whole, revision=revision)
+            )
         case "export":
             serve_export(gateway, call, sleep)
         case "revision-at":
@@ -140,10 +144,12 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
 
 
 def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
-    export = gateway.listing.export(call.ask.catalog, owner=PRINCIPAL, revision=call.ask.revision)
+    export = gateway.listing.export(
+        call.ask.catalog, whole, owner=PRINCIPAL, revision=call.ask.revision
+    )
     documents: dict[str, Document | None] = {}
     call.listed = Listed(export.revision, documents, whole=False)
-    for document in export.documents:
+    for document in chain.from_iterable(export.pages):
         sleep(call.ask.pause_s)
         documents[document.key] = document
     call.listed = Listed(export.revision, documents)

@@ -58,7 +58,7 @@ def test_bare_entries_are_counted_too() -> None:
     cache = cache_of(1_000_000)
     for n in range(10_000):
         cache.begin(Head(f"c{n}", 1, 1, 1, tail=(), verdicts=()))
-    assert cache.readings().bytes <= 1_000_000
+    assert cache.readings().bytes <= 4 * MIB
     assert cache.revision("c0") is None
     assert cache.revision("c9999") == 1
 
@@ -89,13 +89,21 @@ def test_old_documents_go_before_an_entry_in_use() -> None:
 def test_the_entry_that_was_begun_last_stays_however_large() -> None:
     cache = cache_of(0)
     for n in range(3):
-        cache.begin(head(f"c{n}"))
-    assert [cache.revision(f"c{n}") for n in range(3)] == [None, None, 1]
-    cache.learn("c2", 1, {"d": document("d")})
+        cache.begin(head(f"c{n}", commits=10))
+    assert [cache.revision(f"c{n}") for n in range(3)] == [None, None, 10]
+    cache.learn("c2", 10, {"d": document("d")})
     seen = cache.view("c2", ["d"])
     assert seen is not None
     assert seen.tail
     assert seen.documents == {}
+
+
+def test_the_entries_of_a_batch_stay_however_small_the_bound() -> None:
+    """Else each of its catalogs would be decided by itself."""
+    cache = cache_of(0)
+    for n in range(1_000):
+        cache.begin(Head(f"c{n}", 1, 1, 1, tail=(), verdicts=()))
+    assert all(cache.view(f"c{n}") for n in range(1_000))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -121,8 +121,8 @@ KINDS: Final[dict[str, Kind]] = {
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service
     "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
-    # These two say themselves when to try again.
-    "overloaded": Kind(429, "Too much is under way"),
+    "overloaded": Kind(429, "Too much is under way", retry_after_s=1),
+    # It says itself when to try again.
     "rate_limited": Kind(429, "More than this principal may ask for"),
     "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
     "too_many_uploads": Kind(429, "Too many open uploads", retry_after_s=30),

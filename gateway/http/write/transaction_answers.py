@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
-from gateway.decide.drafts import named_keys
 from gateway.decide.edits import (
     ApplyPatch,
     Delete,
@@ -22,6 +21,7 @@ from gateway.decide.edits import (
     Move,
     Put,
     Touch,
+    named_keys,
 )
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
@@ -34,6 +34,7 @@ from gateway.http.write.answer import Result, headers_of, hidden_now, preference
 from gateway.http.write.ask import Ask
 from gateway.http.write.transactions import Transaction
 from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
+from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
 from gateway.service import Gateway
 
@@ -166,7 +167,7 @@ def _replayed(
     untold = None
     try:
         if to_read:
-            _, documents = gateway.listing.several(ask.catalog, to_read, revision=revision)
+            _, documents = gateway.listing.several(ask.catalog, to_read, whole, revision=revision)
             sight = gateway.acls.sight(ask.by, ask.catalog)
             if sight is not None:
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})

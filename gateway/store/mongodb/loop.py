@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
 
-from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
+from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
 from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
-from gateway.store.mongodb.indexes import BY_REPLY, OPEN, in_spans, of_catalogs, one_of
+from gateway.store.mongodb.indexes import (
+    BY_REPLY,
+    OPEN,
+    UNCOMMITTED,
+    in_spans,
+    of_catalog,
+    of_catalogs,
+    one_of,
+)
 from gateway.store.mongodb.records import Record
 
 _log = logging.getLogger(__name__)
@@ -87,6 +95,33 @@ class LoopPart(StorePart):
             if not self._took_over(found):
                 return [records.head_from(record) for record in found]
 
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        query = {"uncommitted": {"$lt": before_us}}
+        with self._on.reading() as session:
+            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+            found = list(cursor.hint(UNCOMMITTED).sort("uncommitted", ASCENDING).limit(limit))
+        return [records.head_from(record) for record in found]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        deletions = [
+            DeleteOne(
+                {
+                    **records.head_at(head.catalog, head.place),
+                    "uncommitted": {"$exists": True},
+                    "open": {"$exists": False},
+                }
+            )
+            for head in heads
+            if head.revision == 0 and not self._has_verdicts(head.catalog)
+        ]
+        if deletions:
+            self._on.bulk(self._on.catalogs.bulk_write, deletions)
+
+    def _has_verdicts(self, catalog: str) -> bool:
+        with self._on.reading() as session:
+            of_it = {"_id": of_catalog(catalog)}
+            return self._on.verdicts.find_one(of_it, {"_id": 1}, session=session) is not None
+
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         prefixes: dict[str, list[Commit]] = {}
         left_bytes = _COMMITS_BYTES_MAX
@@ -110,15 +145,6 @@ class LoopPart(StorePart):
             shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
             raw = self._on.raw_documents.find(query, shown, session=session)
             found = [records.document_from(each) for each in raw]
-        return {(catalog, document.key): document for catalog, document in found}
-
-    def bare_documents(
-        self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        query = {"_id": one_of([records.document_id(catalog, key) for catalog, key in keys])}
-        with self._on.reading() as session:
-            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
-            found = [records.bare_document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(

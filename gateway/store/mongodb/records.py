@@ -5,7 +5,8 @@
                verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
                out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
                any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
-               which no move touches
+               which no move touches; and ``uncommitted``, the time of the last verdict, where it
+               has no commit
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
@@ -177,9 +178,14 @@ def head_move(move: Move) -> Record:
         verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if not move.base:  # a catalog that was never written may have verdicts
+        if move.commits:
+            update["$unset"] = {"uncommitted": ""}
+        elif move.verdicts:
+            state["uncommitted"] = move.verdicts[-1].time_us
     if move.past:
         update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
-    if not move.commits:  # a catalog that was never written may have verdicts
+    if not move.commits:
         update["$setOnInsert"] = {"time_us": 0}
     return update
 
