@@ -119,7 +119,5 @@ def _rebuilt(state: State, key: int, revision: int) -> Any:
     return document
 
 
-
-
 def _at(documents: tuple[Any, ...], key: int) -> Any:
     return documents[key] if key < len(documents) else NOTHING

@@ -158,9 +158,7 @@ class Steps:
             state, number, worker, round_, self._brought_up(cache, head, head.tail)
         )
 
-    def _catch_up(
-        self, state: State, number: int, worker: Worker, round_: Round
-    ) -> Iterator[Step]:
+    def _catch_up(self, state: State, number: int, worker: Worker, round_: Round) -> Iterator[Step]:
         """The log above the cache's revision, and then the floor."""
         name, cache, head = _name(number), worker.cache, round_.found[0]
         known = cache.head.revision
@@ -255,8 +253,9 @@ class Steps:
                     document = replayed_all(document, request.on, head.tail, self._has)
                 except Refused:
                     # It was written out and purged meanwhile.
-                    yield f"{text}: not what it was", _with(
-                        state, number, again._replace(cache=NOTHING)
+                    yield (
+                        f"{text}: not what it was",
+                        _with(state, number, again._replace(cache=NOTHING)),
                     )
                     return
             documents = put_in(worker.cache.documents, request.on, document)
@@ -268,9 +267,7 @@ class Steps:
             return
         yield from self._decided(state, number, worker, round_, text, guess=guess)
 
-    def _replies(
-        self, state: State, number: int, worker: Worker, round_: Round
-    ) -> Iterator[Step]:
+    def _replies(self, state: State, number: int, worker: Worker, round_: Round) -> Iterator[Step]:
         """What was decided under the key, in the view's tail and verdicts and what is written out."""
         key = self._world.requests[round_.request].key
         head = worker.cache.head
@@ -279,8 +276,9 @@ class Steps:
             there += [*head.tail, *head.verdicts]
         text = f" looks for key {key}"
         if any(each.key == key for each in there):
-            yield f"{text}, finds it and tells the first outcome", self._answered(
-                state, number, worker, round_
+            yield (
+                f"{text}, finds it and tells the first outcome",
+                self._answered(state, number, worker, round_),
             )
             return
         yield from self._decided(state, number, worker, round_, text)
@@ -510,7 +508,9 @@ class Steps:
                 through = max(through, last)
                 commits = above(commits, through)  # the others have written it out
                 foreign = [revision for revision in foreign if revision > last]
-                left = tuple(commit for commit in commits if commit.revision < min(foreign, default=99))
+                left = tuple(
+                    commit for commit in commits if commit.revision < min(foreign, default=99)
+                )
                 if foreign and left:
                     text = f"{name} begins to write out {_revisions(left)}, leaves the rest"
                     yield text, self._writing(state, number, worker, left, held)
@@ -547,9 +547,7 @@ class Steps:
     def _written(self, state: State, number: int, worker: Worker, writing: Writing) -> State:
         """The whole of a write-out, without a step of anybody between."""
         through = max(state.head.written, state.head.floor)
-        writing = writing._replace(
-            commits=above(writing.commits, through), stored=state.documents
-        )
+        writing = writing._replace(commits=above(writing.commits, through), stored=state.documents)
         for key, document in self._states(writing, _name(number)):
             state = store.write_document(state, key, document, self._has)
         for commit in writing.commits:
@@ -660,8 +658,9 @@ class Steps:
     ) -> Iterator[Step]:
         yield from self._looked(state, number, worker, writing, read=False)
         if self._may("parts"):
-            yield f"{_name(number)}'s write-out is broken off", self._broken_off(
-                state, number, worker
+            yield (
+                f"{_name(number)}'s write-out is broken off",
+                self._broken_off(state, number, worker),
             )
         if writing.late and self._has("late-guard"):
             return
@@ -675,9 +674,7 @@ class Steps:
             rest = tuple(each for each in writing.commits if each != commit)
             text = f"{_name(number)} writes commit {commit.revision}"
             after = writing._replace(commits=rest, step="commits")
-            yield text, self._going_on(
-                store.write_commit(state, commit), number, worker, after
-            )
+            yield text, self._going_on(store.write_commit(state, commit), number, worker, after)
 
     @staticmethod
     def _broken_off(state: State, number: int, worker: Worker) -> State:
@@ -743,9 +740,12 @@ class Steps:
         if not left:
             for key, document in enumerate(state.documents):
                 if document and not document.made and document.revision <= state.ripe:
-                    yield f"the tombstone of {KEYS[key]} is purged", state._replace(
-                        documents=put_in(state.documents, key, NOTHING),
-                        gone=put_in(state.gone, key, document.revision),
+                    yield (
+                        f"the tombstone of {KEYS[key]} is purged",
+                        state._replace(
+                            documents=put_in(state.documents, key, NOTHING),
+                            gone=put_in(state.gone, key, document.revision),
+                        ),
                     )
         if state.ripe < state.head.floor:
             yield from self._time_passes(state)

@@ -77,17 +77,13 @@ def end_tail(state: State) -> State:
     """Everything is written out."""
     head = state.head
     return state._replace(
-        head=head._replace(
-            written=head.revision, tail=(), judged_written=head.judged, verdicts=()
-        )
+        head=head._replace(written=head.revision, tail=(), judged_written=head.judged, verdicts=())
     )
 
 
 def raise_floor(state: State, floor: int) -> State:
     written = max(state.head.written, floor)
-    head = state.head._replace(
-        floor=floor, written=written, tail=above(state.head.tail, written)
-    )
+    head = state.head._replace(floor=floor, written=written, tail=above(state.head.tail, written))
     return state._replace(head=head)
 
 
