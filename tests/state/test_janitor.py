@@ -1,83 +1,127 @@
-"""The janitor's rounds: through all tails that there are, past those that can't be ended."""
+"""What the janitor ends: heads of catalogs that never had a commit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import logging
+from collections.abc import Callable
 
 import pytest
 
-from gateway.model import Change, Move
-from gateway.runtime import ThreadRuntime
+from gateway.decide.request import Applied, Outcome, Refused
+from gateway.errors import DocumentNotFound, RefusedBefore
+from gateway.limits import ServiceLimits
+from gateway.model import Idempotency
 from gateway.service import Gateway
-from gateway.state import janitor
-from gateway.store.contract import Unreachable
 from gateway.store.memory import MemoryStore
-from tests.state.sleeping import gateway_on
-from tests.store.contract_suite import commit
+from tests.asking import SetClock, WatchedStore, applied, content_of, once, put, replace, wait_until
 
-NAMES = [f"c{number:02}" for number in range(12)]
-
-
-class Store(MemoryStore):
-    """Of the catalogs ``bad`` nothing can be written."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.bad: Collection[str] = ()
-        self.error = error
-
-    def write_documents(self, documents: Any) -> None:
-        if not set(self.bad).isdisjoint(documents):
-            raise self.error
-        super().write_documents(documents)
-
-    def open(self) -> list[str]:
-        return [head.catalog for head in self.open_tails(1 << 60, 99)]
+KEPT_S = ServiceLimits().retention.idempotency_s
+HOUR_S = 3600
 
 
-def left_behind(store: Store) -> Gateway:
-    """A worker moved the heads and died."""
-    for name in NAMES:
-        made = commit(1, catalog=name, changes=(Change("k", "put", 1, value=1),))
-        store.move_heads([Move(name, 0, [made], 0)])
-    return gateway_on(store, ThreadRuntime())
+class World:
+    """Two gateways on one store, of which the first one has the janitor."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.clock = SetClock()
+        self.watched = WatchedStore(self.store)
+        self.ours = Gateway(self.watched, self.clock, ServiceLimits())  # type: ignore[arg-type]
+        self.other = Gateway(self.store, self.clock, ServiceLimits())
+
+    def patch_under_key(self, gateway: Gateway) -> Outcome:
+        """Refused where there is no document."""
+        own = Idempotency("ann", "x", "f")
+        return gateway.write("c", "k", replace("/n", 2), idempotency=own, once=True).outcome
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.passed_s += seconds
+        self.store.expire_verdicts(self.clock.now_us())
+        self.ours.janitor.run_round()
+        self.ours.janitor.end_uncommitted()
+
+    def settle(self) -> None:
+        """All is written out, and the janitor has seen it."""
+
+        def is_ended() -> bool:
+            self.pass_time(10)
+            return not self.store.open_tails(1 << 60, 9)
+
+        wait_until(is_ended)
+
+    @property
+    def has_head(self) -> bool:
+        return "c" in self.store.heads(["c"])
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(janitor, "_HEADS_AT_ONCE", 3)
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
-def rounds(gateway: Gateway, count: int) -> None:
-    """The first look at a tail leaves it to its writer for a moment."""
-    gateway._settler._patience._grace_s = 0.0
-    for _ in range(count):
-        gateway.janitor.run_round()
+def refused_with(outcome: Outcome, error: type[Exception]) -> None:
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, error)
 
 
-def test_a_round_goes_through_all_pages() -> None:
-    store = Store(KeyError("x"))
-    rounds(left_behind(store), 1)
-    assert store.open() == []
+def test_a_head_without_a_commit_ends_with_its_verdicts(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then the key decides once; what a worker remembers of it says nothing afterwards."""
+    refused_with(world.patch_under_key(world.ours), DocumentNotFound)
+    refused_with(world.patch_under_key(world.other), RefusedBefore)
+    world.settle()
+    world.pass_time(KEPT_S - HOUR_S)
+    assert world.has_head
+    refused_with(world.patch_under_key(world.other), RefusedBefore)
+    world.pass_time(2 * HOUR_S)
+    assert not world.has_head
+    caplog.clear()
+    for gateway in (world.ours, world.other):
+        refused_with(
+            world.patch_under_key(gateway),
+            DocumentNotFound if gateway is world.ours else RefusedBefore,
+        )
+    applied(world.other.write("c", "k", put({"n": 1})).outcome)
+    assert content_of(world.ours) == {"n": 1}
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-@pytest.mark.parametrize("error", [KeyError("state"), Unreachable("no shard")])
-def test_those_that_cannot_be_ended_starve_nobody(error: Exception) -> None:
-    """As many as fill the first pages: somebody edited them by hand; or now and then one."""
-    store = Store(error)
-    gateway = left_behind(store)
-    store.bad = NAMES[:7] if isinstance(error, KeyError) else NAMES[1::3]
-    rounds(gateway, 1)
-    assert store.open() == list(store.bad)
-    store.bad = ()
-    rounds(gateway, 1)
-    assert store.open() == []
+def write(world: World) -> Outcome:
+    return world.other.write("c", "k", put({"n": 1})).outcome
 
 
-def test_where_nothing_can_be_reached_the_round_ends_soon() -> None:
-    store = Store(Unreachable("away"))
-    gateway = left_behind(store)
-    store.bad = NAMES
-    with pytest.raises(Unreachable):
-        rounds(gateway, 1)
+def refuse(world: World) -> Outcome:
+    own = Idempotency("ann", "y", "f")
+    return world.other.write("c", "k", replace("/n", 2), idempotency=own, once=True).outcome
+
+
+@pytest.mark.parametrize("meanwhile", [write, refuse])
+def test_what_is_written_just_then_stays(
+    world: World, meanwhile: Callable[[World], Outcome]
+) -> None:
+    world.patch_under_key(world.ours)
+    world.settle()
+    done: list[Outcome] = []
+    world.watched.before["drop_uncommitted"] = once(lambda: done.append(meanwhile(world)))
+    world.pass_time(KEPT_S + HOUR_S)
+    assert done
+    assert world.has_head
+    assert isinstance(done[0], Applied) is (content_of(world.ours) == {"n": 1})
+
+
+def test_a_worker_that_remembers_the_head_that_ended_may_make_the_first_commit(
+    world: World,
+) -> None:
+    world.patch_under_key(world.other)
+    world.settle()
+    world.pass_time(KEPT_S + HOUR_S)
+    assert not world.has_head
+    assert applied(write(world)).commit.revision == 1
+    refused_with(refuse_other_key(world), DocumentNotFound)
+    assert content_of(world.ours) == {"n": 1}
+
+
+def refuse_other_key(world: World) -> Outcome:
+    own = Idempotency("ann", "z", "f")
+    return world.ours.write("c", "nothing", replace("/n", 2), idempotency=own, once=True).outcome
