@@ -431,6 +431,7 @@ class Retention:
     raises: tuple[tuple[int, float], ...] = field(default=(), compare=False)
 
     def sweepable(self, grace_s: float) -> int:
-        """The highest floor that was set ``grace_s`` ago or earlier; ``swept`` without one."""
+        """The highest floor that was set ``grace_s`` ago or earlier, by the database's clock;
+        ``swept`` without one."""
         aged = (floor for floor, age_s in self.raises if age_s >= grace_s)
         return max(aged, default=self.swept)

@@ -10,14 +10,16 @@ from gateway.catalogs import Catalogs
 from gateway.commit.claims import Claims
 from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
-from gateway.commit.queue import Queue, Turns
-from gateway.commit.round import RoundParts
+from gateway.commit.parts import RoundParts
+from gateway.commit.queue import Queue
+from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
+from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
 from gateway.read.differences import Differences
@@ -27,6 +29,7 @@ from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
 from gateway.read.listing import Listing
 from gateway.read.partitions import Partitions
 from gateway.read.reverts import Reverts
+from gateway.read.telling import TellCommits
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
@@ -52,6 +55,7 @@ class Gateway:
     ``reverts`` what undoing takes back.
     ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
     ``uploads`` replaces documents in two phases.
+    ``memory`` is what all requests share.
     ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
     started.
     """
@@ -72,6 +76,7 @@ class Gateway:
         ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
         """
         self.limits = limits
+        self.memory = Memory(runtime, limits.memory)
         self._store = store
         self._runtime = runtime
         self._meters = meters
@@ -100,7 +105,7 @@ class Gateway:
         self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self.janitor = Janitor(store, settler, runtime)
+        self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         # Commits what another worker of this machine hands over.
         self.commit_for = self._loop.commit_for
@@ -187,10 +192,27 @@ class Gateway:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage:
-        """History, page by page; errors: ``History.commits``."""
+    ) -> CommitPage[Commit]:
+        """History, page by page; errors: ``History.told``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
+        )
+
+    def told_commits(
+        self,
+        catalog: str,
+        tell: TellCommits[_Answer],
+        *,
+        after: int,
+        limit: int,
+        key: str | None,
+        which: Which = EVERY,
+    ) -> CommitPage[_Answer]:
+        """``commits``, of which none is kept behind what ``tell`` makes of it."""
+        return _as_unavailable(
+            lambda: self._history.told(
+                catalog, tell, after=after, limit=limit, key=key, which=which
+            )
         )
 
     def read_commit(self, catalog: str, revision: int) -> Commit:

@@ -15,7 +15,7 @@ import click
 
 from gateway.cli.token import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
-from gateway.settings.table import Setting
+from gateway.settings.table import REMOVED, Setting, flag_of
 from patching.command_group import OneLineGroup, together
 
 
@@ -106,7 +106,12 @@ def _flag(row: Setting) -> Callable[..., Any]:
     return click.option(row.flag, row.name, default=None, metavar=row.kind.metavar, help=text)
 
 
-_settings_flags = together(*map(_flag, SETTINGS))
+def _removed_flag(name: str) -> Callable[..., Any]:
+    """Hidden, so that `resolve` can say what to do instead of it."""
+    return click.option(flag_of(name), name, default=None, hidden=True)
+
+
+_settings_flags = together(*map(_flag, SETTINGS), *map(_removed_flag, REMOVED))
 
 
 def _resolve(flags: dict[str, Any]) -> Resolved:

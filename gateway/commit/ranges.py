@@ -30,6 +30,7 @@ from gateway.model import WITHHELD, BareDocument, Commit, Document
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, bare_after, bare_rebuilt
 from gateway.store.contract import Store
+from gateway.store.scanned import Scanned
 
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128
@@ -144,10 +145,12 @@ def _changed_keys(tail: Iterable[Commit]) -> set[str]:
 
 def _listed(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
     """None: the head has moved on. Raises HistoryIncomplete."""
-    found = store.list_range(view.catalog, prefix, view.revision, limit) if limit else ()
+    found: Scanned[BareDocument] = Scanned(is_whole=False)
+    if limit:
+        found = store.list_range(view.catalog, prefix, view.revision, limit)
     if any(document.revision > view.revision for document in found):
         return None
-    is_whole = len(found) < limit
+    is_whole = found.is_whole
     live = {document.key: document for document in found}
     for key in _changed_keys(view.tail):
         if is_under(key, prefix):

@@ -100,9 +100,9 @@ def _base(found: Document | None, draft: Draft) -> tuple[int, str]:
 
 def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:
     """An upper bound on what the commit of ``edits`` takes in a head and in the history."""
-    texts = 4 * len(request.message or "") + len(commit.rebased_from or "")
+    texts = 4 * (len(request.message or "") + len(request.author)) + len(commit.rebased_from or "")
     if request.idempotency is not None:
-        texts += len(request.idempotency.principal) + len(request.idempotency.key)
+        texts += 4 * len(request.idempotency.principal) + len(request.idempotency.key)
     if commit.skipped:
         texts += len(_encode(commit.skipped))
     texts += 16 * len(commit.left_out)

@@ -73,9 +73,14 @@ class Request(msgspec.Struct, frozen=True):
     None: nobody has looked. Without ``checks_lists`` nobody has to.
 
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
-    decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
+    decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
     decided only while this holds, and its key is the application's. ``step``: in the place of
     edits, that of an application.
+
+    What was found out about the state before it is decided: ``refusal``, why it can't be done,
+    which its key stands for unless it has decided already; and ``as_of``, the one revision that
+    its edits, or that they are none, are right at. Elsewhere it is refused with OvertakenLook,
+    which decides nothing.
     """
 
     catalog: str
@@ -97,6 +102,8 @@ class Request(msgspec.Struct, frozen=True):
     once: bool = False
     fence: Fence | None = None
     step: ApplicationStep | None = None
+    refusal: CommitError | None = None
+    as_of: int | None = None
     dry_run: bool = False
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS

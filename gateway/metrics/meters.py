@@ -22,7 +22,7 @@ from gateway.store.contract import Unreachable
 Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
     *("applied", "replayed", "unchanged", "dry_run"),
-    *("precondition_failed", "test_failed"),
+    *("precondition_failed", "test_failed", "too_much_work"),
     *("queue_full", "deadline_exceeded", "held_back", "store_unavailable", "outcome_unknown"),
 )
 _METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"))

@@ -190,6 +190,29 @@ METRICS: Final = (
         ("worker",),
     ),
     Metric(
+        "gateway_longest_slice_seconds",
+        "gauge",
+        "the most processor time that a worker has computed since its start without a look at its"
+        " sockets, while all its other requests waited",
+        merge="livemax",
+    ),
+    Metric(
+        "gateway_long_slices_total",
+        "counter",
+        "how often that took more than a quarter of a second; the log says where",
+    ),
+    Metric(
+        "gateway_turns_total",
+        "counter",
+        "turns that requests gave to others while they were computed",
+    ),
+    Metric(
+        "gateway_broken_off_total",
+        "counter",
+        "requests, or lines, that were broken off because they took more processor time than one"
+        " may (`request_cpu_ms`)",
+    ),
+    Metric(
         "gateway_info",
         "gauge",
         "1, with the versions of the gateway and of Python",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway import memory
 from gateway.model import Document
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
@@ -66,7 +67,11 @@ class Documents:
             return self._stored(catalog, key, self._settler.settle(catalog))
 
     def _stored(self, catalog: str, key: str, standing: Standing) -> Reading:
-        stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        account = memory.account()
+        with account.holding(memory.DOCUMENT_BYTES):
+            stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        if stored is not None:
+            account.take_parsed(stored.size_bytes)
         meters = self._cache.meters
         document = laid_over(self._store, meters, catalog, key, stored, standing.tail)
         if document is None or document.revision <= standing.revision:

@@ -9,7 +9,9 @@ An entry only goes on, by commits that each name the one before. A head that is 
 says that the database was put back to an earlier state (``went_back``): all that is remembered of
 the catalog is of a past that never was.
 
-Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
+Bounded by bytes (an estimate of the memory that parsed documents and tails take): what was used
+least recently goes first, be it a document or a whole entry with its tail. Entries are left
+``_ENTRIES_BYTES`` in any case: those of a batch over many catalogs are needed together.
 """
 
 from __future__ import annotations
@@ -22,16 +24,15 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import Commit, Document, Head, Move, Place, Reply, Verdict
+from gateway.model import Commit, Document, Head, Move, Place, Verdict
 from gateway.runtime import Runtime
+from gateway.state.memory import MEMORY_PER_ENTRY, memory_of, memory_of_replies
 from gateway.state.recent import Recent
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
 _log = logging.getLogger(__name__)
 
-# Parsed JSON takes several times the room of its text; entries have a fixed cost besides.
-_MEMORY_PER_JSON_BYTE = 6
-_MEMORY_PER_ENTRY = 1_000
+_ENTRIES_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class _Entry:
     documents: dict[str, Document | None]
     last: str
     last_verdict: str
+    used: int = 0  # by the clock of uses
     recent: Recent | None = None  # where somebody has asked for it
 
     @property
@@ -84,7 +86,9 @@ class Cache:
         self._hits = 0
         self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
+        # Documents, and when each was used, as entries have it; both least recently used first.
+        self._recent: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._uses = 0
 
     def revision(self, catalog: str) -> int | None:
         """The revision that the catalog's entry stands at, None without an entry."""
@@ -126,12 +130,15 @@ class Cache:
                     head.last,
                     head.last_verdict,
                 )
-                self._bytes += _tail_memory((*tail, *verdicts))
+                self._bytes += MEMORY_PER_ENTRY + memory_of_replies((*tail, *verdicts))
+                self._use(head.catalog)
                 if len(self._entries) > self._limits.cached_catalogs_max:
                     self._drop(next(iter(self._entries)))
+                self._evict()
             elif entry.judged < head.judged:
                 entry.last_verdict = head.last_verdict
                 self._judge(entry, head.judged, head.judged_written, head.verdicts or ())
+                self._evict()
 
     def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
         """The entry, with those of ``keys`` that are known, all at one moment."""
@@ -140,13 +147,13 @@ class Cache:
             if entry is None:
                 self._misses += len(keys)
                 return None
-            self._entries.move_to_end(catalog)
             documents = entry.documents
             found = {key: documents[key] for key in keys if key in documents}
             self._hits += len(found)
             self._misses += len(keys) - len(found)
             for key in found:
-                self._recent.move_to_end((catalog, key))
+                self._use_document(catalog, key)
+            self._use(catalog)
             return Seen(
                 entry.revision,
                 entry.time_us,
@@ -200,6 +207,8 @@ class Cache:
             except WrongBase as error:
                 tell_wrong_base(self.meters, catalog, error)
                 self._drop(catalog)
+            else:
+                self._use(catalog)
             self._evict()
         if stranger is not None:
             self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
@@ -212,7 +221,7 @@ class Cache:
                 return
             entry.written = min(revision, entry.revision)
             left = tuple(commit for commit in entry.tail if commit.revision > revision)
-            self._bytes += _tail_memory(left) - _tail_memory(entry.tail)
+            self._bytes += memory_of_replies(left) - memory_of_replies(entry.tail)
             entry.tail = left
 
     def wrote_verdicts(self, catalog: str, number: int) -> None:
@@ -224,7 +233,7 @@ class Cache:
 
     def _judge(self, entry: _Entry, judged: int, written: int, verdicts: Iterable[Verdict]) -> None:
         left = tuple(verdict for verdict in verdicts if verdict.number > written)
-        self._bytes += _tail_memory(left) - _tail_memory(entry.verdicts)
+        self._bytes += memory_of_replies(left) - memory_of_replies(entry.verdicts)
         entry.judged, entry.verdicts = judged, left
         entry.judged_written = max(entry.judged_written, written)
 
@@ -245,6 +254,7 @@ class Cache:
                 entry.last_verdict = move.verdicts[-1].id
                 verdicts = (*entry.verdicts, *move.verdicts)
                 self._judge(entry, judged, entry.judged_written, verdicts)
+            self._use(move.catalog)
             self._evict()
 
     def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
@@ -255,6 +265,7 @@ class Cache:
                 return
             for key, document in documents.items():
                 self._put(catalog, entry, key, document)
+            self._use(catalog)
             self._evict()
 
     def forget(self, catalog: str) -> None:
@@ -269,13 +280,15 @@ class Cache:
         """``found``, read now, can't follow what this process has known: ``before``.
 
         Everything is forgotten, which is harmless where the reading was an old one after all.
+        Nothing is told of a head without a commit: it ends with its verdicts (``Janitor``).
         """
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None or not before.is_of(entry.place):
                 return  # somebody else has noticed
             self._drop(catalog)
-        self.lost(catalog, f"from {before} to {found}")
+        if before.revision:
+            self.lost(catalog, f"from {before} to {found}")
 
     def lost(self, catalog: str, how: str) -> None:
         """The catalog went back: nothing of what this process has of it was ever made."""
@@ -300,31 +313,54 @@ class Cache:
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
         if entry.recent is not None:
+            self._bytes -= entry.recent.memory_bytes
             entry.recent.add(commits)
+            self._bytes += entry.recent.memory_bytes
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
-        self._bytes += _tail_memory(unwritten)
+        self._bytes += memory_of_replies(unwritten)
 
     def _put(self, catalog: str, entry: _Entry, key: str, document: Document | None) -> None:
         if key in entry.documents:
-            self._bytes -= _memory(entry.documents[key])
+            self._bytes -= memory_of(entry.documents[key])
         entry.documents[key] = document
-        self._bytes += _memory(document)
-        self._recent[catalog, key] = None
+        self._bytes += memory_of(document)
+        self._use_document(catalog, key)
+
+    def _use(self, catalog: str) -> None:
+        """The entry is used now, after those of its documents that are."""
+        self._uses += 1
+        self._entries[catalog].used = self._uses
+        self._entries.move_to_end(catalog)
+
+    def _use_document(self, catalog: str, key: str) -> None:
+        self._recent[catalog, key] = self._uses
         self._recent.move_to_end((catalog, key))
 
     def _evict(self) -> None:
-        while self._bytes > self._limits.cache_bytes_max and self._recent:
-            (catalog, key), _ = self._recent.popitem(last=False)
-            self._bytes -= _memory(self._entries[catalog].documents.pop(key))
+        """The entry that was used last stays: whoever has begun it is about to look at it."""
+        bytes_max = self._limits.cache_bytes_max
+        while self._bytes > bytes_max:
+            document = next(iter(self._recent), None)
+            catalog, entry = next(iter(self._entries.items()))
+            may_drop = self._bytes > max(bytes_max, _ENTRIES_BYTES) and len(self._entries) > 1
+            if may_drop and (document is None or entry.used <= self._recent[document]):
+                self._drop(catalog)
+            elif document is not None:
+                del self._recent[document]
+                of, key = document
+                self._bytes -= memory_of(self._entries[of].documents.pop(key))
+            else:
+                return
 
     def _drop(self, catalog: str) -> None:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
-        self._bytes -= _tail_memory((*entry.tail, *entry.verdicts))
+        self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
+        self._bytes -= MEMORY_PER_ENTRY + memory_of_replies((*entry.tail, *entry.verdicts))
         for key, document in entry.documents.items():
-            self._bytes -= _memory(document)
+            self._bytes -= memory_of(document)
             del self._recent[catalog, key]
 
 
@@ -335,17 +371,6 @@ def _is_stranger(entry: _Entry, commit: Commit) -> bool:
     if commit.revision == entry.revision:
         return commit.id != entry.last
     return commit.revision == entry.revision + 1 and commit.parent not in ("", entry.last)
-
-
-def _memory(document: Document | None) -> int:
-    size = 0 if document is None else document.size_bytes
-    if document is not None and document.owners is not None:
-        size += document.owners.size_bytes()
-    return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
-
-
-def _tail_memory(tail: Iterable[Reply]) -> int:
-    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.

@@ -22,9 +22,9 @@ from gateway.limits import ServiceLimits
 from gateway.model import Claim, Commit, Head, Place, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
+from gateway.state.patience import Patience
 from gateway.state.replay import HistoryIncomplete, WrongBase
 from gateway.state.tail import Tail, WentBack, moment, write_out
-from gateway.state.write_out import Patience
 from gateway.store.contract import Store, Unreachable
 
 _HINTS_MAX = 10_000

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 import patching
+from gateway.cpu import interruptible
 from gateway.meters import Meters
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
 from gateway.store.contract import Store
@@ -127,6 +128,7 @@ def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
     _log.error("catalog %r: %s; the log is followed instead", catalog, error, extra=about)
 
 
+@interruptible
 def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) -> Document | None:
     """The state of ``key`` after ``commits`` (ascending, with none left out that touches it).
 

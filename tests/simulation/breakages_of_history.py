@@ -14,6 +14,7 @@ from gateway.decide import compares, drafts
 from gateway.decide.edits import Touch
 from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request
+from gateway.errors import CatalogNotFound
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
@@ -111,7 +112,11 @@ _deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
-    return replace(_deletion(self, request), resource_version=request.resource_version)
+    return replace(_deletion(self, request), as_of=None)
+
+
+def tell_at_once(request: Request, error: CatalogNotFound) -> Request:  # noqa: ARG001
+    raise error
 
 
 def as_it_is_now(

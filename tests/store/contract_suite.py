@@ -288,7 +288,9 @@ class StoreContract:
         plain = replace(document(5, key="other"), attributes={"team": "x"})
         tombstone = replace(document(6, key="gone"), content=ABSENT)
         store.write_documents({"c": [narrowed, plain, tombstone]})
-        found = store.bare_documents([("c", key) for key in ("k", "other", "gone", "never")])
+        names = [("c", key) for key in ("k", "other", "gone", "never")]
+        found, left = store.bare_documents(names)
+        assert not left
         assert found == {
             ("c", "k"): BareDocument("k", 4, 1, True, {"acl": acl}),
             ("c", "other"): BareDocument("other", 5, 1, True),

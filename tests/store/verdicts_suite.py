@@ -96,6 +96,61 @@ class VerdictsContract:
         store.move_heads([knowing(move(commit(1)), 1)])
         assert store.tails(["c"])["c"].tail == (commit(1),)
 
+    def test_a_head_without_a_commit_is_found_by_its_last_verdict(self, store: Store) -> None:
+        for catalog, count in (("a", 2), ("b", 1), ("c", 1)):
+            verdicts = [verdict(n + 1, catalog=catalog) for n in range(count)]
+            store.move_heads([judging(*verdicts, base=0)])
+        store.move_heads([judging(verdict(2, catalog="b"), base=0)])
+        store.move_heads([judging(verdict(3, catalog="b"), base=0)])
+        store.move_heads([move(commit(1, catalog="made"))])
+        store.move_heads([judging(verdict(1, catalog="made"))])
+        assert found(store) == ["c", "a", "b"]
+        assert [each.catalog for each in store.uncommitted(verdict(3).time_us, 9)] == ["c", "a"]
+        assert [each.catalog for each in store.uncommitted(_LATER_US, 1)] == ["c"]
+        store.move_heads([knowing(move(commit(1, catalog="a")), 2)])
+        assert found(store) == ["c", "b"]
+
+    def test_a_head_without_a_commit_ends_when_no_verdict_is_kept(self, store: Store) -> None:
+        store.move_heads([judging(verdict(1), base=0), judging(verdict(1, catalog="d"), base=0)])
+        heads = store.uncommitted(_LATER_US, 9)
+        store.drop_uncommitted(heads)
+        assert sorted(found(store)) == ["c", "d"]  # not written out
+        store.write_verdicts([verdict(1)], 1 << 30)
+        store.end_tails({"c": (0, 1), "d": (0, 1)})
+        store.drop_uncommitted(heads)
+        assert found(store) == ["c"]  # it is kept
+        assert store.heads(["c", "d"]).keys() == {"c"}
+        store.drop_uncommitted([])
+
+    def test_a_head_ends_only_where_it_was_found(self, store: Store) -> None:
+        """Meanwhile there was a first commit, or another verdict."""
+        for catalog in "cde":
+            store.move_heads([judging(verdict(1, catalog=catalog), base=0)])
+            store.end_tails({catalog: (0, 1)})
+        heads = store.uncommitted(_LATER_US, 9)
+        store.move_heads([knowing(move(commit(1)), 1)])
+        store.move_heads([judging(verdict(2, catalog="d"), base=0)])
+        store.end_tails({"c": (1, 1), "d": (0, 2)})
+        store.drop_uncommitted([*heads, *store.heads(["c"]).values()])
+        assert store.heads(["c", "d", "e"]).keys() == {"c", "d"}
+        assert store.heads(["c"])["c"].revision == 1
+
+    def test_where_a_head_ended_one_move_wins(self, store: Store) -> None:
+        """By whoever knew it, or found none."""
+        for catalog, first in (
+            ("c", knowing(move(commit(1)), 1)),
+            ("d", move(commit(1, catalog="d"))),
+        ):
+            store.move_heads([judging(verdict(1, catalog=catalog), base=0)])
+            store.end_tails({catalog: (0, 1)})
+            store.drop_uncommitted(store.uncommitted(_LATER_US, 9))
+            assert not store.heads([catalog])
+            assert store.move_heads([first]) == {catalog: Moved.WON}
+            for late in (judging(verdict(1, catalog=catalog), base=0), first):
+                assert store.move_heads([late]) == {catalog: Moved.LOST}
+            assert store.heads([catalog])[catalog].revision == 1
+        assert store.uncommitted(_LATER_US, 9) == []
+
     def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:
         store.move_heads([judging(verdict(1), base=0)])
         assert store.retention("c") is None
@@ -119,3 +174,8 @@ class VerdictsContract:
             ("c", "ann", "v1"): verdict(1),
             ("c", "ann", "v2"): verdict(2),
         }
+
+
+def found(store: Store) -> list[str]:
+    """The catalogs without a commit, oldest first."""
+    return [each.catalog for each in store.uncommitted(_LATER_US, 9)]

@@ -45,6 +45,7 @@ _FROM_1: Final[list[Record]] = [
     },
     {"$unset": ["revision", "base_revision", "batch"]},
 ]
+_NOW_US = {"$multiply": [{"$toLong": "$$NOW"}, 1_000]}
 _FROM_3: Final[list[Record]] = [
     {
         "$set": {
@@ -57,6 +58,7 @@ _FROM_3: Final[list[Record]] = [
             },
             "out": "$written",
             "judged_out": {"$ifNull": ["$judged_written", 0]},
+            "uncommitted": {"$cond": [{"$eq": ["$head", 0]}, _NOW_US, "$$REMOVE"]},
         }
     },
     {"$unset": ["written", "judged", "judged_written"]},

@@ -5,7 +5,8 @@
                verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
                out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
                any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
-               which no move touches
+               which no move touches; and ``uncommitted``, the time of the last verdict, where it
+               has no commit
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
@@ -26,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from bson import Int64, decode, encode
@@ -48,6 +49,7 @@ from gateway.model import (
     Place,
     Retention,
     Skipped,
+    Verdict,
 )
 from gateway.store.mongodb.verdict_records import (
     idempotency_fields,
@@ -58,6 +60,7 @@ from gateway.store.mongodb.verdict_records import (
 from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
 
 Record = dict[str, Any]
+_Reply = TypeVar("_Reply", Commit, Verdict)
 
 # The number of this layout: see ``format``.
 FORMAT: Final = 4
@@ -175,9 +178,14 @@ def head_move(move: Move) -> Record:
         verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if not move.base:  # a catalog that was never written may have verdicts
+        if move.commits:
+            update["$unset"] = {"uncommitted": ""}
+        elif move.verdicts:
+            state["uncommitted"] = move.verdicts[-1].time_us
     if move.past:
         update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
-    if not move.commits:  # a catalog that was never written may have verdicts
+    if not move.commits:
         update["$setOnInsert"] = {"time_us": 0}
     return update
 
@@ -192,16 +200,21 @@ def head_from(record: Mapping[str, Any]) -> Head:
         written=record["out"],
         floor=record.get("floor", 0),
         deleted=record.get("deleted", False),
-        tail=None if tail is None else tuple(_commit_from(catalog, c) for c in tail),
+        tail=None if tail is None else tuple(_of_tail(_commit_from(catalog, c), c) for c in tail),
         judged=at["judged"],
         judged_written=record.get("judged_out", 0),
         verdicts=None
         if tail is None
-        else tuple(verdict_of(catalog, v) for v in record.get("verdicts", ())),
+        else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
         claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
         last=at["last"],
         last_verdict=at["verdict"],
     )
+
+
+def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
+    """The commit or verdict with the size that it takes in its head."""
+    return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
 
 
 def pin_record(pin: Pin) -> Record:
