@@ -57,7 +57,7 @@ from gateway.store.mongodb.verdict_records import (
     verdict_fields,
     verdict_of,
 )
-from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
+from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
 
 Record = dict[str, Any]
 _Reply = TypeVar("_Reply", Commit, Verdict)
@@ -283,6 +283,10 @@ def _commit_fields(commit: Commit) -> Record:
     return fields
 
 
+def _listed(text: str | bytes) -> list[Record]:
+    return cast(list[Record], decoded(text))
+
+
 def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
     asked = record.get("idempotency")
     return Commit(
@@ -294,7 +298,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         message=record.get("message"),
         idempotency=None if asked is None else Idempotency(**asked),
         attempts=record["attempts"],
-        changes=tuple(_change_from(fields) for fields in msgspec.json.decode(record["changes"])),
+        changes=tuple(_change_from(fields) for fields in _listed(record["changes"])),
         succeeded=record.get("succeeded", True),
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
