@@ -34,6 +34,7 @@ from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
+from gateway.cpu import interruptible
 from gateway.model import (
     WITHHELD,
     Action,
@@ -287,6 +288,7 @@ def _listed(text: str | bytes) -> list[Record]:
     return cast(list[Record], decoded(text))
 
 
+@interruptible
 def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
     asked = record.get("idempotency")
     return Commit(
@@ -397,6 +399,7 @@ def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
     return owned_digests(document.content, owners)
 
 
+@interruptible
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
     """(catalog, document) from a record of ``documents``."""
     record = _decoded(raw)
