@@ -26,6 +26,7 @@ from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
+from gateway.cpu import interruptible
 from gateway.model import (
     WITHHELD,
     Action,
@@ -37,7 +38,7 @@ from gateway.model import (
     Skipped,
 )
 from gateway.store.mongodb.verdict_records import idempotency_fields, reply_id
-from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
+from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
 
 Record = dict[str, Any]
 
@@ -147,6 +148,11 @@ def commit_fields(commit: Commit) -> Record:
     return fields
 
 
+def _listed(text: str | bytes) -> list[Record]:
+    return cast(list[Record], decoded(text))
+
+
+@interruptible
 def commit_of(catalog: str, record: Mapping[str, Any]) -> Commit:
     asked = record.get("idempotency")
     return Commit(
@@ -158,7 +164,7 @@ def commit_of(catalog: str, record: Mapping[str, Any]) -> Commit:
         message=record.get("message"),
         idempotency=None if asked is None else Idempotency(**asked),
         attempts=record["attempts"],
-        changes=tuple(_change_from(fields) for fields in msgspec.json.decode(record["changes"])),
+        changes=tuple(_change_from(fields) for fields in _listed(record["changes"])),
         succeeded=record.get("succeeded", True),
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
@@ -257,6 +263,7 @@ def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
     return owned_digests(document.content, owners)
 
 
+@interruptible
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
     """(catalog, document) from a record of ``documents``."""
     record = _decoded(raw)
