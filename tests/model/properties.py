@@ -97,7 +97,8 @@ def check_history(state: State) -> None:
     for revision in range(state.head.floor, len(state.log)):
         for key, document in enumerate(truth(state.made[: revision + 1])):
             rebuilt = _rebuilt(state, key, revision)
-            if (rebuilt and rebuilt.made or ()) != (document and document.made or ()):
+            content = document.made if document else ()
+            if (rebuilt.made if rebuilt else ()) != content:
                 raise Wrong(f"{name_of(key)} can't be told as of {revision}, above the floor")
 
 

@@ -1,4 +1,4 @@
-"""Rule: no state of the model is wrong; without any one of its rules some state is, and is found."""
+"""Rule: no state of the model is wrong, and without any one of its rules some state is."""
 
 from __future__ import annotations
 
