@@ -100,14 +100,20 @@ class Steps(Rounds, WriteOuts):
         yield "minutes pass", state._replace(ripe=state.head.floor, workers=workers)
 
     def _put_back(self, state: State) -> Iterator[Step]:
-        """Nobody writes just then: what is under way then can't be told from what is new."""
+        """It was away before: so write-outs failed, and look at the head before they go on."""
         if not state.backup:
             kept = (state.head, state.documents, state.log, state.kept, len(state.made))
             if self._all_written(state):  # or what is known to be written out isn't, afterwards
                 yield "a backup is made", state._replace(backup=kept)
         elif not state.restored and state.backup[0] != state.head:
-            if any(worker[1:] != Worker()[1:] for worker in state.workers):
+            if any(worker.round for worker in state.workers):
                 return
+            workers = tuple(
+                worker._replace(
+                    held=worker.held and worker.held._replace(late=True), writing=NOTHING
+                )
+                for worker in state.workers
+            )
             head, documents, log, kept, made = state.backup
             yield (
                 f"the database is put back to {head.revision}",
@@ -116,6 +122,7 @@ class Steps(Rounds, WriteOuts):
                     documents=documents,
                     log=log,
                     kept=kept,
+                    workers=workers,
                     made=state.made[:made],
                     restored=True,
                 ),

@@ -77,6 +77,8 @@ class WriteOuts(Parts):
         """The whole of a write-out, without a step of anybody between."""
         through = max(state.head.written, state.head.floor)
         writing = writing._replace(commits=above(writing.commits, through), stored=state.documents)
+        if writing.late and self._is_lost(state, writing):
+            return self._given_up(state, number, worker)
         for key, document in self._states(writing, name_of_worker(number)):
             state = store.write_document(state, key, document, self._has)
         for commit in writing.commits:
@@ -102,10 +104,25 @@ class WriteOuts(Parts):
         after = writing._replace(commits=commits, late=False)
         if after == writing:
             return
+        if self._is_lost(state, after):
+            text = f"{name_of_worker(number)} looks again: the head went back"
+            yield text, self._given_up(state, number, worker)
+            return
         text = f"{name_of_worker(number)} looks again: {through} is written out"
         if commits != writing.commits and read and self._has("look-again"):
             after = after._replace(step="read", stored=UNREAD_ALL)
         yield text, self._going_on(state, number, worker, after)
+
+    def _is_lost(self, state: State, writing: Writing) -> bool:
+        """Whether the head doesn't know of what it must have."""
+        lost = any(commit not in state.head.tail for commit in writing.commits)
+        return lost and self._has("gives-up")
+
+    @staticmethod
+    def _given_up(state: State, number: int, worker: Worker) -> State:
+        """A round that is under way has looked at the head since, or its move will be lost."""
+        cache = worker.cache if worker.round else NOTHING
+        return with_worker(state, number, Worker(cache, worker.round))
 
     def _going_on(self, state: State, number: int, worker: Worker, writing: Writing) -> State:
         if not writing.commits:
