@@ -181,7 +181,7 @@ class Change(msgspec.Struct, frozen=True):
     ``owners_change`` what became of them; None: they are what they were.
 
     ``base_revision`` and ``base_id`` name the state that it was made from, by the commit that left
-    it, where it needs one (``begins_at``). 0 and "" in changes recorded before these were named.
+    it, of every patch, and of attributes. 0 and "" in changes recorded before these were named.
     """
 
     key: str

@@ -59,6 +59,8 @@ def recorded_change(
     if not begins and found is not None:
         same = found.attributes is draft.attributes or same_attributes(found, draft)
         attributes = None if same else draft.attributes or {}
+    if found is not None and draft.action not in ("put", "delete"):
+        # Beside a full value, too: whoever doubts that follows the patch.
         base_revision, base_id = found.revision, found.commit_id
     owners_change = None
     if draft.owners is not found_owners:

@@ -7,7 +7,6 @@ from the last event that they were told.
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,12 +74,12 @@ def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
     service: RunningGateway, eventually: Eventually
 ) -> None:
     patches = 20
-    luck = random.Random(3)
     create(service.port)
 
     def happen(_: int) -> None:
+        """Two of them, and no follower has the worker that it had."""
         with suppress(ProcessLookupError):
-            os.kill(service.any_worker(luck), signal.SIGKILL)
+            os.kill(service.oldest_worker(), signal.SIGKILL)
 
     with ExitStack() as stack:
         followers = following(stack, lambda: service.port, 6)
@@ -89,7 +88,7 @@ def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
         tally = Tally(mishaps.progress)
         run_clients(service.port, tally, clients=CLIENTS, turns=range(patches))
         check(service.port, followers, tally, eventually, patches)
-        assert mishaps.happened >= 4
+        assert mishaps.happened >= 3
         assert sum(each.connected for each in followers) > len(followers), "nothing was tested"
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def owners(worker: Worker) -> Answered:
     wanted = {"n": {f"m{n}": n for n in range(9_900)}}
     managers = [
         {"catalog": "o", "key": "k", "op": "apply", "value": wanted, "manager": f"m{n}"}
-        for n in range(55)
+        for n in range(20)
     ]
     worker.bulk(managers)
     mine = {"action": "apply", "key": "k", "manager": "mine", "value": {"n": {"m0": 0}}}

@@ -102,7 +102,7 @@ def is_older(record: Record) -> bool:
     """Whether a head is of an older format. Raises UnknownFormat where it is of a newer one."""
     head = record.get("head")
     if not isinstance(head, dict):
-        return record["_id"] != ""
+        return bool(record["_id"] != "")
     if head["format"] != FORMAT:
         raise UnknownFormat(head["format"])
     return False
