@@ -213,9 +213,9 @@ class Gateway:
             )
         )
 
-    def read_commit(self, catalog: str, revision: int) -> Commit:
-        """The commit at ``revision``; errors: ``History.commit``."""
-        return _as_unavailable(lambda: self._history.commit(catalog, revision))
+    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
+        """What is told of the commit at ``revision``; errors: ``History.told_commit``."""
+        return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What an idempotency key decided; None proves that it decided nothing so far."""
