@@ -250,7 +250,8 @@ class Gateway:
         feeds = [feed.readings() for feed in self._feeds]
         watchers = sum(each.watchers for each in feeds)
         lag = max((each.lag_commits for each in feeds), default=0)
-        return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
+        feed = FeedReadings(watchers, lag)
+        return Readings(requests, size, self._cache.readings(), feed, self.memory.readings())
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "access": "errors model patching",
     "memory": "access errors limits runtime",
     "decide": "access conflict errors limits model patching",
-    "meters": "decide errors",
+    "meters": "decide errors memory",
     "state": "errors limits meters model patching runtime store",
     "commit": "decide errors limits meters model patching runtime state store",
     "read": "access decide errors limits memory model patching runtime state store",
@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "write": "access context decide door errors limits model patching read service wire",
     "routes": "access conflict context decide door errors feed limits logs memory model"
     " patching read service uploads wire write",
-    "app": "access context door limits routes service wire",
+    "app": "access context door limits memory routes service wire",
     "tracing": "context door meters",
     "operation": "door meters metrics runtime service store tracing wire",
     "server": "access limits logs metrics settings store",
