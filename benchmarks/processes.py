@@ -77,23 +77,20 @@ def server(
 def gunicorn(
     application: str,
     workers: int,
-    worker_class: str,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Serve a WSGI application (`module:name`) and yield its port.
 
     The settings are those with which `gateway.server` runs gunicorn, as far as they cost time:
-    the parser written in Python, keep-alive, no access log. gthread gets a thread for each
-    client and then some, since a keep-alive connection that sends at once holds its thread.
+    the parser written in Python, keep-alive, no access log.
     """
     port = free_port()
     command = [
         *(sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}"),
-        *("--workers", str(workers), "--worker-class", worker_class),
+        *("--workers", str(workers), "--worker-class", "gevent"),
         *("--keep-alive", "75", "--log-level", "warning", "--no-control-socket"),
         *("--http-parser", "python", "--worker-connections", "4096"),
         *("--worker-tmp-dir", "/dev/shm"),
-        *(("--threads", "80") if worker_class == "gthread" else ()),
         application,
     ]
     with server(command, port, environment) as listening:

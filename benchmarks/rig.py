@@ -56,12 +56,11 @@ class Rig:
     ) -> None:
         self._stack.close()
 
-    def baseline(self, application: str, worker_class: str = "gevent") -> int:
+    def baseline(self, application: str) -> int:
         """The port of `benchmarks.baselines.<application>_application`."""
-        name = f"{application} {worker_class}"
         environment = {"BENCHMARK_MONGODB_URI": self.uri, "BENCHMARK_DATABASE": DATABASE}
         module = f"benchmarks.baselines.{application}_application:application"
-        port = self._port(name, gunicorn(module, WORKERS, worker_class, environment))
+        port = self._port(application, gunicorn(module, WORKERS, environment))
         load.ask(port, wire.get("/"))  # it listens before its workers serve
         return port
 

@@ -9,15 +9,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.conflict import Conflict, Required
+from gateway.decide.conditions import ANY, NO_CONDITIONS
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
 from gateway.decide.lists import BROKEN_MAX, broken
-from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
-from gateway.decide.request import Outcome, Refused, Request, Unchanged, Written
+from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked, OvertakenLook
+from gateway.decide.request import Outcome, Refused, Request, Written
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,
-    CommitError,
     DeadlineExceeded,
     OverLimit,
     PreconditionFailed,
@@ -88,7 +89,8 @@ class Catalogs:
         """Commit new settings. Where they declare lists, all documents are looked at first, and
         then those written meanwhile, until a decision finds that none breaks them.
 
-        Raises DocumentsBreakSettings, DeadlineExceeded, and what ``commit`` raises.
+        Raises DeadlineExceeded, what ``commit`` raises, and DocumentsBreakSettings, which is the
+        outcome of a request with an idempotency key.
         """
         written = self._commit(request)
         (each,) = request.edits
@@ -100,7 +102,12 @@ class Catalogs:
             search = search or _ListSearch(
                 self._listing, self._history, request, parse_settings(each.edit.value)
             )
-            at = search.look(lambda: self._require_time(request, _UNCHECKED))
+            try:
+                at = search.look(lambda: self._require_time(request, _UNCHECKED))
+            except DocumentsBreakSettings as error:
+                if request.idempotency is None:
+                    raise
+                return self._commit(replace(request, refusal=error))
             written = self._commit(replace(request, lists_checked=at))
         return written
 
@@ -109,29 +116,24 @@ class Catalogs:
 
         ``request`` has no edits yet. What is there is listed, and deleted if the catalog is still
         at the revision that was listed; else it is listed again, until the request's deadline.
-        Raises CatalogNotFound, PreconditionFailed where the catalog isn't at the revision that the
-        request wants, OverLimit, DeadlineExceeded, and what ``commit`` raises.
+        Its idempotency key decides once here, too: also that there is no catalog, and so nothing
+        to do. Raises DeadlineExceeded, and what ``commit`` raises; without a key CatalogNotFound,
+        PreconditionFailed and OverLimit, too.
         """
-        refusal: CommitError = CatalogNotFound(request.catalog, 0)
-        request = replace(request, once=False)  # several requests under one key
         while True:
             try:
                 deletion = self.deletion_of(request)
             except RevisionCompacted:
                 self._require_time(request)
                 continue
-            except (CatalogNotFound, PreconditionFailed, OverLimit) as error:
+            except CatalogNotFound as error:
+                deletion = _deletion_of_none(request, error)
+            except (PreconditionFailed, OverLimit) as error:
                 if request.idempotency is None:
                     raise
-                # It may be this very request that deleted it, also where the catalog was made
-                # again since; without edits it only looks.
-                deletion, refusal = request, error
+                deletion = replace(request, refusal=error)
             written = self._commit(deletion)
-            if not _came_too_late(written.outcome, deletion):
-                if deletion is request and isinstance(written.outcome, Unchanged):
-                    raise refusal
-                return written
-            if request.resource_version is not None:
+            if not _is_overtaken(written.outcome):
                 return written
             self._require_time(request)
 
@@ -140,6 +142,11 @@ class Catalogs:
             raise DeadlineExceeded(detail)
 
     def deletion_of(self, request: Request) -> Request:
+        """``request`` with its edits, right at the one revision that was listed.
+
+        Raises CatalogNotFound; PreconditionFailed where that isn't the revision that the request
+        wants; OverLimit; and RevisionCompacted where it was compacted while it was listed.
+        """
         page = self._page(request.catalog, "", None)
         # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
         self._listing.head(request.catalog)
@@ -151,7 +158,7 @@ class Catalogs:
             keys += page.documents
         self._require_few(len(keys))
         edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, APPLICATIONS_KEY, *keys))
-        return replace(request, edits=edits, resource_version=page.revision, deletes_catalog=True)
+        return replace(request, edits=edits, as_of=page.revision, deletes_catalog=True)
 
     def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage[str]:
         limit = self._page_documents
@@ -170,17 +177,20 @@ class Catalogs:
             )
 
 
-def _came_too_late(outcome: Outcome, deletion: Request) -> bool:
-    """Whether it was refused because the catalog has moved on since it was listed."""
-    if not deletion.deletes_catalog or not isinstance(outcome, Refused):
-        return False
-    error = outcome.error
-    # A condition of the client's own may be about the catalog, too: told at the revision that was
-    # listed, it stays false.
-    return (
-        isinstance(error, PreconditionFailed)
-        and error.conflict.catalog_revision != deletion.resource_version
-    )
+def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
+    """The request to delete a catalog that wasn't there: to be decided under its key that it can't
+    be done under a condition, or that nothing is to do. Without a key it raises just that."""
+    refusal = None
+    if request.conditions is not NO_CONDITIONS or request.resource_version is not None:
+        about = f"the catalog: {error.detail}"
+        refusal = PreconditionFailed(Conflict(Required.IF_MATCH, (ANY,), about=about))
+    if request.idempotency is None:
+        raise refusal or error from error
+    return replace(request, refusal=refusal, as_of=error.head_revision)
+
+
+def _is_overtaken(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
 
 
 def _key(document: Document) -> str:

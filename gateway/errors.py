@@ -46,7 +46,8 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``.
+``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
+and TooMuchWork in ``gateway.cpu``.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ def _patch_limits(settings: Settings) -> patching.Limits:
         result_bytes_max=settings.document_bytes_max,
         owned_leaves_max=settings.owned_leaves_max,
         owners_bytes_max=settings.owners_bytes_max,
+        managers_max=settings.managers_max,
     )
 
 
@@ -126,6 +127,7 @@ class ServiceLimits:
     uploads_max: int = _setting("uploads_max")
     uploads_bytes_max: int = _setting("uploads_bytes_max")
     deadline_ms: int = _setting("deadline_ms")
+    request_cpu_ms: int = _setting("request_cpu_ms")
     write_out_grace_ms: int = 100
     tail_commits_max: int = 16
     tail_bytes_max: int = 1 * MIB

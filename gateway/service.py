@@ -10,8 +10,9 @@ from gateway.catalogs import Catalogs
 from gateway.commit.claims import Claims
 from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
-from gateway.commit.queue import Queue, Turns
-from gateway.commit.round import RoundParts
+from gateway.commit.parts import RoundParts
+from gateway.commit.queue import Queue
+from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
 from gateway.decide.settings import CompiledSettings
@@ -80,11 +81,12 @@ class Gateway:
         self._runtime = runtime
         self._meters = meters
         self._feeds: list[Feed] = []
-        self._cache = Cache(runtime, limits)
+        self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         behind = self._hand_over.behind
         self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
+        self._cache.when_back(self._write_out.forget)
         settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
@@ -92,7 +94,7 @@ class Gateway:
             store, self._cache, observer, settler, runtime, limits.retention.late_s
         )
         self._settler = settler
-        self.acls = Acls(store, observer, settler, runtime)
+        self.acls = Acls(store, observer, settler, runtime, meters)
         self._history = History(store, observer, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
@@ -103,7 +105,7 @@ class Gateway:
         self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self.janitor = Janitor(store, settler, runtime)
+        self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         # Commits what another worker of this machine hands over.
         self.commit_for = self._loop.commit_for

@@ -1,8 +1,8 @@
 """Gateways as forks of a process that has imported what they import: most of a start is imports.
 
-There is one such process for each class of workers, started when it is first asked. Its forks are
-what `python -m tests.routing` is: the master has Python's own `select` and `os`, and the workers
-have what gevent makes of them, by which their modules were imported. `test_forking` compares.
+The process is started when it is first asked. Its forks are what `python -m tests.routing` is: the
+master has Python's own `select` and `os`, and the workers have what gevent makes of them, by which
+their modules were imported. `test_forking` compares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES: Final = 8
 # What a master imports before it forks its workers, and what they import then: all but the metrics,
 # which know the gateway's files when they are imported.
-_OF_MASTERS: Final = ("gateway.cli.main", "gateway.server.master")
+_OF_MASTERS: Final = (
+    "gateway.cli.main",
+    "gateway.server.master",
+    "gunicorn.workers.ggevent",
+    "gateway.server.greenlets",
+)
 _OF_WORKERS: Final = (
     "gateway.http",
     "gateway.service",
@@ -36,10 +41,6 @@ _OF_WORKERS: Final = (
     "gateway.server.turns",
     "gateway.tokens.issued",
 )
-_CLASSES: Final = {
-    "gevent": ("gunicorn.workers.ggevent", "gateway.server.greenlets"),
-    "gthread": ("gunicorn.workers.gthread", "gateway.server.threads"),
-}
 # What of Python a master has as it is; in `threading`, it has no use for any.
 _UNPATCHED: Final = (
     *("os", "time", "signal", "select", "selectors"),
@@ -75,15 +76,13 @@ class Fork:
             os.kill(self.pid, number)
 
 
-def start(
-    worker_class: str, arguments: Sequence[str], stderr: int, environment: Mapping[str, str]
-) -> Fork:
+def start(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Fork:
     """`gateway` with these arguments, the leader of a session of its own."""
     out, its_out = os.pipe()
     status, its_status = os.pipe()
     request = json.dumps([list(arguments), dict(environment), str(Path.cwd())]).encode()
     try:
-        asked = _parent(worker_class)
+        asked = _parent()
         length = len(request).to_bytes(_LENGTH_BYTES, "big")
         socket.send_fds(asked, [length], [its_out, stderr, its_status])
         asked.sendall(request)
@@ -94,12 +93,12 @@ def start(
 
 
 @cache
-def _parent(worker_class: str) -> socket.socket:
+def _parent() -> socket.socket:
     """What the process is asked by; it ends with this one."""
     ours, its = socket.socketpair()
     with its:
         process = subprocess.Popen(
-            (sys.executable, "-m", "tests.forking", worker_class, str(its.fileno())),
+            (sys.executable, "-m", "tests.forking", str(its.fileno())),
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(_ROOT)},
             pass_fds=[its.fileno()],
@@ -185,32 +184,30 @@ class _Parent:
         return arguments
 
 
-def _import_as_workers_do(worker_class: str) -> None:
-    """Their modules, by a Python that gevent has patched where the class asks for it.
+def _import_as_workers_do() -> None:
+    """Their modules, by a Python that gevent has patched.
 
     For the masters it is unpatched then; each worker has it patched again, by gunicorn's call.
     """
-    for name in (*_OF_MASTERS, *_CLASSES[worker_class]):
+    for name in _OF_MASTERS:
         import_module(name)
-    if worker_class == "gevent":
-        from gevent import monkey
+    from gevent import monkey
 
-        monkey.patch_all()
+    monkey.patch_all()
     for name in _OF_WORKERS:
         import_module(name)
     assert "prometheus_client" not in sys.modules
-    if worker_class == "gevent":
-        own = {name: monkey.saved[name] for name in _UNPATCHED}
-        patched = {
-            name: {of: vars(sys.modules[name]).get(of, _ABSENT) for of in saved}
-            for name, saved in own.items()
-        }
-        _set(own)
+    own = {name: monkey.saved[name] for name in _UNPATCHED}
+    patched = {
+        name: {of: vars(sys.modules[name]).get(of, _ABSENT) for of in saved}
+        for name, saved in own.items()
+    }
+    _set(own)
 
-        def patch_all(**_: Any) -> None:
-            _set(patched)
+    def patch_all(**_: Any) -> None:
+        _set(patched)
 
-        monkey.patch_all = patch_all
+    monkey.patch_all = patch_all
 
 
 def _set(values: Mapping[str, Mapping[str, Any]]) -> None:
@@ -221,11 +218,11 @@ def _set(values: Mapping[str, Mapping[str, Any]]) -> None:
             del there[name]
 
 
-def main(worker_class: str, asked: str) -> None:
+def main(asked: str) -> None:
     from tests import routing
 
     routing.without_what_it_needs_not()
-    _import_as_workers_do(worker_class)
+    _import_as_workers_do()
     gc.freeze()
     arguments = _Parent(socket.socket(fileno=int(asked))).serve()
     if arguments is not None:

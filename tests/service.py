@@ -65,7 +65,6 @@ class RunningGateway:
         chosen |= UNHURRIED | {"access": False} | settings
         self._workers = workers
         self._flags = [_flag(name, value) for name, value in chosen.items()]
-        self._worker_class: str = chosen.get("worker_class", "gevent")
         self._process: forking.Fork | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
         self._said = ""
@@ -87,12 +86,19 @@ class RunningGateway:
 
     def any_worker(self, luck: random.Random) -> int:
         """One of the workers' process ids, as soon as there is one: they may all have died."""
+        return luck.choice(self._some_workers())
+
+    def oldest_worker(self) -> int:
+        """The process id of the one that lives longest, as soon as there is one."""
+        return self._some_workers()[0]
+
+    def _some_workers(self) -> list[int]:
         deadline = time.monotonic() + WAIT_S
         while not (found := self.worker_pids()):
             if time.monotonic() > deadline:
                 raise ServiceError("it has no workers any more")
             time.sleep(0.02)
-        return luck.choice(found)
+        return found
 
     def worker_pids(self) -> list[int]:
         """Of the workers that live now, oldest first; the master replaces one that ended."""
@@ -119,7 +125,7 @@ class RunningGateway:
         environment["PYTHONPATH"] = str(_ROOT)
         arguments = ("serve", "--bind=127.0.0.1:0", *self._flags)
         stderr = self._errors.fileno()
-        self._process = forking.start(self._worker_class, arguments, stderr, environment)
+        self._process = forking.start(arguments, stderr, environment)
         try:
             self._await_ready(time.monotonic() + WAIT_S)
         except BaseException:

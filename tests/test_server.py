@@ -31,7 +31,6 @@ from tests.patience import WAIT_S
 ROOT = Path(__file__).resolve().parent.parent
 Eventually = Callable[..., Any]
 Process = subprocess.Popen[str] | forking.Fork
-WORKER_CLASSES = ("gevent", "gthread")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NO_DATABASE = "--mongodb-uri=mongodb://unused.example/"
 
@@ -109,9 +108,7 @@ def command(
         if fork:
             environment[routing.APPLICATION] = application
             environment[routing.KEEPALIVE_S] = str(KEEPALIVE_S)
-            process: Process = forking.start(
-                worker_class_of(arguments), arguments, errors.fileno(), environment
-            )
+            process: Process = forking.start(arguments, errors.fileno(), environment)
         else:
             process = from_nothing(arguments, application, errors, environment)
         try:
@@ -122,11 +119,6 @@ def command(
                 process.wait()
             assert process.stdout is not None
             process.stdout.close()
-
-
-def worker_class_of(arguments: tuple[str, ...]) -> str:
-    flags = dict(each.split("=", 1) for each in arguments if "=" in each)
-    return flags.get("--worker-class", "gevent")
 
 
 def from_nothing(
@@ -149,13 +141,11 @@ def serving(directory: Path, *arguments: str, **how: Any) -> Iterator[Served]:
         yield server.await_ready()
 
 
-@pytest.fixture(scope="module", params=WORKER_CLASSES)
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Shared by the tests that only ask."""
     directory = tmp_path_factory.mktemp("served")
-    with serving(directory, NO_DATABASE, f"--worker-class={request.param}") as server:
+    with serving(directory, NO_DATABASE) as server:
         yield server
 
 
@@ -167,12 +157,11 @@ def test_the_ready_line_is_printed_once_for_all_workers(tmp_path: Path) -> None:
         assert server.stop() == (0, "", "")
 
 
-@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_request_that_runs_is_finished_before_the_end(
-    worker_class: str, number: int, tmp_path: Path, eventually: Eventually
+    number: int, tmp_path: Path, eventually: Eventually
 ) -> None:
-    with serving(tmp_path, NO_DATABASE, f"--worker-class={worker_class}") as server:
+    with serving(tmp_path, NO_DATABASE) as server:
         connection = server.connect()
         connection.request("GET", "/wait")
         eventually((tmp_path / "started").exists)
@@ -188,10 +177,8 @@ def test_a_request_that_runs_is_finished_before_the_end(
         assert server.ended() == (0, "", "")
 
 
-@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
-def test_idle_connections_do_not_hold_the_end(worker_class: str, tmp_path: Path) -> None:
-    arguments = (NO_DATABASE, f"--worker-class={worker_class}", "--graceful-timeout-s=3600")
-    with serving(tmp_path, *arguments) as server:
+def test_idle_connections_do_not_hold_the_end(tmp_path: Path) -> None:
+    with serving(tmp_path, NO_DATABASE, "--graceful-timeout-s=3600") as server:
         idle = server.connect()
         idle.request("GET", "/")
         assert idle.getresponse().read()

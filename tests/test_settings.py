@@ -13,6 +13,7 @@ from gateway.cli.main import main, settings_listing
 from gateway.settings import SETTINGS, SettingError
 from gateway.settings.kinds import MIB, Address, mask_uri
 from gateway.settings.source import resolve, unknown_variables
+from gateway.settings.table import REMOVED, flag_of, variable_of
 
 ROOT = Path(__file__).resolve().parent.parent
 URI = "mongodb://writer:s3cret@a.example:27017,b.example/?replicaSet=rs"
@@ -59,7 +60,7 @@ def test_every_default_is_allowed_by_its_own_row() -> None:
         ("workers", " 1"),
         ("workers", "²"),
         ("workers", ""),
-        ("worker_class", "sync"),
+        ("log_format", "xml"),
         ("mongodb_uri", "http://a.example"),
         ("mongodb_uri", "mongodb://"),
         ("database", "a.b"),
@@ -199,6 +200,21 @@ def test_credentials_are_never_shown() -> None:
 )
 def test_masking_hides_what_it_does_not_understand(uri: str, masked: str) -> None:
     assert mask_uri(uri) == masked
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_setting_that_was_removed_is_refused_with_what_to_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = CliRunner().invoke(main, ["settings", flag_of(name), "4"])
+    assert (ran.exit_code, ran.output.count("\n")) == (2, 1)
+    assert f"{flag_of(name)}: {name} was removed" in ran.output
+    assert "leave it out" in ran.output
+    for variable in (variable_of(name), f"{variable_of(name)}_FILE"):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "gevent")
+            with pytest.raises(SettingError, match=f"^{variable}: {name} was removed"):
+                resolve({})
 
 
 def test_a_misspelt_variable_is_noticed_and_those_of_kubernetes_are_not(

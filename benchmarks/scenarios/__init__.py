@@ -29,7 +29,6 @@ from benchmarks.scenarios import (
     two_hosts,
     two_workers,
     watchers,
-    worker_classes,
 )
 
 Scenario = Callable[[Rig], Result]
@@ -52,7 +51,6 @@ SCENARIOS: dict[str, Scenario] = {
     "lag": lag.run,
     "watchers": watchers.run,
     "compaction": compaction.run,
-    "worker-classes": worker_classes.run,
     "overload": overload.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
@@ -63,7 +61,6 @@ SCENARIOS: dict[str, Scenario] = {
 
 ONLY_BY_NAME = frozenset(
     {
-        "worker-classes",
         "overload",
         "spark-sink",
         "spark-sync",

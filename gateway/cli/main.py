@@ -15,7 +15,7 @@ import click
 
 from gateway.cli.token import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
-from gateway.settings.table import Setting
+from gateway.settings.table import REMOVED, Setting, flag_of
 from patching.command_group import OneLineGroup, together
 
 
@@ -106,7 +106,12 @@ def _flag(row: Setting) -> Callable[..., Any]:
     return click.option(row.flag, row.name, default=None, metavar=row.kind.metavar, help=text)
 
 
-_settings_flags = together(*map(_flag, SETTINGS))
+def _removed_flag(name: str) -> Callable[..., Any]:
+    """Hidden, so that `resolve` can say what to do instead of it."""
+    return click.option(flag_of(name), name, default=None, hidden=True)
+
+
+_settings_flags = together(*map(_flag, SETTINGS), *map(_removed_flag, REMOVED))
 
 
 def _resolve(flags: dict[str, Any]) -> Resolved:
@@ -179,6 +184,25 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
     return int(
         import_module("gateway.cli.verify").run_verify(settings, catalog, independent=independent)
     )
+
+
+@main.command()
+@click.argument("catalog", required=False)
+@click.option("--all", "every", is_flag=True, help="Repair every catalog.")
+@click.option("--apply", is_flag=True, help="Do it; without this, only say what would be done.")
+@_settings_flags
+def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
+    """Write documents that differ from the log of CATALOG anew, as the log has them.
+
+    Verifies first, and prints the findings. Each document is written by a commit of its own, one
+    after the other; the service may run meanwhile. The exit code is 0 where nothing is left to be
+    done, 1 otherwise or if the database is out of reach, 2 for wrong usage.
+    """
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    return int(import_module("gateway.cli.verify").run_repair(settings, catalog, apply=apply))
 
 
 @main.command("settings")

@@ -9,6 +9,7 @@ import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
 
+from gateway import cpu
 from gateway.access.limits import PrincipalLimits
 from gateway.http.context import context_of, this_request
 from gateway.http.door.admission import Admission, claim_share
@@ -115,6 +116,7 @@ def create_app(
     @app.before_request
     def let_in() -> None:
         """All that decides about a request before its route sees it, in this order."""
+        cpu.begin(gateway.limits.request_cpu_ms / 1000)
         request: Request = flask.request._get_current_object()  # type: ignore[attr-defined]
         note_route(request)
         authorization.identify(request)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gateway import memory
+from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, Document, living
 from gateway.read.listing import Listing
@@ -203,6 +204,7 @@ class Differences:
         self._listing.require_above_floor(span.catalog, span.low)
 
 
+@interruptible
 def same_state(one: Document | None, other: Document | None) -> bool:
     """Whether two live documents have equal content and attributes, or there are none."""
     if one is None or other is None:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import NamedTuple, cast
 
 from gateway import memory
+from gateway.cpu import interruptible
 from gateway.model import SETTINGS_KEY, Digested, Document
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
@@ -265,11 +266,13 @@ class DigestListing:
         return {key: document for key, document in found.items() if document is not None}
 
 
+@interruptible
 def _content_digest(document: Document) -> KeyDigest:
     content = cast(Json, document.content)
     return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
+@interruptible
 def _part_digest(document: Document, manager: str, lists: ListDeclarations) -> KeyDigest:
     rules = lists.lists_of(document.key)
     part = owned_digest(cast(Json, document.content), document.owners, manager, rules)

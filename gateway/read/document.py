@@ -9,11 +9,10 @@ from gateway.model import Document
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler, Standing
-from gateway.state.replay import advance_all
+from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
 from gateway.state.tail import elapsed_s, moment
 from gateway.store.contract import Store
-from patching import PatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Documents:
             return Reading(seen.documents[key], seen.revision)
         try:
             return self._stored(catalog, key, standing)
-        except PatchError:
+        except (HistoryIncomplete, WrongBase):
             # The tail was written out and compacted meanwhile: it isn't needed any more.
             return self._stored(catalog, key, self._settler.settle(catalog))
 
@@ -73,7 +72,8 @@ class Documents:
             stored = self._store.documents({catalog: [key]}).get((catalog, key))
         if stored is not None:
             account.take_parsed(stored.size_bytes)
-        document = advance_all(stored, key, standing.tail)
+        meters = self._cache.meters
+        document = laid_over(self._store, meters, catalog, key, stored, standing.tail)
         if document is None or document.revision <= standing.revision:
             self._cache.learn(catalog, standing.revision, {key: document})
         newest = 0 if document is None else document.revision

@@ -115,10 +115,11 @@ class Listing:
             return self._store.list_heads(after, prefix, limit)
 
     def head(self, catalog: str) -> Head:
-        """The catalog's head, read now. CatalogNotFound also for a deleted one."""
+        """The catalog's head, read now. CatalogNotFound also for a deleted one, and without a
+        commit."""
         with as_unavailable():
             head = self._store.heads([catalog]).get(catalog)
-        if head is None or head.deleted:
+        if head is None or head.deleted or not head.revision:
             raise CatalogNotFound(catalog, 0 if head is None else head.revision)
         return head
 

@@ -28,7 +28,9 @@ from msgspec.structs import replace
 from gateway import memory
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
+from gateway.cpu import interruptible
 from gateway.errors import DocumentForbidden
+from gateway.meters import NO_METERS, Meters
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -40,7 +42,7 @@ from gateway.model import (
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing, as_unavailable
-from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
+from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
@@ -80,16 +82,25 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
     )
 
 
+_may_read: Final = interruptible(may_read)
+
+
 class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
-        self, store: Store, observer: Observer, settler: Settler, runtime: Runtime
+        self,
+        store: Store,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
+        self._meters = meters
         self._observer = observer
         self._settler = settler
-        self._looks = SharedLooks(self._look, runtime)
+        self._looks = SharedLooks(self._look, runtime, catalog_of=lambda name: name[0])
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
@@ -135,7 +146,14 @@ class Acls:
         """Of some of the names, one at least, what is there; None: nothing."""
         stored, left = self._store.bare_documents(names)
         return {
-            (catalog, key): bare_after(stored.get((catalog, key)), key, standings[catalog].tail)
+            (catalog, key): bare_laid_over(
+                self._store,
+                self._meters,
+                catalog,
+                key,
+                stored.get((catalog, key)),
+                standings[catalog].tail,
+            )
             for catalog, key in set(names).difference(left)
         }
 
@@ -195,7 +213,7 @@ class Sight:
 
     def sees(self, document: Document) -> bool:
         """Whether the document, in its present state, is visible."""
-        return may_read(self.principal, self._catalog, document.attributes)
+        return _may_read(self.principal, self._catalog, document.attributes)
 
     def sees_past(self, document: Record, now: Record | None) -> bool:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
@@ -227,7 +245,7 @@ class Sight:
             for key, found in self._acls.present(self._catalog, keys)
             if found is not None
             and found.exists
-            and may_read(self.principal, self._catalog, found.attributes)
+            and _may_read(self.principal, self._catalog, found.attributes)
         }
         return [key for key in keys if key in seen]
 
@@ -281,4 +299,4 @@ class Sight:
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
         attributes = self._acls.deciding_attributes(self._catalog, life, now)
-        return may_read(self.principal, self._catalog, attributes)
+        return _may_read(self.principal, self._catalog, attributes)

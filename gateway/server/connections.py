@@ -87,7 +87,7 @@ class Unsent:
                     _drop_queued(connection)
                     raise TimeoutError(f"{taken - taken_before} bytes in {stall_s:g} s")
                 until = now + stall_s
-            await_writable(connection, until - now)
+            _await_writable(connection, until - now)
             while sent < len(data) and (just := connection.send_now(data[sent:])):
                 sent += just
             if sent - marked >= PIECE_BYTES:
@@ -185,14 +185,14 @@ def set_user_timeout(connection: Any, seconds: float) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
 
 
-def await_writable(connection: Any, seconds: float) -> bool:
-    """Wait at most that long for room to send; whether there is some.
+def _await_writable(connection: Any, seconds: float) -> None:
+    """Wait at most that long for room to send.
 
-    The socket's own timeout doesn't count: it is one for reading, and may be another thread's.
+    The socket's own timeout doesn't count: it is one for reading.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLOUT)
-    return bool(poll.poll(max(0.0, seconds) * 1000))
+    poll.poll(max(0.0, seconds) * 1000)
 
 
 def shut_down(connection: Any, how: int) -> None:
@@ -220,14 +220,6 @@ def _drop_queued(connection: Any) -> None:
     with suppress(OSError):
         linger = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-
-
-def is_dropped(connection: Any) -> bool:
-    """Whether the connection is closed, or its sent bytes are not worth waiting for."""
-    try:
-        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER))
-    except OSError:  # closed
-        return True
 
 
 def _queued(connection: Any) -> int:

@@ -40,10 +40,7 @@ APPLICATION = "gateway.application:create_application"
 CHECK_READY = "check_ready"
 # WiredTiger ends mongod where a checkpoint finds no room.
 _DISK_FULL_MIB = 64
-WORKER_CLASSES = {
-    "gevent": "gateway.server.greenlets.GreenletWorker",
-    "gthread": "gateway.server.threads.ThreadWorker",
-}
+_WORKER_CLASS = "gateway.server.greenlets.GreenletWorker"
 
 # A key of 1024 bytes and a catalog name of 512, all percent-encoded, take 4608 bytes of the request
 # line. 8190 is the most that gunicorn can be told.
@@ -173,8 +170,7 @@ class _Server(BaseApplication):
             "bind": str(settings.bind),
             **_tls(settings),
             "workers": settings.workers,
-            "worker_class": WORKER_CLASSES[settings.worker_class],
-            "threads": settings.threads if settings.worker_class == "gthread" else 1,
+            "worker_class": _WORKER_CLASS,
             "worker_connections": settings.connections_max,
             "timeout": settings.worker_timeout_s,
             "graceful_timeout": settings.graceful_timeout_s,

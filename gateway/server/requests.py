@@ -84,7 +84,7 @@ def problem_bytes(
 
 
 class RefusingWorker(Worker):
-    """Answers unparsable requests with a problem; goes before the bases of a worker class."""
+    """Answers unparsable requests with a problem; goes before gunicorn's worker."""
 
     # Both are set before it begins.
     limits: ConnectionLimits

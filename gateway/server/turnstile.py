@@ -1,4 +1,4 @@
-"""Requests that wait unread, so that many at once cost little; only for the gevent worker.
+"""Requests that wait unread, so that many at once cost little.
 
 A thousand requests that arrive together would all be parsed and worked on before the process looks
 at its sockets again, and hears the database or a request for ``/livez``. So only some pass at a

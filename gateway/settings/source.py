@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gateway.settings.table import PREFIX, SETTINGS, SettingError, Settings
+from gateway.settings.table import (
+    PREFIX,
+    REMOVED,
+    SETTINGS,
+    SettingError,
+    Settings,
+    flag_of,
+    variable_of,
+)
 
 __all__ = ["DEFAULT", "Resolved", "SettingError", "resolve", "unknown_variables"]
 
@@ -32,11 +40,13 @@ class Resolved:
 def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
     """The effective settings of the environment and these flags (by setting name; None: not given).
 
-    Raises `SettingError` for the first wrong value, or for values that contradict each other.
+    Raises `SettingError` for the first wrong value, for values that contradict each other, and for
+    settings that were removed.
     """
     # Here, since commands that only speak HTTP have these settings in sight and never read them.
     from environs import FileAwareEnv
 
+    _refuse_removed(flags)
     environment = FileAwareEnv(prefix=PREFIX, strip_whitespace=True)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -73,6 +83,16 @@ def unknown_variables() -> list[tuple[str, str]]:
         for name in sorted(given - known)
         for near in get_close_matches(name, known, 1, cutoff=0.82)
     ]
+
+
+def _refuse_removed(flags: Mapping[str, str | bool | None]) -> None:
+    for name, instead in REMOVED.items():
+        variable = variable_of(name)
+        given = [each for each in (variable, f"{variable}_FILE") if each in os.environ]
+        if flags.get(name) is not None:
+            given = [flag_of(name)]
+        if given:
+            raise SettingError(name, given[0], f"{name} {instead}")
 
 
 def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None:

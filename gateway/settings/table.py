@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gateway.settings import kinds
 from gateway.settings.kinds import MIB, Address, Kind
@@ -23,6 +23,12 @@ JWT_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
+
+# By name: what to do instead. A setting of an earlier version is refused, since it does nothing.
+REMOVED: Final[Mapping[str, str]] = {
+    "worker_class": "was removed: every worker runs on gevent; leave it out",
+    "threads": "was removed: a worker on gevent has no pool of threads; leave it out",
+}
 
 
 class SettingError(Exception):
@@ -75,15 +81,6 @@ class Settings:
         2,
         "worker processes. Two serve one hot document faster than one (measured); more would race"
         " each other on it, but serve more catalogs: take one per core that MongoDB leaves free",
-    )
-    worker_class: str = _setting(
-        kinds.choice("gevent", "gthread"),
-        "gevent",
-        "how a worker runs requests concurrently: a greenlet for each, or a pool of threads"
-        " (a sixth slower on a trivial request, and every feed takes a thread)",
-    )
-    threads: int = _setting(
-        kinds.integer(1, 4096), 64, "concurrent requests in a worker; only for worker class gthread"
     )
     connections_max: int = _setting(
         kinds.integer(1, 65536), 4096, "open connections in a worker, idle ones and feeds included"
@@ -203,6 +200,12 @@ class Settings:
         kinds.integer(1, 600_000),
         10_000,
         "milliseconds that a write may take, lost races included; a client may shorten them",
+    )
+    request_cpu_ms: int = _setting(
+        kinds.integer(10, 600_000),
+        2_000,
+        "milliseconds of processor time that a request, or a line of a bulk request, may be"
+        " computed for before it is refused (too_much_work); others get their turns meanwhile",
     )
     leaders: int = _setting(
         kinds.integer(1, 64),
@@ -411,6 +414,9 @@ class Settings:
     owned_leaves_max: int = _setting(
         kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
     )
+    managers_max: int = _setting(
+        kinds.integer(1, 10_000), 100, "managers who own anything of one document"
+    )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
     )
@@ -446,8 +452,8 @@ class Settings:
     bulk_refused_lines_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         1000,
-        "lines in a row of a bulk request that may be refused, as malformed or for lack of rights,"
-        " before the rest is left unread",
+        "lines in a row of a bulk request that may be blank, or refused as malformed or for lack of"
+        " rights, before the rest is left unread",
     )
     upload_bytes_max: int = _setting(
         kinds.size(1024, 1024 * MIB), 16 * MIB, "total size of an upload's parts"
@@ -494,11 +500,11 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.upper()
+        return variable_of(self.name)
 
     def parse(self, text: str, source: str) -> Any:
         """Raises `SettingError` when `text` is not allowed; the error quotes no secret."""
@@ -511,6 +517,14 @@ class Setting:
 
     def show(self, value: Any) -> str:
         return "" if value is None else self.kind.show(value)
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    return PREFIX + name.upper()
 
 
 def _table() -> tuple[Setting, ...]:

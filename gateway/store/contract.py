@@ -8,7 +8,8 @@ A read returns what a majority acknowledged, and is never older than a write tha
 before the read began. A write is acknowledged when a majority has it on disk.
 
 Errors: ``Unreachable`` from any call. From a read it says that nothing happened; from a write that
-it may or may not have happened, now or later, unless it is ``Unsent``.
+it may or may not have happened, now or later, unless it is ``Unsent``. A write that the database
+answers with a refusal is ``WriteRejected``; of ``move_heads``, each move has a result of its own.
 """
 
 from __future__ import annotations
@@ -50,11 +51,34 @@ class Unsent(Unreachable):
     """Nothing was sent: the write did not happen, and never will."""
 
 
+class WriteRejected(Unreachable):
+    """The database refuses a part of what was to be written, for what it is: that part was not
+    written, and would be refused again. Of the rest all may be written, or not.
+
+    The message names no host, and repeats nothing of what was to be written.
+    """
+
+
 class Moved(Enum):
     """The result of one conditional write of a head."""
 
     WON = "won"
     LOST = "lost"  # the head is elsewhere, or another worker's claim comes first
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The database refuses this move for what it is: it was not made, and never will be.
+
+    ``too_large``: with it the head would be larger than a record may be. ``reason`` names no host,
+    and repeats nothing of what was to be written.
+    """
+
+    reason: str
+    too_large: bool = False
+
+
+MoveResult = Moved | Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +126,20 @@ class Store(Protocol):
         are there: their tails end. Not acknowledged by anybody: a hint that saves work.
         """
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         """At most ``limit`` heads, without their tails, that have one and whose last commit was
-        made before ``before_us``."""
+        made before ``before_us``, behind the first ``skip`` of them.
+
+        In an order of their own, which stays what it is while no head moves.
+        """
+
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        """At most ``limit`` heads, without their tails, that have verdicts and never had a commit,
+        and whose last verdict was made before ``before_us``; oldest first."""
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        """Delete heads without a commit, each only where it is exactly there still, all is written
+        out, and none of its catalog's verdicts is kept any more."""
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
@@ -144,7 +179,8 @@ class Store(Protocol):
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
-        """By (catalog, principal, key): the written-out replies under those idempotency keys."""
+        """By (catalog, principal, key): the written-out replies under those idempotency keys. Of a
+        commit and a verdict the commit: it was made when the verdict was over."""
 
     def claim(self, catalog: str, claim: Claim) -> Head | None:
         """Add the claim behind the others in line for the head; the head with its tail then.
@@ -155,16 +191,21 @@ class Store(Protocol):
     def drop_claim(self, catalog: str, by: str) -> None:
         """The worker leaves the line. Not acknowledged by anybody: a hint that saves waiting."""
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         """The one linearization point: each move by itself, at most one per catalog.
 
-        A lost move changes nothing. The same move is LOST the second time.
+        A move asks for the head's place: its revision and verdict, with the ids of both. A lost
+        move changes nothing. The same move is LOST the second time. A catalog that is missing from
+        the answer is in doubt, as all are where the call raises Unreachable: its move may have been
+        made, or may yet be.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         """By catalog; each is written unless the stored one has a later revision.
 
-        At one revision a document has one state, so writing it twice changes nothing.
+        At one revision a document has one state, so writing it twice changes nothing. Of two
+        different ones, which must not be, one stays, whichever comes last: that of the later
+        create_revision, commit_id, time_us or number of patches, compared in this order.
         """
 
     def write_commits(self, commits: Sequence[Commit]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from time import monotonic as _monotonic
 from typing import TypeVar
 
@@ -25,7 +26,6 @@ from gateway.model import (
     Head,
     Move,
     Reply,
-    Verdict,
     bare,
 )
 from gateway.store.contract import (
@@ -34,26 +34,35 @@ from gateway.store.contract import (
     SCANNED_BYTES_MAX,
     CommitSignals,
     Moved,
+    MoveResult,
+    Rejected,
 )
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.memory_verdicts import MemoryVerdicts
 from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
 
+_HEAD_BYTES_MAX = 16 * 1024 * 1024
 _Bare = TypeVar("_Bare", bound=BareDocument)
 
 
-class MemoryStore(MemoryRetention, MemoryLeases):
+class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
     """See ``gateway.store.contract.Store``. Every call is atomic.
 
-    ``monotonic`` (seconds) is the clock that leases are measured by.
+    ``monotonic`` (seconds) is the clock that leases are measured by. ``head_bytes_max`` bounds what
+    a head may hold, as records are bounded by a database.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = _monotonic,
+        head_bytes_max: int = _HEAD_BYTES_MAX,
+    ) -> None:
         super().__init__(monotonic)
+        self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
-        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def uploads(self) -> MemoryUploads:
         return self._uploads
@@ -81,14 +90,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
                 if (head.tail or head.verdicts) and head.time_us < before_us
             ]
-        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -184,44 +193,58 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 claims = tuple(each for each in head.claims if each.by != by)
                 self._heads[catalog] = replace(head, claims=claims)
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, move: Move) -> Moved:
+    def move_head(self, move: Move) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if (current.revision, current.judged) != (move.base, move.judged):
+        if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
         if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
-        revision, judged = move.reached
+        goal = move.goal
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
+        tail += move.commits
+        verdicts += move.verdicts
+        size_bytes = sum(each.size_bytes for each in chain[Reply](tail, verdicts))
+        if size_bytes > self._head_bytes_max:
+            return Rejected("it is larger than a head may be", too_large=True)
         head = self._heads[move.catalog] = replace(
             current,
-            revision=revision,
+            revision=goal.revision,
+            last=goal.last,
+            last_verdict=goal.last_verdict,
             written=written,
-            tail=(*tail, *move.commits),
-            judged=judged,
+            tail=tuple(tail),
+            judged=goal.judged,
             judged_written=judged_written,
-            verdicts=(*verdicts, *move.verdicts),
+            verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
+        if not move.base and not move.commits and move.verdicts:
+            self._uncommitted[move.catalog] = move.verdicts[-1].time_us
         if move.commits:
+            self._uncommitted.pop(move.catalog, None)
             last = move.commits[-1]
             self._heads[move.catalog] = replace(
                 head, time_us=last.time_us, deleted=last.deletes_catalog
             )
         return Moved.WON
 
+    def _is_ended(self, move: Move) -> bool:
+        """Whether the head had no commit and is gone: it can be moved on from where it was."""
+        return move.base == 0 and move.catalog not in self._heads
+
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         with self._lock:
             for catalog, changed in documents.items():
                 for document in changed:
                     stored = self._documents.get((catalog, document.key))
-                    if stored is None or stored.revision < document.revision:
+                    if stored is None or _order(stored) < _order(document):
                         self._documents[catalog, document.key] = document
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
@@ -232,12 +255,6 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     written[commit.revision] = commit
                     for signals in self._signals:
                         signals.tell(commit.catalog, commit.revision)
-
-    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:  # noqa: ARG002
-        with self._lock:
-            for each in verdicts:
-                asked = each.idempotency
-                self._verdicts.setdefault((each.catalog, asked.principal, asked.key), each)
 
     def commit_signals(self) -> CommitSignals:
         opened = MemorySignals()
@@ -377,6 +394,20 @@ def _parts(document: Document) -> Mapping[str, str] | None:
     if document.owners is None or document.content is ABSENT:
         return {}
     return owned_digests(document.content, document.owners)
+
+
+def _order(document: Document) -> tuple[object, ...]:
+    """Of two states the later one wins, and at one revision one of the two, whoever writes last: by
+    the members in the order in which MongoDB compares them, as far as those tell."""
+    return (
+        document.revision,
+        document.create_revision,
+        document.commit_id,
+        document.time_us,
+        document.patches,
+        document.size_bytes,
+        not document.exists,
+    )
 
 
 def document_bytes(document: Document) -> int:

@@ -280,11 +280,10 @@ def test_in_the_end_no_secret_stands_in_the_log(served: Served) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
-    """Lets no client in without a certificate of the authority. And the other worker class."""
-    server = authority.sign("gthread")
+    """Lets no client in without a certificate of the authority."""
+    server = authority.sign("guarded")
     settings = {
         "access": True,
-        "worker_class": "gthread",
         "tls_certificate": server.certificate,
         "tls_key": server.key,
         "tls_client_ca": authority.certificate,

@@ -136,14 +136,11 @@ def stopped(mongod: EmbeddedMongod) -> Iterator[None]:
 
 
 @pytest.mark.mongod
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
 def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
-    own_mongod: EmbeddedMongod, eventually: Eventually, worker_class: str
+    own_mongod: EmbeddedMongod, eventually: Eventually
 ) -> None:
     database, room, clients = f"test_{uuid.uuid4().hex}", 4, 40
-    with RunningGateway(
-        own_mongod.uri, database, workers=1, worker_class=worker_class, writes_in_flight_max=room
-    ) as gateway:
+    with RunningGateway(own_mongod.uri, database, workers=1, writes_in_flight_max=room) as gateway:
         server = Server(gateway.port)
         assert server.send("PUT", "/v1/catalogs/c/documents/first", b"0", JSON).status == 201
         answers: dict[int, Answered] = {}

@@ -27,7 +27,6 @@ from tests.service import RunningGateway
 Eventually = Callable[..., Any]
 LARGE = b"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SMALL = b"GET /v1/catalogs HTTP/1.1\r\nHost: localhost\r\n\r\n"
-WORKER_CLASSES = ("gevent", "gthread")
 # Only a hang lasts as long.
 PATIENCE_S = 240
 NEVER_S = 3600
@@ -83,14 +82,11 @@ def pipelined(connection: socket.socket, request: bytes) -> None:
     connection.settimeout(PATIENCE_S)
 
 
-@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
 def test_who_takes_nothing_of_an_answer_is_cut_off(
-    mongodb_uri: str, database_name: str, worker_class: str, eventually: Eventually
+    mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     with (
-        RunningGateway(
-            mongodb_uri, database_name, workers=1, worker_class=worker_class, send_stall_s=1
-        ) as gateway,
+        RunningGateway(mongodb_uri, database_name, workers=1, send_stall_s=1) as gateway,
         connected(gateway.port, 8) as attackers,
     ):
         for each in attackers:
@@ -212,14 +208,13 @@ HEAD = (
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
-@pytest.fixture(scope="module", params=WORKER_CLASSES)
-def gateway(request: pytest.FixtureRequest, mongodb_uri: str) -> Iterator[RunningGateway]:
+@pytest.fixture(scope="module")
+def gateway(mongodb_uri: str) -> Iterator[RunningGateway]:
     """Open to everybody; heads have little time."""
     with RunningGateway(
         mongodb_uri,
-        f"test_connections_{request.param}",
+        "test_connections_open",
         workers=1,
-        worker_class=request.param,
         head_timeout_s=1,
     ) as running:
         yield running
@@ -337,9 +332,8 @@ def test_a_head_has_a_bound_in_time_however_steadily_it_comes(
         assert Server(gateway.port).send("GET", "/v1/catalogs").status == 200
 
 
-@pytest.mark.parametrize("worker_class", WORKER_CLASSES)
 def test_a_handshake_has_a_bound_and_counts_as_a_connection(
-    mongodb_uri: str, database_name: str, worker_class: str, tmp_path: Path, eventually: Eventually
+    mongodb_uri: str, database_name: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     """More silent ones than there are connections at all; and then some that take nothing."""
     authority = Authority(tmp_path, "authority")
@@ -359,9 +353,7 @@ def test_a_handshake_has_a_bound_and_counts_as_a_connection(
         mongodb_uri,
         database_name,
         workers=1,
-        worker_class=worker_class,
         connections_max=8,
-        threads=4,
         head_timeout_s=2,
         send_stall_s=1,
         tls_certificate=signed.certificate,
@@ -372,9 +364,8 @@ def test_a_handshake_has_a_bound_and_counts_as_a_connection(
                 pass
             while asked("/v1/catalogs") != b"HTTP/1.1 200":
                 pass
-            if worker_class == "gevent":
-                for each in silent:
-                    read_on(each)  # to its end
+            for each in silent:
+                read_on(each)  # to its end
         with connected(gateway.port, 3) as plain, ExitStack() as stack:
             for each in plain:
                 attacker = context.wrap_socket(

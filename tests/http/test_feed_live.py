@@ -57,11 +57,8 @@ def put(port: int, key: str, value: Any) -> int:
     return int(answer["revision"])
 
 
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
-def test_a_stream_is_chunked_and_begins_at_once(
-    serve: Callable[..., RunningGateway], worker_class: str
-) -> None:
-    service = serve(worker_class=worker_class, workers=1, watch_bookmark_s=1)
+def test_a_stream_is_chunked_and_begins_at_once(serve: Callable[..., RunningGateway]) -> None:
+    service = serve(workers=1, watch_bookmark_s=1)
     with EventStream(service.port, CHANGES) as stream:
         assert stream.response.getheader("Transfer-Encoding") == "chunked"
         assert stream.response.getheader("Content-Length") is None
@@ -101,11 +98,8 @@ def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGat
         assert status == 200
 
 
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
-def test_a_stop_ends_streams_and_polls_at_once(
-    serve: Callable[..., RunningGateway], worker_class: str
-) -> None:
-    service = serve(workers=1, worker_class=worker_class, graceful_timeout_s=3600)
+def test_a_stop_ends_streams_and_polls_at_once(serve: Callable[..., RunningGateway]) -> None:
+    service = serve(workers=1, graceful_timeout_s=3600)
     put(service.port, "k", 1)
     poll = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_S)
     with EventStream(service.port, CHANGES) as stream:
@@ -137,11 +131,10 @@ def lazy_reader(port: int, path: str) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
 def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
-    serve: Callable[..., RunningGateway], worker_class: str, eventually: Eventually
+    serve: Callable[..., RunningGateway], eventually: Eventually
 ) -> None:
-    service = serve(workers=1, worker_class=worker_class, send_stall_s=1, watchers_max=2)
+    service = serve(workers=1, send_stall_s=1, watchers_max=2)
     with lazy_reader(service.port, CHANGES), EventStream(service.port, CHANGES) as quick:
         told = iter(quick)
         text = "x" * 500_000
@@ -194,14 +187,13 @@ class TestBodies:
         b"Content-Type: application/json\r\n"
     )
 
-    @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
     @pytest.mark.parametrize(
         "begun", [b"Content-Length: 10\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}"]
     )
     def test_one_that_stalls_is_refused_and_its_connection_closed(
-        self, shared: Callable[..., RunningGateway], worker_class: str, begun: bytes
+        self, shared: Callable[..., RunningGateway], begun: bytes
     ) -> None:
-        service = shared(worker_class=worker_class, body_timeout_s=1)
+        service = shared(body_timeout_s=1)
         with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
             connection.sendall(self.HEAD + begun)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -211,24 +203,34 @@ class TestBodies:
         assert (problem["code"], problem["applied"]) == ("request_timeout", "no")
         assert problem["retryable"] is True
 
-    def test_one_that_comes_slowly_is_taken(self, serve: Callable[..., RunningGateway]) -> None:
-        """Longer than a body may stall, and never as long without a byte."""
-        service = serve(workers=1, body_timeout_s=4)
-        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
-            connection.sendall(self.HEAD + b"Content-Length: 9\r\nConnection: close\r\n\r\n")
-            for byte in b"123456789":
-                time.sleep(0.5)
-                connection.sendall(bytes([byte]))
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
-        assert answer.startswith(b"HTTP/1.1 201 ")
+    def test_one_that_comes_slowly_is_taken(
+        self, shared: Callable[..., RunningGateway], eventually: Eventually
+    ) -> None:
+        """Longer than a body may stall, and never as long without a byte; where this machine was
+        that slow, it gets another chance."""
+        service = shared(body_timeout_s=1)
+        body = b"1234567"
 
-    @pytest.mark.parametrize("worker_class", ["gevent", "gthread"])
+        def is_taken() -> bool:
+            with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as slow:
+                slow.sendall(
+                    self.HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+                )
+                with suppress(OSError):  # it was refused
+                    for byte in body:
+                        time.sleep(0.2)
+                        slow.sendall(bytes([byte]))
+                    return slow.recv(10) == b"HTTP/1.1 2"
+            return False
+
+        eventually(is_taken)
+
     @pytest.mark.parametrize("chunked", [False, True])
     def test_one_that_never_stalls_and_never_ends_is_refused(
-        self, shared: Callable[..., RunningGateway], worker_class: str, chunked: bool
+        self, shared: Callable[..., RunningGateway], chunked: bool
     ) -> None:
         """However often a byte comes: less than a kilobyte, and more than is read at a time."""
-        service = shared(worker_class=worker_class, body_timeout_s=60, body_whole_timeout_s=1)
+        service = shared(body_timeout_s=60, body_whole_timeout_s=1)
         framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 2000000"
         with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
             connection.sendall(self.HEAD + framing + b"\r\n\r\n")

@@ -74,6 +74,7 @@ def compaction_of(
         RetentionLimits(tombstone_grace_s=tombstone_grace_s, idempotency_s=idempotency_retention_s),
         Sweeper(
             store,
+            runtime.monotonic,
             step,
             window_commits=3,
             keys_at_once=2,

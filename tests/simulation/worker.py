@@ -7,7 +7,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from gateway.decide.request import Refused, Request, Unchanged, Written
+from gateway.decide.request import Refused, Request, Written
 from gateway.errors import CommitError
 from gateway.model import Document
 from gateway.read.listing import whole
@@ -83,7 +83,8 @@ class Worker:
         queue = self._gateway._loop._queue
         due = [
             catalog
-            for catalog, lane in (queue._lanes.items() if queue._idle else ())
+            for catalog, lane in queue._lanes.items()
+            if (queue._apart if catalog in queue.suspects else queue._line).idle
             if lane.waiting and not lane.busy and lane.not_before < now
             if self._gateway._may_move(catalog, queue._is_large(catalog, lane, now))
         ]
@@ -183,22 +184,19 @@ def serve_settings(gateway: Gateway, call: Call, request: Request) -> Written:
 
 
 def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:
-    """Where it can't be told what to undo, its key may have been used: then it only looks."""
+    """Where it can't be told what to undo, its key decides that."""
     ask = call.ask
     try:
-        edits = reverting(gateway, ask, undone)
+        request = request_of(gateway, ask, reverting(gateway, ask, undone))
     except CommitError as error:
         if error.retryable:
             raise
         call.unread = error
         call.outcome = Refused(error)
-        if ask.idempotency_key is not None:
-            looked = replace(request_of(gateway, ask, []), once=False)
-            written = gateway.commit(looked)
-            if not isinstance(written.outcome, Unchanged) or written.outcome.replayed:
-                call.outcome, call.commit_id = written.outcome, written.commit_id
-        return
-    written = gateway.commit(request_of(gateway, ask, edits))
+        if ask.idempotency_key is None:
+            return
+        request = replace(request_of(gateway, ask, []), refusal=error)
+    written = gateway.commit(request)
     call.outcome, call.commit_id = written.outcome, written.commit_id
 
 

@@ -116,6 +116,7 @@ KINDS: Final[dict[str, Kind]] = {
     "documents_break_settings": Kind(422, "Documents break the settings"),
     "invalid_settings": Kind(422, "Invalid catalog settings"),
     "invalid_attributes": Kind(422, "Invalid attributes"),
+    "too_much_work": Kind(422, "More work than a request may take"),
     "unstorable_value": Kind(422, "Value can't be stored"),
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
-from gateway.decide.drafts import named_keys
 from gateway.decide.edits import (
     ApplyPatch,
     Delete,
@@ -22,6 +21,7 @@ from gateway.decide.edits import (
     Move,
     Put,
     Touch,
+    named_keys,
 )
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under

@@ -155,7 +155,7 @@ class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        query = {"_id": names_after(after, prefix), "head": {"$gt": 0}}
+        query = {"_id": names_after(after, prefix), records.REVISION: {"$gt": 0}}
         with self._on.reading() as session:
             cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
             return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
