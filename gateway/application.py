@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from flask import Flask
 
@@ -53,6 +56,7 @@ def create_application(settings: Settings) -> Flask:
     gateway.janitor.start()
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
+    _return_large_blocks()
     app = create_app(
         gateway,
         limits.requests,
@@ -103,6 +107,21 @@ def _collect_less_often() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+# Of glibc's mallopt: from which size on a block is mapped by itself.
+_MMAP_THRESHOLD: Final = -3
+_LARGE_BLOCK_BYTES: Final = 512 * 1024
+
+
+def _return_large_blocks() -> None:
+    """Have each large block given back to the system as soon as it is free.
+
+    Bodies, answers and replies of the database are such blocks. By its own rule the C library keeps
+    more and more of them on its heap, where what is small and stays keeps what is large and gone.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def _turns(path: Path) -> Turns | None:

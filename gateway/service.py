@@ -214,9 +214,9 @@ class Gateway:
             )
         )
 
-    def read_commit(self, catalog: str, revision: int) -> Commit:
-        """The commit at ``revision``; errors: ``History.commit``."""
-        return _as_unavailable(lambda: self._history.commit(catalog, revision))
+    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
+        """What is told of the commit at ``revision``; errors: ``History.told_commit``."""
+        return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What an idempotency key decided; None proves that it decided nothing so far."""
@@ -251,7 +251,8 @@ class Gateway:
         feeds = [feed.readings() for feed in self._feeds]
         watchers = sum(each.watchers for each in feeds)
         lag = max((each.lag_commits for each in feeds), default=0)
-        return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
+        feed = FeedReadings(watchers, lag)
+        return Readings(requests, size, self._cache.readings(), feed, self.memory.readings())
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""
