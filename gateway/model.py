@@ -311,7 +311,7 @@ class Move(msgspec.Struct, frozen=True):
     verdicts up to ``judged_written``: these are written out for sure.
 
     It passes the claims of the workers ``past``, which leave the line with it, and is lost where
-    another one's comes first. None: it looks at no claim.
+    another one's comes first; unless it ``passes_all``.
     """
 
     catalog: str
@@ -321,7 +321,8 @@ class Move(msgspec.Struct, frozen=True):
     judged: int = 0
     verdicts: Sequence[Verdict] = ()
     judged_written: int = 0
-    past: Sequence[str] | None = ()
+    past: Sequence[str] = ()
+    passes_all: bool = False
 
     @property
     def reached(self) -> tuple[int, int]:

@@ -172,6 +172,7 @@ class CommitLoop:
     def _run(self, current: Round) -> None:
         try:
             current.run()
+            self._parts.claims.leave()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
             # One catalog's trouble is no other's, and nobody may wait for ever because of it.
             smaller = current.halved()

@@ -50,8 +50,8 @@ def move_until_known(
                 raise
             broken = True
             # What was sent may yet win when another worker leaves the line: a move that is sent
-            # again looks at no claim, so that it is lost only where the head is elsewhere.
-            left = {catalog: replace(move, past=None) for catalog, move in left.items()}
+            # again passes all claims, so that it is lost only where the head is elsewhere.
+            left = {catalog: replace(move, passes_all=True) for catalog, move in left.items()}
             runtime.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             now = runtime.monotonic()

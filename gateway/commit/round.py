@@ -188,9 +188,8 @@ class Round:
             # Behind a slow reader's back an entry can be dropped and begun at an older revision.
             if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
-                self._parts.claims.lost(catalog)
                 if catalog not in guessed:
-                    self._end(catalog, self._batches[catalog])
+                    self._look_again(catalog)
                 continue
             attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
             decisions[catalog] = decide(
@@ -212,6 +211,15 @@ class Round:
                 del standings[catalog]
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: standing.revision for catalog, standing in standings.items()}
+
+    def _look_again(self, catalog: str) -> None:
+        """The batch goes back: there is nothing that it could be decided on. Others may have moved
+        the head meanwhile; or the cache had no room."""
+        batch = self._batches[catalog]
+        for pending in batch:
+            pending.looks += 1
+        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._end(catalog, batch)
 
     def _end_unreachable(self, catalog: str) -> None:
         batch = self._batches[catalog]
@@ -247,7 +255,7 @@ class Round:
             if catalog in moved:
                 for pending in batch:
                     pending.attempts += 1
-                self._parts.claims.lost(catalog, max(each.attempts for each in batch))
+                self._parts.claims.lost(catalog, max(each.races for each in batch))
                 self._end(catalog, batch, lost=True)
             else:
                 self._parts.cache.forget(catalog)

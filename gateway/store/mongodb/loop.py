@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo import InsertOne, UpdateMany, UpdateOne
 
 from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
@@ -128,25 +128,19 @@ class LoopPart(StorePart):
             replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
         return replies
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
-        query = {
-            "_id": catalog,
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
+        in_line = {
+            "_id": one_of(catalogs),
             "claims.by": {"$ne": claim.by},
             f"claims.{CLAIMS_MAX - 1}": {"$exists": False},
         }
-        with self._on.writing() as session:
-            record = self._on.catalogs.find_one_and_update(
-                query,
-                {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}},
-                records.HEAD_WITH_TAIL,
-                return_document=ReturnDocument.AFTER,
-                session=session,
-            )
-        return None if record is None or is_older(record) else records.head_from(record)
+        pushed = {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}}
+        self._on.bulk(self._on.catalogs.bulk_write, [UpdateMany(in_line, pushed)])
 
-    def drop_claim(self, catalog: str, by: str) -> None:
-        update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
-        self._on.bulk(self._on.catalogs.bulk_write, [update])
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
+        pulled = {"$pull": {"claims": {"by": by}}}
+        left = UpdateMany({"_id": one_of(catalogs)}, pulled)
+        self._on.bulk(self._on.catalogs.bulk_write, [left])
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
