@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "decide": "access conflict errors limits model patching",
     "meters": "decide errors",
     "state": "errors limits meters model patching runtime store",
-    "commit": "decide errors limits meters model patching runtime state store",
+    "commit": "conflict decide errors limits meters model patching runtime state store",
     "read": "access decide errors limits model patching runtime state store",
     "feed": "access errors limits meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from gateway.commit.callers import Callers
-from gateway.commit.handover import Handed, HandOver
+from gateway.commit.handover import HandOver
+from gateway.commit.messages import Handed
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round, RoundParts
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown

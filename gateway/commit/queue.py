@@ -55,9 +55,6 @@ class Turns(Protocol):
     def give_up(self, catalog: str) -> None:
         """No longer wait for the turn."""
 
-    def ahead(self, catalog: str) -> int | None:
-        """The worker that has the turn, where its number is lower than this one's; else None."""
-
     def end(self, catalog: str) -> bool:
         """End a turn that was taken; whether another worker is waiting for it."""
 
@@ -82,12 +79,12 @@ class Queue:
         limits: ServiceLimits,
         turns: Turns | None = None,
         may_move: Callable[[str, bool], bool] = lambda *_: True,
-        behind: Callable[[str, int | None], object] = lambda *_: None,
+        behind: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``may_move`` tells of a catalog, and of whether its next batch is large, whether its head
         may move on; ``look_again`` is called when one may that it refused.
 
-        ``behind`` is told of each catalog whose turn is another worker's, and of whose.
+        ``behind`` is told of each catalog whose turn is another worker's.
         """
         self._runtime = runtime
         self._may_move = may_move
@@ -311,7 +308,7 @@ class Queue:
         if lane.waits_since is None:
             lane.waits_since = now
             lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
-            self._behind(catalog, self._turns.ahead(catalog))
+            self._behind(catalog)
             return False
         patience_s = self._patience_s()
         if now - lane.waits_since < patience_s:
