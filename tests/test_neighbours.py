@@ -185,7 +185,7 @@ def test_who_ends_answers_what_is_under_way_and_takes_no_more(group: str, other:
     thread.start()
     link = ours._places[other.pid].link
     assert link is not None
-    wait_until(lambda: bool(link._questions))
+    wait_until(lambda: bool(link._questions or answers))
     other.calls.send("close")
     thread.join(WAIT_S)
     slow = answer_to(b"slow", os.getpid(), other.pid)
