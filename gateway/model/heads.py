@@ -88,7 +88,7 @@ class Move(msgspec.Struct, frozen=True):
     verdicts up to ``judged_written``: these are written out for sure.
 
     It passes the claims of the workers ``past``, which leave the line with it, and is lost where
-    another one's comes first. None: it looks at no claim.
+    another one's comes first; unless it ``passes_all``.
     """
 
     catalog: str
@@ -98,9 +98,10 @@ class Move(msgspec.Struct, frozen=True):
     judged: int = 0
     verdicts: Sequence[Verdict] = ()
     judged_written: int = 0
-    past: Sequence[str] | None = ()
+    past: Sequence[str] = ()
     last: str = ""
     last_verdict: str = ""
+    passes_all: bool = False
 
     @property
     def place(self) -> Place:

@@ -37,8 +37,6 @@ class SecondTime:
 
     def give_up(self, _catalog: str) -> None: ...
 
-    def ahead(self, _catalog: str) -> None: ...
-
     def end(self, _catalog: str) -> bool:
         return False
 
@@ -72,8 +70,6 @@ class Held:
         return not self.held
 
     def give_up(self, _catalog: str) -> None: ...
-
-    def ahead(self, _catalog: str) -> None: ...
 
     def end(self, _catalog: str) -> bool:
         return False

@@ -75,6 +75,10 @@ def document(revision: int, *, key: str = "k", content: object = None) -> Docume
     )
 
 
+def line(store: Store) -> tuple[Claim, ...]:
+    return store.tails(["c"])["c"].claims
+
+
 class StoreContract:
     """Subclasses give the fixture ``store``."""
 
@@ -155,42 +159,60 @@ class StoreContract:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}
 
     def test_a_claim_stands_behind_those_before_it(self, store: Store) -> None:
-        assert store.claim("c", Claim("a", 50)) is None, "there is no head to claim"
+        store.claim(["c"], Claim("a", 50))
+        assert store.tails(["c"]) == {}, "there is no head to claim"
         store.move_heads([move(commit(1))])
         made = store.tails(["c"])["c"]
-        assert store.claim("c", Claim("a", 50)) == replace(made, claims=(Claim("a", 50),))
-        assert store.claim("c", Claim("a", 70)) is None
-        assert store.claim("c", Claim("b", 60)) is not None
-        assert store.tails(["c"])["c"].claims == (Claim("a", 50), Claim("b", 60))
-        store.drop_claim("c", "a")
-        store.drop_claim("c", "nobody")
-        assert store.tails(["c"])["c"].claims == (Claim("b", 60),)
+        store.claim(["c"], Claim("a", 50))
+        assert store.tails(["c"])["c"] == replace(made, claims=(Claim("a", 50),))
+        store.claim(["c"], Claim("a", 70))
+        store.claim(["c"], Claim("b", 60))
+        assert line(store) == (Claim("a", 50), Claim("b", 60))
+        store.drop_claims(["c"], "a")
+        store.drop_claims(["c"], "nobody")
+        assert line(store) == (Claim("b", 60),)
+
+    def test_many_heads_are_claimed_and_left_at_once(self, store: Store) -> None:
+        store.move_heads([move(commit(1, catalog=catalog)) for catalog in "abc"])
+        store.claim(["b"], Claim("ours", 70))
+        store.claim(["a", "b", "none"], Claim("ours", 50))
+        store.claim(["b", "c"], Claim("theirs", 60))
+        ours, theirs = Claim("ours", 50), Claim("theirs", 60)
+        lines = {each: head.claims for each, head in store.tails("abc").items()}
+        assert lines == {"a": (ours,), "b": (Claim("ours", 70), theirs), "c": (theirs,)}
+        store.drop_claims(["a", "b", "none"], "ours")
+        lines = {each: head.claims for each, head in store.tails("abc").items()}
+        assert lines == {"a": (), "b": (theirs,), "c": (theirs,)}
 
     def test_a_line_is_bounded(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for number in range(CLAIMS_MAX):
-            assert store.claim("c", Claim(f"{number}", 50)) is not None
-        assert store.claim("c", Claim("late", 50)) is None
+            store.claim(["c"], Claim(f"{number}", 50))
+        store.claim(["c"], Claim("late", 50))
+        assert [each.by for each in line(store)] == [f"{each}" for each in range(CLAIMS_MAX)]
 
     def test_a_move_is_lost_while_another_claim_comes_first(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for by in ("a", "b"):
-            store.claim("c", Claim(by, 50))
+            store.claim(["c"], Claim(by, 50))
         second = move(commit(2))
         assert store.move_heads([second]) == {"c": Moved.LOST}
         assert store.move_heads([replace(second, past=("b",))]) == {"c": Moved.LOST}
         assert store.move_heads([replace(second, past=("a", "x"))]) == {"c": Moved.WON}
-        assert store.tails(["c"])["c"].claims == (Claim("b", 50),)
+        assert line(store) == (Claim("b", 50),)
         third = replace(move(commit(3)), past=("a", "b"))
         assert store.move_heads([third]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].claims == ()
 
-    def test_a_move_that_looks_at_no_claim_passes_all(self, store: Store) -> None:
+    def test_a_move_that_passes_all_claims_takes_its_own_away(self, store: Store) -> None:
+        """Left in line, it would lose the worker's next races to itself."""
         store.move_heads([move(commit(1))])
-        store.claim("c", Claim("a", 50))
-        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.WON}
-        assert store.tails(["c"])["c"].claims == (Claim("a", 50),)
-        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.LOST}
+        for by in ("other", "own"):
+            store.claim(["c"], Claim(by, 50))
+        again = replace(move(commit(2)), past=("own",), passes_all=True)
+        assert store.move_heads([again]) == {"c": Moved.WON}
+        assert line(store) == (Claim("other", 50),)
+        assert store.move_heads([again]) == {"c": Moved.LOST}
 
     def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog="b"))])

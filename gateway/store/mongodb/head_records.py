@@ -56,7 +56,7 @@ REVISION: Final = "head.revision"
 
 def in_line(move: Move) -> Record:
     """The filter on a head whose first claim the move may pass, or that has none."""
-    if move.past is None:
+    if move.passes_all:
         return {}
     nobody: Record = {"claims.0": {"$exists": False}}
     if not move.past:

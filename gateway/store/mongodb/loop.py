@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
 from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
@@ -177,27 +177,19 @@ class LoopPart(StorePart):
                 replies[name] = reply
         return replies
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
-        query = {
-            "_id": catalog,
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
+        in_line = {
+            "_id": one_of(catalogs),
             "claims.by": {"$ne": claim.by},
             f"claims.{CLAIMS_MAX - 1}": {"$exists": False},
         }
-        with self._on.writing() as session:
-            record = self._on.catalogs.find_one_and_update(
-                query,
-                {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}},
-                head_records.HEAD_WITH_TAIL,
-                return_document=ReturnDocument.AFTER,
-                session=session,
-            )
-        if record is None or self._took_over([record]):
-            return None
-        return head_records.head_from(record)
+        pushed = {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}}
+        self._on.bulk(self._on.catalogs.bulk_write, [UpdateMany(in_line, pushed)])
 
-    def drop_claim(self, catalog: str, by: str) -> None:
-        update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
-        self._on.bulk(self._on.catalogs.bulk_write, [update])
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
+        pulled = {"$pull": {"claims": {"by": by}}}
+        left = UpdateMany({"_id": one_of(catalogs)}, pulled)
+        self._on.bulk(self._on.catalogs.bulk_write, [left])
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
