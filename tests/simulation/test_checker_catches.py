@@ -53,7 +53,6 @@ _BEGIN = {
     "documents-before-commits": 11,
     "doubt-goes-on": 27,
     "let-go-whole": 16,
-    "look-again": 60,
 }
 
 
