@@ -170,10 +170,6 @@ def read_once(store: Any, runtime: Any, tails: Any, late_s: float) -> Any:
     return stored
 
 
-def any_base(document: Document, commit: Commit, change: Any) -> None:  # noqa: ARG001
-    return
-
-
 _advance = advance.advance
 
 
