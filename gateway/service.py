@@ -87,7 +87,6 @@ class Gateway:
         self._queue = queue
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self._cache.when_back(self._write_out.forget)
-        settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
         self._documents = Documents(
