@@ -51,12 +51,13 @@ _BEGIN = {
     "let-go-of-own": 90,
     "prune-nobodys": 103,
     "indexes-tell": 6,
-    "items-in-place": 20,
+    "items-in-place": 86,
     "reverts-by-key": 3,
     "documents-before-commits": 29,
     "doubt-goes-on": 109,
     "let-go-whole": 31,
     "items-by-key": 15,
+    "rings-end": 4,
     "look-again": 464,
 }
 
