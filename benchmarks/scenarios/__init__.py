@@ -13,6 +13,7 @@ from benchmarks.scenarios import (
     bulk,
     bulk_streams,
     compaction,
+    cost,
     hot_document,
     lag,
     large_document,
@@ -52,6 +53,7 @@ SCENARIOS: dict[str, Scenario] = {
     "watchers": watchers.run,
     "compaction": compaction.run,
     "overload": overload.run,
+    "cost": cost.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
     "spark-sync-manager": spark_sync.run_managed,
@@ -62,6 +64,7 @@ SCENARIOS: dict[str, Scenario] = {
 ONLY_BY_NAME = frozenset(
     {
         "overload",
+        "cost",
         "spark-sink",
         "spark-sync",
         "spark-sync-manager",
