@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
 ARGS ?=
 
-.PHONY: help demo demo-owners demo-spark test test-fast systems lint bench serve docs-page lock clean libraries java chromium
+.PHONY: help demo demo-owners demo-spark test test-fast systems histories lint bench serve docs-page lock clean libraries java chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-fast: $(INSTALLED) ## the tests that need no MongoDB
 
 systems: $(INSTALLED) libraries ## what the five systems do: a table of every behaviour and its test
 	@$(BIN)/python -m tests.systems $(ARGS)
+
+histories: $(INSTALLED) libraries ## record runs with faults, and check them as a stranger would
+	@$(BIN)/python -m tests.histories $(ARGS)
 
 lint: $(INSTALLED_SPARK) ## style, format and types
 	@$(BIN)/ruff check .

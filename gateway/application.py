@@ -11,7 +11,7 @@ from pathlib import Path
 from flask import Flask
 
 from gateway.access.limits import PrincipalLimits, Rate
-from gateway.commit.queue import Turns
+from gateway.commit.turn_waits import Turns
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS

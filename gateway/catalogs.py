@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.conflict import Conflict, Required
+from gateway.decide.conditions import ANY, NO_CONDITIONS
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
 from gateway.decide.lists import BROKEN_MAX, broken
-from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
-from gateway.decide.request import Outcome, Refused, Request, Unchanged, Written
+from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked, OvertakenLook
+from gateway.decide.request import Outcome, Refused, Request, Written
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,
-    CommitError,
     DeadlineExceeded,
     OverLimit,
     PreconditionFailed,
@@ -25,7 +27,7 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
 from gateway.read.history import History
-from gateway.read.listing import DocumentPage, Listing, not_overtaken
+from gateway.read.listing import DocumentPage, Listing, not_overtaken, whole
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 
@@ -78,7 +80,7 @@ class Catalogs:
             standing = self._settler.settle(catalog)
         if standing.revision == 0 or standing.deleted:
             raise CatalogNotFound(catalog, standing.revision)
-        _, found = self._listing.several(catalog, [SETTINGS_KEY], revision=standing.revision)
+        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=standing.revision)
         return CatalogState(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
@@ -87,7 +89,8 @@ class Catalogs:
         """Commit new settings. Where they declare lists, all documents are looked at first, and
         then those written meanwhile, until a decision finds that none breaks them.
 
-        Raises DocumentsBreakSettings, DeadlineExceeded, and what ``commit`` raises.
+        Raises DeadlineExceeded, what ``commit`` raises, and DocumentsBreakSettings, which is the
+        outcome of a request with an idempotency key.
         """
         written = self._commit(request)
         (each,) = request.edits
@@ -99,7 +102,12 @@ class Catalogs:
             search = search or _ListSearch(
                 self._listing, self._history, request, parse_settings(each.edit.value)
             )
-            at = search.look(lambda: self._require_time(request, _UNCHECKED))
+            try:
+                at = search.look(lambda: self._require_time(request, _UNCHECKED))
+            except DocumentsBreakSettings as error:
+                if request.idempotency is None:
+                    raise
+                return self._commit(replace(request, refusal=error))
             written = self._commit(replace(request, lists_checked=at))
         return written
 
@@ -108,29 +116,24 @@ class Catalogs:
 
         ``request`` has no edits yet. What is there is listed, and deleted if the catalog is still
         at the revision that was listed; else it is listed again, until the request's deadline.
-        Raises CatalogNotFound, PreconditionFailed where the catalog isn't at the revision that the
-        request wants, OverLimit, DeadlineExceeded, and what ``commit`` raises.
+        Its idempotency key decides once here, too: also that there is no catalog, and so nothing
+        to do. Raises DeadlineExceeded, and what ``commit`` raises; without a key CatalogNotFound,
+        PreconditionFailed and OverLimit, too.
         """
-        refusal: CommitError = CatalogNotFound(request.catalog, 0)
-        request = replace(request, once=False)  # several requests under one key
         while True:
             try:
                 deletion = self.deletion_of(request)
             except RevisionCompacted:
                 self._require_time(request)
                 continue
-            except (CatalogNotFound, PreconditionFailed, OverLimit) as error:
+            except CatalogNotFound as error:
+                deletion = _deletion_of_none(request, error)
+            except (PreconditionFailed, OverLimit) as error:
                 if request.idempotency is None:
                     raise
-                # It may be this very request that deleted it, also where the catalog was made
-                # again since; without edits it only looks.
-                deletion, refusal = request, error
+                deletion = replace(request, refusal=error)
             written = self._commit(deletion)
-            if not _came_too_late(written.outcome, deletion):
-                if deletion is request and isinstance(written.outcome, Unchanged):
-                    raise refusal
-                return written
-            if request.resource_version is not None:
+            if not _is_overtaken(written.outcome):
                 return written
             self._require_time(request)
 
@@ -139,22 +142,29 @@ class Catalogs:
             raise DeadlineExceeded(detail)
 
     def deletion_of(self, request: Request) -> Request:
+        """``request`` with its edits, right at the one revision that was listed.
+
+        Raises CatalogNotFound; PreconditionFailed where that isn't the revision that the request
+        wants; OverLimit; and RevisionCompacted where it was compacted while it was listed.
+        """
         page = self._page(request.catalog, "", None)
         # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
         self._listing.head(request.catalog)
         require_revision(request, page.revision)
-        keys = [document.key for document in page.documents]
+        keys = [*page.documents]
         while page.next_after is not None:
             self._require_few(len(keys))
             page = self._page(request.catalog, page.next_after, page.revision)
-            keys += [document.key for document in page.documents]
+            keys += page.documents
         self._require_few(len(keys))
         edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, APPLICATIONS_KEY, *keys))
-        return replace(request, edits=edits, resource_version=page.revision, deletes_catalog=True)
+        return replace(request, edits=edits, as_of=page.revision, deletes_catalog=True)
 
-    def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage:
+    def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage[str]:
         limit = self._page_documents
-        return self._listing.page(catalog, prefix="", after=after, limit=limit, revision=revision)
+        return self._listing.page(
+            catalog, _key, prefix="", after=after, limit=limit, revision=revision
+        )
 
     def _require_few(self, keys: int) -> None:
         if keys > self._keys_max:
@@ -167,17 +177,28 @@ class Catalogs:
             )
 
 
-def _came_too_late(outcome: Outcome, deletion: Request) -> bool:
-    """Whether it was refused because the catalog has moved on since it was listed."""
-    if not deletion.deletes_catalog or not isinstance(outcome, Refused):
-        return False
-    error = outcome.error
-    # A condition of the client's own may be about the catalog, too: told at the revision that was
-    # listed, it stays false.
-    return (
-        isinstance(error, PreconditionFailed)
-        and error.conflict.catalog_revision != deletion.resource_version
-    )
+def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
+    """The request to delete a catalog that wasn't there: to be decided under its key that it can't
+    be done under a condition, or that nothing is to do. Without a key it raises just that."""
+    refusal = None
+    if request.conditions is not NO_CONDITIONS or request.resource_version is not None:
+        about = f"the catalog: {error.detail}"
+        refusal = PreconditionFailed(Conflict(Required.IF_MATCH, (ANY,), about=about))
+    if request.idempotency is None:
+        raise refusal or error from error
+    return replace(request, refusal=refusal, as_of=error.head_revision)
+
+
+def _is_overtaken(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
+
+
+def _key(document: Document) -> str:
+    return document.key
+
+
+# What a document breaks, None: nothing.
+_Broken = dict[str, str] | None
 
 
 class _ListSearch:
@@ -217,11 +238,11 @@ class _ListSearch:
 
     def _look_at_all(self, require_time: Callable[[], None]) -> int:
         try:
-            export = self._listing.export(self._catalog, owner=self._by.name)
+            export = self._listing.export(self._catalog, self._broken, owner=self._by.name)
         except CatalogNotFound:
             return 0
         try:
-            self._require_right(export.documents, require_time)
+            self._require_right(chain.from_iterable(export.pages), require_time)
         finally:
             export.close()
         return export.revision
@@ -237,26 +258,30 @@ class _ListSearch:
             revision = page.commits[-1].revision if page.commits else revision
             after = page.next_after
 
-        def documents() -> Iterable[Document]:
+        def looked_at() -> Iterable[_Broken]:
             changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
                 some = changed[start : start + _DOCUMENTS]
-                _, found = self._listing.several(self._catalog, some, revision=revision)
-                yield from (each for each in found.values() if each is not None)
+                _, found = self._listing.several(
+                    self._catalog, some, lambda each: (self._broken(each),), revision=revision
+                )
+                yield from (each[0] for each in found.values() if each is not None)
 
-        self._require_right(documents(), require_time)
+        self._require_right(looked_at(), require_time)
         return revision
+
+    def _broken(self, document: Document) -> _Broken:
+        return broken(self._lists, document)
 
     def _require_right(
         self,
-        documents: Iterable[Document],
+        looked_at: Iterable[_Broken],
         require_time: Callable[[], None],
     ) -> None:
         found: list[dict[str, str]] = []
         complete = True
-        for document in documents:
+        for wrong in looked_at:
             require_time()
-            wrong = broken(self._lists, document)
             if wrong is None:
                 continue
             if len(found) == BROKEN_MAX:

@@ -36,6 +36,7 @@
         +-- IdempotencyMismatch  the key was used before with another payload
         +-- RefusedBefore        the request was refused under its key before
         +-- QueueFull            admission refused, nothing was tried
+        +-- MemoryFull           the process found no room in its memory
         +-- TooManyWatchers      the process has as many watchers as it may
         +-- TooManyUploads       open uploads are as many, or as large, as they may be
         +-- DeadlineExceeded     the retry budget is spent, certainly not applied
@@ -45,7 +46,8 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``.
+``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
+and TooMuchWork in ``gateway.cpu``.
 """
 
 from __future__ import annotations
@@ -336,6 +338,11 @@ class RefusedBefore(CommitError):
 
 class QueueFull(CommitError):
     code = "queue_full"
+    retryable = True
+
+
+class MemoryFull(CommitError):
+    code = "overloaded"
     retryable = True
 
 

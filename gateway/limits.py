@@ -37,6 +37,7 @@ def _patch_limits(settings: Settings) -> patching.Limits:
         result_bytes_max=settings.document_bytes_max,
         owned_leaves_max=settings.owned_leaves_max,
         owners_bytes_max=settings.owners_bytes_max,
+        managers_max=settings.managers_max,
     )
 
 
@@ -86,6 +87,17 @@ class RetentionLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """``bytes_max`` bounds what a process holds for all requests, ``request_bytes_max`` what it
+    holds for one, which waits ``patience_s`` at most for others to give theirs back. See
+    ``gateway.memory``."""
+
+    bytes_max: int = _setting("memory_bytes_max")
+    request_bytes_max: int = _setting("request_memory_bytes_max")
+    patience_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """The limits of the gateway without HTTP.
 
@@ -115,6 +127,7 @@ class ServiceLimits:
     uploads_max: int = _setting("uploads_max")
     uploads_bytes_max: int = _setting("uploads_bytes_max")
     deadline_ms: int = _setting("deadline_ms")
+    request_cpu_ms: int = _setting("request_cpu_ms")
     write_out_grace_ms: int = 100
     tail_commits_max: int = 16
     tail_bytes_max: int = 1 * MIB
@@ -127,6 +140,7 @@ class ServiceLimits:
     leaders: int = _setting("leaders")
     watch: WatchLimits = WatchLimits()
     retention: RetentionLimits = RetentionLimits()
+    memory: MemoryLimits = MemoryLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +205,7 @@ def limits_of(settings: Settings) -> Limits:
         patch=_patch_limits(settings),
         watch=_from(settings, WatchLimits),
         retention=_from(settings, RetentionLimits),
+        memory=_from(settings, MemoryLimits),
     )
     return Limits(
         service,

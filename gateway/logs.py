@@ -32,6 +32,11 @@ __all__ = ["RequestContext", "configure", "current_request", "for_this_request"]
 
 _FIRST: Final = ("time", "level", "logger", "event")
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+# What a terminal obeys: controls (JSON leaves DEL and those of C1 as they are) but for tabs and
+# line ends; and what ends lines, or turns the direction of writing, in Unicode.
+_COMMANDS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 
 def configure(
@@ -99,7 +104,10 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        return scrub(super().format(record))
+        line = super().format(record)
+        # In JSON they can only be inside of strings, where this means the same.
+        line = _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+        return scrub(line)
 
 
 def _add_request(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -75,6 +75,12 @@ class Meters(Protocol):
     def commits_swept(self, commits: int) -> None:
         """So many commits were changed or deleted by compaction."""
 
+    def base_refused(self) -> None:
+        """A state wasn't the one that a change was made from: see ``gateway.state.replay``."""
+
+    def head_went_back(self) -> None:
+        """A head isn't one that can follow what this process knew of it."""
+
 
 class NoMeters:
     """Nobody listens."""
@@ -94,6 +100,10 @@ class NoMeters:
     def compaction_failed(self) -> None: ...
 
     def commits_swept(self, commits: int) -> None: ...
+
+    def base_refused(self) -> None: ...
+
+    def head_went_back(self) -> None: ...
 
 
 NO_METERS: Meters = NoMeters()

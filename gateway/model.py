@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -179,6 +179,9 @@ class Change(msgspec.Struct, frozen=True):
     the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
     content as it was. ``owners`` are those afterwards where the state needs none before it, and
     ``owners_change`` what became of them; None: they are what they were.
+
+    ``base_revision`` and ``base_id`` name the state that it was made from, by the commit that left
+    it, of every patch, and of attributes. 0 and "" in changes recorded before these were named.
     """
 
     key: str
@@ -190,6 +193,8 @@ class Change(msgspec.Struct, frozen=True):
     attributes: Attributes | None = None
     owners: Owners | None = None
     owners_change: OwnersChange | None = None
+    base_revision: int = 0
+    base_id: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -200,12 +205,28 @@ class Change(msgspec.Struct, frozen=True):
         """Whether, made at ``revision``, it needs no state before it: whole, or a creation."""
         return self.is_whole or self.create_revision == revision
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether a sweep has left of it only what a reply needs.
+
+        That of a delete can't be told, and needn't be: it says all the same that the key was
+        deleted.
+        """
+        return (
+            self.action != "delete"
+            and self.patch is None
+            and self.value is ABSENT
+            and self.attributes is None
+            and self.owners_change is None
+        )
+
 
 class Commit(msgspec.Struct, frozen=True):
     """One atomic change at one revision; history, feed and idempotency record in one.
 
-    ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. A commit
-    without changes is a touch. ``succeeded`` is false where a transaction's ``else`` was committed;
+    ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. ``parent``
+    is the id of the commit before it; "" where that isn't known. A commit without changes is a
+    touch. ``succeeded`` is false where a transaction's ``else`` was committed;
     ``rebased_from`` is the version token that a rebased patch was made against;
     ``deletes_catalog`` marks the one that deleted every document and the settings. ``skipped`` is
     what its applies left to others, ``left_out`` the positions of a transaction's actions whose own
@@ -228,6 +249,7 @@ class Commit(msgspec.Struct, frozen=True):
     skipped: tuple[Skipped, ...] = ()
     left_out: tuple[int, ...] = ()
     size_bytes: int = 0
+    parent: str = ""
 
     def __eq__(self, other: object) -> bool:
         return _equal_but_size(self, other)
@@ -288,6 +310,9 @@ class Head(msgspec.Struct, frozen=True):
 
     ``floor`` is the oldest revision whose state can still be told; the commits above it are all
     there. ``deleted``: the catalog was deleted at ``revision``. ``claims`` are read with the tail.
+
+    ``last`` is the id of the commit at ``revision``, ``last_verdict`` that of verdict ``judged``;
+    "" without one, and of a head of an older format until it is moved.
     """
 
     catalog: str
@@ -301,11 +326,43 @@ class Head(msgspec.Struct, frozen=True):
     judged_written: int = 0
     verdicts: tuple[Verdict, ...] | None = None
     claims: tuple[Claim, ...] = ()
+    last: str = ""
+    last_verdict: str = ""
+
+    @property
+    def place(self) -> Place:
+        return Place(self.revision, self.last, self.judged, self.last_verdict)
+
+
+class Place(NamedTuple):
+    """Where a head is: at a revision and a verdict, each with its id. See ``Head``.
+
+    Two heads at one place have one history.
+    """
+
+    revision: int
+    last: str
+    judged: int
+    last_verdict: str
+
+    def is_of(self, later: Place) -> bool:
+        """Whether a head that was here can be at ``later`` now, as far as the two tell."""
+        return (
+            self.revision <= later.revision
+            and self.judged <= later.judged
+            and (self.revision != later.revision or self.last == later.last)
+            and (self.judged != later.judged or self.last_verdict == later.last_verdict)
+        )
+
+    def __str__(self) -> str:
+        commit = f"revision {self.revision} (commit {self.last or 'unknown'})"
+        return f"{commit}, verdict {self.judged}" if self.judged else commit
 
 
 class Move(msgspec.Struct, frozen=True):
     """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
-    at revision ``base`` (0: no head yet) and verdict ``judged``.
+    at revision ``base`` (0: no head yet) and verdict ``judged``, by the commit with the id ``last``
+    and the verdict with the id ``last_verdict``.
 
     They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
     verdicts up to ``judged_written``: these are written out for sure.
@@ -322,11 +379,26 @@ class Move(msgspec.Struct, frozen=True):
     verdicts: Sequence[Verdict] = ()
     judged_written: int = 0
     past: Sequence[str] | None = ()
+    last: str = ""
+    last_verdict: str = ""
+
+    @property
+    def place(self) -> Place:
+        """Where the head must be."""
+        return Place(self.base, self.last, self.judged, self.last_verdict)
 
     @property
     def reached(self) -> tuple[int, int]:
         """The revision and the verdict that the head is at afterwards."""
         return self.base + len(self.commits), self.judged + len(self.verdicts)
+
+    @property
+    def goal(self) -> Place:
+        """Where the head is afterwards."""
+        revision, judged = self.reached
+        last = self.commits[-1].id if self.commits else self.last
+        last_verdict = self.verdicts[-1].id if self.verdicts else self.last_verdict
+        return Place(revision, last, judged, last_verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +431,7 @@ class Retention:
     raises: tuple[tuple[int, float], ...] = field(default=(), compare=False)
 
     def sweepable(self, grace_s: float) -> int:
-        """The highest floor that was set ``grace_s`` ago or earlier; ``swept`` without one."""
+        """The highest floor that was set ``grace_s`` ago or earlier, by the database's clock;
+        ``swept`` without one."""
         aged = (floor for floor, age_s in self.raises if age_s >= grace_s)
         return max(aged, default=self.swept)

@@ -10,14 +10,16 @@ from gateway.catalogs import Catalogs
 from gateway.commit.claims import Claims
 from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
-from gateway.commit.queue import Queue, Turns
-from gateway.commit.round import RoundParts
+from gateway.commit.parts import RoundParts
+from gateway.commit.queue import Queue
+from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import Feed
 from gateway.limits import ServiceLimits
+from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
 from gateway.read.differences import Differences
@@ -27,6 +29,7 @@ from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
 from gateway.read.listing import Listing
 from gateway.read.partitions import Partitions
 from gateway.read.reverts import Reverts
+from gateway.read.telling import TellCommits
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
@@ -52,6 +55,7 @@ class Gateway:
     ``reverts`` what undoing takes back.
     ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
     ``uploads`` replaces documents in two phases.
+    ``memory`` is what all requests share.
     ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
     started.
     """
@@ -72,15 +76,17 @@ class Gateway:
         ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
         """
         self.limits = limits
+        self.memory = Memory(runtime, limits.memory)
         self._store = store
         self._runtime = runtime
         self._meters = meters
         self._feeds: list[Feed] = []
-        self._cache = Cache(runtime, limits)
+        self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         behind = self._hand_over.behind
         self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
+        self._cache.when_back(self._write_out.forget)
         settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
@@ -88,7 +94,7 @@ class Gateway:
             store, self._cache, observer, settler, runtime, limits.retention.late_s
         )
         self._settler = settler
-        self.acls = Acls(store, observer, settler, runtime)
+        self.acls = Acls(store, observer, settler, runtime, meters)
         self._history = History(store, observer, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
@@ -99,7 +105,7 @@ class Gateway:
         self.partitions = Partitions(store, self.listing)
         self.differences = Differences(store, self.listing, limits)
         self.reverts = Reverts(store, self._history, self.differences)
-        self.janitor = Janitor(store, settler, runtime)
+        self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         # Commits what another worker of this machine hands over.
         self.commit_for = self._loop.commit_for
@@ -186,10 +192,27 @@ class Gateway:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage:
-        """History, page by page; errors: ``History.commits``."""
+    ) -> CommitPage[Commit]:
+        """History, page by page; errors: ``History.told``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
+        )
+
+    def told_commits(
+        self,
+        catalog: str,
+        tell: TellCommits[_Answer],
+        *,
+        after: int,
+        limit: int,
+        key: str | None,
+        which: Which = EVERY,
+    ) -> CommitPage[_Answer]:
+        """``commits``, of which none is kept behind what ``tell`` makes of it."""
+        return _as_unavailable(
+            lambda: self._history.told(
+                catalog, tell, after=after, limit=limit, key=key, which=which
+            )
         )
 
     def read_commit(self, catalog: str, revision: int) -> Commit:

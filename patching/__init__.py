@@ -66,7 +66,7 @@ from ._extended import (
 from ._merge import merge
 from ._operations import Patch, as_operations, parse
 from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
-from ._ownership import Applied, apply_wanted, let_go, taken_over
+from ._ownership import Applied, apply_wanted, let_go, require_fit, taken_over
 from ._parts import owned_digest, owned_digests, part_digest, part_text
 from ._pointer import is_within, join_pointer, split_pointer
 from ._three_way import Dispute, Merged, three_way
@@ -140,6 +140,7 @@ __all__ = [
     "part_digest",
     "part_text",
     "repeated_member",
+    "require_fit",
     "split_pointer",
     "taken_over",
     "three_way",

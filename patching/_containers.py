@@ -3,11 +3,13 @@ a name: that of a member, or the address of an item. All else, and an empty cont
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from patching._json import ABSENT, Document, Json
 from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists, told_apart
+from patching._owners import Tree
+from patching._pointer import Tokens
 
 # The rules for a value and what is in it. None: it is a leaf, whatever it is, as items of sets are.
 Rules: TypeAlias = "Lists | None"
@@ -65,3 +67,14 @@ def _items(array: list[Any], rules: Lists) -> dict[str, Any] | None:
     """By address; None where the items have no rule, or one has no address of its own."""
     rule = rules.rule
     return None if rule is None else told_apart(array, rule.address_of)
+
+
+def owned_leaves(tree: Tree, content: Json, rules: Rules) -> Iterator[tuple[Tokens, int, Json]]:
+    """The owned leaves in `content`."""
+    if isinstance(tree, int):
+        yield (), tree, content
+        return
+    inside = members(content, rules) or {}
+    for name, below in tree.items():
+        for tokens, place, value in owned_leaves(below, inside[name], within(content, rules, name)):
+            yield (name, *tokens), place, value

@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ _NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")  # and numbers above 1e300
 _is_whole: Final = re.compile(rb"\.0(?:[,\]}]|\Z)").search
 _has_exponent: Final = re.compile(rb"e[+-]?[0-9]+(?:[,\]}]|\Z)").search
 _string: Final = json.JSONEncoder(ensure_ascii=False).encode
+_PIECES_A_PART: Final = 4096
 _ECMASCRIPT_DECIMAL_MIN: Final = 1e-6
 
 
@@ -44,7 +46,13 @@ def digest(value: Json) -> str:
     """The SHA-256 of `canonical(value)`, in 64 hexadecimal digits.
 
     `digest(a) == digest(b)` exactly where `equal(a, b)`. Errors are those of `canonical`."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    text = _as_encoded(value)
+    if text is not None:
+        return hashlib.sha256(text).hexdigest()
+    hashed = hashlib.sha256()
+    for part in _written(value):  # a number of few bytes may have 309 digits
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def canonical(value: Json) -> bytes:
@@ -52,15 +60,21 @@ def canonical(value: Json) -> bytes:
 
     ValueError for NaN, infinities and integers that Python doesn't write (of thousands of digits);
     TypeError for what isn't JSON."""
+    text = _as_encoded(value)
+    return b"".join(_written(value)) if text is None else text
+
+
+def _as_encoded(value: Json) -> bytes | None:
+    """The canonical JSON, where it is as msgspec writes it."""
     try:
         text = _encode(value)
         packed = _pack(value)
     except (ValueError, OverflowError, RecursionError):  # lone surrogates, large integers, depth
-        return _written(value)
+        return None
     if _FLOAT not in packed:
         return text
     if _is_whole(text) or _has_exponent(text) or any(nan in packed for nan in _NOT_FINITE):
-        return _written(value)
+        return None
     return text
 
 
@@ -70,8 +84,8 @@ class _Text(str):
     __slots__ = ()
 
 
-def _written(value: Json) -> bytes:
-    """Iterative, so no value is too deep."""
+def _written(value: Json) -> Iterator[bytes]:
+    """In parts. Iterative, so no value is too deep."""
     pieces: list[str] = []
     pending: list[Any] = [value]
     while pending:
@@ -94,7 +108,10 @@ def _written(value: Json) -> bytes:
                 pending.pop()
         else:
             pieces.append(_scalar(item))
-    return "".join(pieces).encode("utf-8", "backslashreplace")
+        if len(pieces) >= _PIECES_A_PART:
+            yield "".join(pieces).encode("utf-8", "backslashreplace")
+            pieces.clear()
+    yield "".join(pieces).encode("utf-8", "backslashreplace")
 
 
 def _scalar(value: Any) -> str:

@@ -204,6 +204,12 @@ class Limits:
     owners_bytes_max: int = 1_048_576
     """The owners of one document, as an apply leaves them."""
 
+    managers_max: int = 100
+    """Managers who own anything of one document."""
+
+    owners_max: int = 200_000
+    """Owners of the leaves of one document: each leaf's, all together."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 0:

@@ -67,8 +67,8 @@ class Locator:
         node: Any = root
         tokens: list[str] = []
         keys = None
-        for known, token in enumerate(address):
-            keys = self.keyed.keys_at(address[:known])
+        steps = zip(self.keyed.keys_along(address), address, strict=False)
+        for known, (keys, token) in enumerate(steps):
             key: Any = token
             if keys:
                 key = self._index(node, tuple(tokens), keys).get(token, -1)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from patching._digest import canonical
 from patching._errors import InvalidPatch, ListViolation, PatchConflict
@@ -131,12 +132,19 @@ class ArraySet(msgspec.Struct, frozen=True):
 ListRule: TypeAlias = ArrayKeys | ArraySet
 
 
-class Lists(msgspec.Struct, frozen=True):
+class Lists(msgspec.Struct, frozen=True, eq=False):
     """The rules for the lists of a document, or of a part of it. False where there is none.
 
     Made by `parse_lists`. Rules with a literal token come before those with "*" in its place."""
 
     rules: tuple[tuple[Tokens, ListRule], ...] = ()
+    _way: Any = None  # made when it is asked for
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lists) and self.rules == other.rules
+
+    def __hash__(self) -> int:
+        return hash(self.rules)
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -144,15 +152,31 @@ class Lists(msgspec.Struct, frozen=True):
     @property
     def rule(self) -> ListRule | None:
         """The rule for the value itself."""
-        return self.at(())
+        return next((rule for own, rule in self.rules if not own), None)
 
     def at(self, tokens: Tokens) -> ListRule | None:
         """The rule for the array at `tokens`, a pointer or an address; None: it is told apart by
         index."""
-        for pattern, rule in self.rules:
-            if len(pattern) == len(tokens) and all(map(_fits, pattern, tokens)):
-                return rule
-        return None
+        way = self.way
+        for token in tokens:
+            way = way.below(token)
+        return way.rule
+
+    def keys_along(self, address: Tokens) -> Iterator[ArrayKeys | None]:
+        """`keys_at` the value itself, what the first token of `address` leads to, the first two, …,
+        all."""
+        way = self.way
+        yield way.keys
+        for token in address:
+            way = way.below(token)
+            yield way.keys
+
+    @property
+    def way(self) -> _Way:
+        if self._way is None:
+            force_setattr(self, "_way", _Way(self))
+        way: _Way = self._way
+        return way
 
     def keys_at(self, tokens: Tokens) -> ArrayKeys | None:
         """Likewise, where the items have a key."""
@@ -174,8 +198,7 @@ class Lists(msgspec.Struct, frozen=True):
 
     def check(self, address: Tokens) -> None:
         """InvalidPatch where a composite key in `address` lacks parts."""
-        for position, token in enumerate(address) if self.rules else ():
-            keys = self.keys_at(address[:position])
+        for keys, token in zip(self.keys_along(address), address, strict=False):
             if keys:
                 keys.parts(token)
 
@@ -254,22 +277,23 @@ def _fits(own: str, token: str) -> bool:
 
 class _Way:
     """The rules for a value, and for what is in it: by token, and for all `others`. Those by token
-    are found as a document needs them."""
+    are found as they are needed. However many rules there are, a step takes the same time."""
 
-    __slots__ = ("lists", "named", "others", "rule")
+    __slots__ = ("keys", "lists", "named", "others", "rule")
 
     def __init__(self, lists: Lists) -> None:
         self.lists = lists
         self.rule = lists.rule
+        self.keys = self.rule if isinstance(self.rule, ArrayKeys) else None
         self.named: dict[str, _Way | None] = {
             own[0]: None for own, _ in lists.rules if own and own[0] != ANY_TOKEN
         }
         others = [(own[1:], rule) for own, rule in lists.rules if own and own[0] == ANY_TOKEN]
         self.others = _Way(Lists(tuple(others))) if others else None
 
-    def below(self, token: str) -> _Way | None:
+    def below(self, token: str) -> _Way:
         if token not in self.named:
-            return self.others
+            return self.others or _NO_WAY
         way = self.named[token]
         if way is None:
             way = self.named[token] = _Way(self.lists.below(token))
@@ -284,8 +308,11 @@ class _Way:
             value, then = _member(part, name), _member(before, name)
             if value is not then and isinstance(value, dict | list):
                 way = self.below(str(name))
-                if way is not None:
+                if way is not _NO_WAY:
                     yield (*tokens, str(name)), value, then, way
+
+
+_NO_WAY: Final = NO_LISTS.way
 
 
 _Part: TypeAlias = "tuple[Tokens, Container, Document, _Way]"
@@ -308,7 +335,7 @@ def _parts(
     what is the same object in `before`, none. No more are held than the document is deep."""
     if not lists or document is before or not isinstance(document, dict | list):
         return
-    first: _Part = ((), document, before, _Way(lists))
+    first: _Part = ((), document, before, lists.way)
     inside: list[Iterator[_Part]] = [iter([first])]
     while inside:
         for tokens, part, then, way in inside[-1]:

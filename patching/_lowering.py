@@ -164,8 +164,7 @@ class Lowering:
 
     def require_distinct(self, address: Tokens) -> None:
         """Refuses what a write at `address` may have done: made two items with one key."""
-        for position in range(len(address) + 1):
-            keys = self.keyed.keys_at(address[:position])
+        for position, keys in enumerate(self.keyed.keys_along(address)):
             below = address[position + 1 :]
             if keys and (position == len(address) or (below and keys.decided_by(below))):
                 self.locator.require_distinct(self.root, address[:position])

@@ -13,6 +13,7 @@ equal fields, and equal JSON but for the order of members:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -67,6 +68,11 @@ class Owners(msgspec.Struct, frozen=True):
     def count(self) -> int:
         """How many leaves have owners."""
         return _count(self.of)
+
+    def total(self) -> int:
+        """How many owners the leaves have, each leaf's counted."""
+        times = Counter(places_of(self.of))
+        return sum(len(self.by[place]) * count for place, count in times.items())
 
     def managers(self) -> list[str]:
         """Who owns anything by an apply, sorted."""
@@ -134,17 +140,23 @@ def change_between(
     known = {owner for owners in then.values() for owner in owners}
     gained: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
     lost: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
+    new: dict[tuple[Set, Set], list[Owner]] = {}  # by the owners of a leaf then and now
     for tokens, owners in now.items():
-        for owner in owners:
-            if owner not in then.get(tokens, ()):
-                came = revision is not None and owner.since != revision
-                since = owner.since if came or owner in known else 0
-                gained.setdefault(owner.name, []).append((tokens, since))
+        both = then.get(tokens, ()), owners
+        if both not in new:
+            new[both] = [owner for owner in owners if owner not in both[0]]
+        for owner in new[both]:
+            came = revision is not None and owner.since != revision
+            since = owner.since if came or owner in known else 0
+            gained.setdefault(owner.name, []).append((tokens, since))
+    gone: dict[tuple[Set, Set], list[Owner]] = {}
     for tokens, owners in then.items():
-        names = {owner.name for owner in now.get(tokens, ())}
-        for owner in owners:
-            if owner.name not in names:
-                lost.setdefault(owner.name, []).append((tokens, 0))
+        both = owners, now.get(tokens, ())
+        if both not in gone:
+            names = {owner.name for owner in both[1]}
+            gone[both] = [owner for owner in owners if owner.name not in names]
+        for owner in gone[both]:
+            lost.setdefault(owner.name, []).append((tokens, 0))
     if not gained and not lost:
         return None
     return OwnersChange(_named(gained), _named(lost))

@@ -39,11 +39,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from patching._containers import Rules, changed, kind, members, with_key, within
+from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
 from patching._contested import Conflict, Contested, OwnedByOthers
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
-from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
+from patching._json import ABSENT, Absent, Document, Json, depth, described, equal
 from patching._lists import NO_LISTS, Lists
+from patching._owner_bounds import refuse_many, refuse_oversized
 from patching._owners import Owner, Owners, Set, Tree, canonical, places_of
 from patching._pointer import Tokens, is_within, join_pointer, split_pointer
 
@@ -84,8 +85,9 @@ def apply_wanted(
 
     `lists` are the rules for the document's lists. InvalidPatch where `wanted` is no object, or a
     pointer is none; ListViolation where it breaks `lists`. OwnedByOthers; LimitExceeded for
-    `depth_max`, `result_bytes_max`, and for `owned_leaves_max` and `owners_bytes_max` where the
-    owners have grown. Arguments aren't modified, and the result shares what didn't change."""
+    `depth_max`, `result_bytes_max`, and for `managers_max`, `owned_leaves_max`, `owners_max` and
+    `owners_bytes_max` where the owners have grown. Arguments aren't modified, and the result
+    shares what didn't change."""
     if not isinstance(wanted, dict):
         detail = f"what a manager wants is an object, not {described(wanted)}"
         raise InvalidPatch(detail, pointer="")
@@ -102,8 +104,8 @@ def apply_wanted(
     if work.refused:
         raise OwnedByOthers(tuple(work.refused))
     after = work.owners(tree)
-    _refuse_oversized(document, content, limits)
-    _refuse_many(owners, after, limits)
+    refuse_oversized(document, content, limits)
+    refuse_many(work.fitted_owners, after, limits)
     return Applied(content, after, tuple(work.skipped))
 
 
@@ -135,7 +137,7 @@ def taken_over(
 
     The same object where it changed nothing that is owned; where it changed nothing at all, also if
     `lists` are others than they were. It looks at what is owned, and no further than where both
-    documents share a value. LimitExceeded for `owned_leaves_max`."""
+    documents share a value. LimitExceeded for `owned_leaves_max` and `owners_max`."""
     if owners is None or before is after:
         return owners
     work = _Work(owners, Owner(author, revision, plain=True), "force", frozenset())
@@ -145,12 +147,25 @@ def taken_over(
     if tree is not owners.of and equal(before, after):
         return owners
     found = work.owners(work.taken(tree, before, after, lists))
-    _refuse_many(owners, found, limits, encoded=False)
+    refuse_many(work.fitted_owners, found, limits, plain=True)
     return found
 
 
+def require_fit(owners: Owners | None, content: Document, lists: Lists, limits: Limits) -> None:
+    """LimitExceeded where the owners of a document would be too many if these were its lists: what
+    is in a list is whose the array was. For a document that comes where there are others."""
+    if owners is None or not lists:
+        return
+    work = _Work(owners, Owner("", 0), "refuse", frozenset())
+    work.start(content, lists)
+    refuse_many(owners, work.fitted_owners, limits, plain=True)
+
+
 class _Work:
-    """One owner at work. `table` begins with the sets of the owners as they were found."""
+    """One owner at work. `table` begins with the sets of the owners as they were found; nearly all
+    that is asked of a leaf follows from its place in it, and is found once.
+
+    `fitted_owners`: all owners before the work, as the rules for lists have them by now."""
 
     def __init__(
         self, found: Owners | None, owner: Owner, conflict: Conflict, force: frozenset[Tokens]
@@ -161,6 +176,10 @@ class _Work:
         self.force = force
         self.table: list[Set] = list(found.by) if found else []
         self.places = {owners: place for place, owners in enumerate(self.table)}
+        self._own: dict[int, Owner | None] = {}
+        self._others: dict[int, Set] = {}
+        self._joined: dict[int, int] = {}
+        self.fitted_owners = found
         self.refused: list[Contested] = []
         self.skipped: list[Contested] = []
 
@@ -168,7 +187,9 @@ class _Work:
         """The tree that was found, as the rules for lists have it by now."""
         if self.found is None or document is ABSENT:
             return None
-        return self.fitted(self.found.of, document, rules)
+        tree = self.fitted(self.found.of, document, rules)
+        self.fitted_owners = self.owners(tree)
+        return tree
 
     def owners(self, tree: Tree | None) -> Owners | None:
         if tree is None:
@@ -188,18 +209,28 @@ class _Work:
         """The owner at work as it owns this leaf already, if it does."""
         if not isinstance(tree, int):
             return None
-        return next((each for each in self.table[tree] if each.name == self.owner.name), None)
+        if tree not in self._own:
+            name = self.owner.name
+            self._own[tree] = next((each for each in self.table[tree] if each.name == name), None)
+        return self._own[tree]
 
     def others(self, place: int) -> Set:
-        return tuple([each for each in self.table[place] if each.name != self.owner.name])
+        found = self._others.get(place)
+        if found is None:
+            name = self.owner.name
+            found = tuple([each for each in self.table[place] if each.name != name])
+            self._others[place] = found
+        return found
 
     def joined(self, tree: Tree | None) -> int:
         """A leaf with the owner at work among its owners."""
         if not isinstance(tree, int):
             return self.place((self.owner,))
-        if self.own(tree) is not None:
-            return tree
-        return self.place(tuple(sorted((*self.table[tree], self.owner))))
+        if tree not in self._joined:
+            is_there = self.own(tree) is not None
+            joined = () if is_there else tuple(sorted((*self.table[tree], self.owner)))
+            self._joined[tree] = tree if is_there else self.place(joined)
+        return self._joined[tree]
 
     def alone(self, tree: Tree | None, value: Json, rules: Rules) -> Tree:
         """What is owned in `value`, which the owner at work put in the place of `tree`."""
@@ -229,7 +260,8 @@ class _Work:
             }
         if inside is None or not tree.keys() <= inside.keys():
             owners: dict[tuple[str, bool], Owner] = {}
-            for each in sorted({each for place in places_of(tree) for each in self.table[place]}):
+            places = set(places_of(tree))
+            for each in sorted({each for place in places for each in self.table[place]}):
                 owners.setdefault(each.name, each)
             return self.fitted(self.place(tuple(sorted(owners.values()))), content, rules)
         changes: dict[str, Tree | Absent] = {}
@@ -309,7 +341,7 @@ class _Work:
         self, way: Tokens, wanted: Json, content: Json, tree: Tree, rules: Rules
     ) -> Iterator[tuple[Tokens, Contested]]:
         at = join_pointer(way)
-        for tokens, place, value in _owned(tree, content, rules):
+        for tokens, place, value in owned_leaves(tree, content, rules):
             others = self.others(place)
             if others:
                 pointer = at + join_pointer(tokens)
@@ -355,40 +387,5 @@ class _Work:
         return changed(tree, tree, kept) or None
 
 
-def _owned(tree: Tree, content: Json, rules: Rules) -> Iterator[tuple[Tokens, int, Json]]:
-    """The owned leaves in `content`."""
-    if isinstance(tree, int):
-        yield (), tree, content
-        return
-    inside = members(content, rules) or {}
-    for name, below in tree.items():
-        for tokens, place, value in _owned(below, inside[name], within(content, rules, name)):
-            yield (name, *tokens), place, value
-
-
 def _node(tree: Tree | None) -> Tree | Absent:
     return ABSENT if tree is None else tree
-
-
-def _refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
-    if after is before or after is ABSENT:
-        return
-    size = encoded_bytes(after)
-    if size > limits.result_bytes_max and (before is ABSENT or size > encoded_bytes(before)):
-        raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size)
-
-
-def _refuse_many(
-    before: Owners | None, after: Owners | None, limits: Limits, *, encoded: bool = True
-) -> None:
-    """Owners that there are already are never refused for being too many."""
-    if after is None or after is before:
-        return
-    count = after.count()
-    if count > limits.owned_leaves_max and (before is None or count > before.count()):
-        raise LimitExceeded("owned_leaves_max", limits.owned_leaves_max, count)
-    if not encoded:
-        return
-    size = after.size_bytes()
-    if size > limits.owners_bytes_max and (before is None or size > before.size_bytes()):
-        raise LimitExceeded("owners_bytes_max", limits.owners_bytes_max, size)

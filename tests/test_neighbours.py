@@ -159,7 +159,7 @@ def test_who_ends_answers_what_is_under_way_and_takes_no_more(
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(ours.ask(other.pid, "slow", until())))
     thread.start()
-    eventually(lambda: ours._links[other.pid]._questions)
+    eventually(lambda: ours._links[other.pid]._questions or answers)
     other.calls.send("close")
     thread.join(WAIT_S)
     assert answers in ([("slow", os.getpid(), other.pid)], [None]), "None: it was closed before"

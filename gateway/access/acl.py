@@ -12,15 +12,22 @@ does not include the right to read it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from gateway.access.principal import Principal, Role, matches
 from gateway.model import Right
 from patching import Json, join_pointer
 
 ACL: Final = "acl"
+# Patterns in one list, and characters in one pattern, of an acl that is written. Earlier versions
+# stored longer ones, which count as ever.
+NAMES_MAX: Final = 100
+PATTERN_CHARACTERS_MAX: Final = 512
 _RIGHTS: Final = ("read", "write")
 
 
@@ -53,6 +60,21 @@ def acl_of(attributes: Mapping[str, Json]) -> Acl | None:
             raise AclMalformed(join_pointer((ACL, name)), "an acl has 'read' and 'write' alone")
     read, write = (_patterns(value, right) for right in _RIGHTS)
     return Acl(read, write)
+
+
+def require_few_names(acl: Acl) -> None:
+    """Raise AclMalformed where a list is longer, or a pattern, than one may be written."""
+    for right, names in zip(_RIGHTS, (acl.read, acl.write), strict=True):
+        pointer = f"/{ACL}/{right}"
+        if len(names or ()) > NAMES_MAX:
+            raise AclMalformed(
+                pointer, f"it has {len(names or ())} names, at most {NAMES_MAX} are allowed"
+            )
+        for index, name in enumerate(names or ()):
+            if len(name) > PATTERN_CHARACTERS_MAX:
+                raise AclMalformed(
+                    f"{pointer}/{index}", f"it has more than {PATTERN_CHARACTERS_MAX} characters"
+                )
 
 
 def _patterns(acl: Mapping[str, Json], right: str) -> tuple[str, ...] | None:
@@ -89,9 +111,36 @@ def _may(
         return True
     if principal.may(Role.ADMIN, catalog):
         return True
+    value = attributes[ACL]
+    if isinstance(value, dict) and any(map(_is_long, value.values())):
+        return _remembered(right, principal.name, value)
+    return _verdict(right, principal.name, attributes)
+
+
+def _verdict(right: Right, name: str, attributes: Mapping[str, Json]) -> bool:
     try:
         acl = acl_of(attributes)
     except AclMalformed:
         return False
     patterns = None if acl is None else acl.read if right == "read" else acl.write
-    return patterns is None or any(matches(pattern, principal.name) for pattern in patterns)
+    return patterns is None or name in patterns or any(matches(each, name) for each in patterns)
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_VERDICTS_MAX: Final = 10_000
+_verdicts: Final[dict[tuple[bytes, Right, str], bool]] = {}
+
+
+def _is_long(listed: Json) -> bool:
+    return isinstance(listed, list) and len(listed) > NAMES_MAX
+
+
+def _remembered(right: Right, name: str, acl: Json) -> bool:
+    """The verdict of a long acl: matching thousands of names takes 50 times as long as a digest."""
+    which = hashlib.blake2b(_encode(acl), digest_size=16).digest(), right, name
+    verdict = _verdicts.get(which)
+    if verdict is None:
+        if len(_verdicts) >= _VERDICTS_MAX:
+            _verdicts.clear()
+        verdict = _verdicts[which] = _verdict(right, name, {ACL: acl})
+    return verdict

@@ -67,15 +67,18 @@ def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forb
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether ``pattern`` stands for the whole ``name``. Takes about linear time in both.
+    """Whether ``pattern`` stands for the whole ``name``. Takes about linear time in the name.
 
     Each piece between two stars is searched from the end of the piece before it: the first place is
     as good as any later one.
     """
-    first, *pieces = pattern.split("*")
-    if not pieces:
+    if "*" not in pattern:
         return name == pattern
-    *between, last = pieces
+    while "**" in pattern:
+        pattern = pattern.replace("**", "*")
+    if pattern.count("*") - 1 > len(name):  # there is something between any two of them
+        return False
+    first, *between, last = pattern.split("*")
     if not name.startswith(first):
         return False
     place = len(first)

@@ -186,6 +186,25 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
     )
 
 
+@main.command()
+@click.argument("catalog", required=False)
+@click.option("--all", "every", is_flag=True, help="Repair every catalog.")
+@click.option("--apply", is_flag=True, help="Do it; without this, only say what would be done.")
+@_settings_flags
+def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
+    """Write documents that differ from the log of CATALOG anew, as the log has them.
+
+    Verifies first, and prints the findings. Each document is written by a commit of its own, one
+    after the other; the service may run meanwhile. The exit code is 0 where nothing is left to be
+    done, 1 otherwise or if the database is out of reach, 2 for wrong usage.
+    """
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    return int(import_module("gateway.cli.verify").run_repair(settings, catalog, apply=apply))
+
+
 @main.command("settings")
 @click.option("--markdown", is_flag=True, help="Print docs/settings.md, the table of all settings.")
 @_settings_flags

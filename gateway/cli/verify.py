@@ -1,4 +1,5 @@
-"""`gateway verify`: the log of catalogs against their documents, from the command line."""
+"""`gateway verify` and `gateway repair`: the log of catalogs against their documents, from the
+command line."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import click
 from gateway.cli.output import Output, progress
 from gateway.errors import CatalogNotFound, StoreUnavailable
 from gateway.limits import limits_of
+from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.settings import Settings
@@ -30,6 +32,32 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
 
     ``independent``: the package jsonpatch applies each recorded patch as well.
     """
+    with _opened(settings) as (verification, _):
+        if independent:
+            verification.second = applied_by_jsonpatch
+        return _report(verification, catalog, independent=independent)
+
+
+def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
+    """Verify one catalog, or (None) all, and write what differs from its log anew; without
+    ``apply`` say what would be. The exit code is 1 where something is left."""
+    with _opened(settings) as (verification, repair):
+        left = 0
+        for name in verification.catalogs() if catalog is None else [catalog]:
+            for each in repair.repair(name, apply=apply):
+                about = "" if each.key is None else f", document {each.key!r}"
+                click.echo(f"catalog {each.catalog!r}{about}: {each.detail}")
+                if isinstance(each, Repaired):
+                    left += not each.mended
+                else:
+                    left += each.key is None
+        click.echo("nothing is left to be repaired" if not left else f"left: {left}")
+        return 1 if left else 0
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[tuple[Verification, Repair]]:
+    """On the MongoDB of the settings. click's errors say what can't be done."""
     with mongodb_of(settings) as uri:
         try:
             store = connect(uri, settings.database, settings.store_timeout_ms)
@@ -40,10 +68,9 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
         limits = replace(limits_of(settings).service, cache_bytes_max=0)
         cache = Cache(runtime, limits)
         settler = Settler(store, cache, Observer(store, cache, limits), runtime, limits)
-        second = applied_by_jsonpatch if independent else None
-        verification = Verification(store, settler, runtime, second)
+        verification = Verification(store, settler, runtime)
         try:
-            return _report(verification, catalog, independent=independent)
+            yield verification, Repair(store, settler, runtime, verification)
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
         except StoreUnavailable as error:

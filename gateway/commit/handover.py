@@ -87,6 +87,8 @@ class HandOver:
             return None
         if request.dry_run:  # it changes nothing, so no doubt may be left of it
             return None
+        if request.refusal is not None:  # whoever looked tells it as it was found
+            return None
         worker, until = to
         if self._runtime.monotonic() >= until:
             self._to.pop(request.catalog, None)

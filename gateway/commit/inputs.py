@@ -16,9 +16,8 @@ from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import DocumentForbidden
 from gateway.model import WITHHELD, Document, Reply, token_revision
 from gateway.state.cache import Cache
-from gateway.state.replay import HistoryIncomplete, advance_all, read_large, rebuild
+from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, read_large, rebuild
 from gateway.store.contract import Store
-from patching import PatchError
 
 # Old states of documents, rebuilt for the rebases of one round.
 _BASES_MAX = 16
@@ -59,6 +58,8 @@ def read_views(
             tail=seen.tail,
             judged=seen.judged,
             verdicts=seen.verdicts,
+            last=seen.last,
+            last_verdict=seen.last_verdict,
             changed_since=since,
             changed=changed,
         )
@@ -129,7 +130,8 @@ def _read_documents(
         stored |= read_large(store, [(c, stored[c, k]) for c in large for k in sorted(large[c])])
     for catalog, keys in absent.items():
         if catalog in views:
-            _add_documents(cache, views, catalog, {k: stored.get((catalog, k)) for k in keys})
+            found = {key: stored.get((catalog, key)) for key in keys}
+            _add_documents(store, cache, views, catalog, found)
 
 
 def _choose_large(
@@ -170,6 +172,7 @@ def _choose_large(
 
 
 def _add_documents(
+    store: Store,
     cache: Cache,
     views: dict[str, View],
     catalog: str,
@@ -180,9 +183,12 @@ def _add_documents(
         del views[catalog]
         return
     try:
-        found = {key: advance_all(found[key], key, view.tail) for key in found}
-    except PatchError:
-        # It was written out and compacted meanwhile, or somebody edited a document by hand.
+        found = {
+            key: laid_over(store, cache.meters, catalog, key, document, view.tail)
+            for key, document in found.items()
+        }
+    except (HistoryIncomplete, WrongBase):
+        # It was written out and compacted meanwhile, or somebody edited the log by hand.
         cache.forget(catalog)
         del views[catalog]
         return

@@ -11,8 +11,10 @@ from itertools import takewhile
 
 from gateway.commit.callers import Callers
 from gateway.commit.handover import Handed, HandOver
+from gateway.commit.parts import RoundParts
 from gateway.commit.pending import Pending, too_late
-from gateway.commit.round import Round, RoundParts
+from gateway.commit.round import Round
+from gateway.cpu import Account, conclude, own_account
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
@@ -24,6 +26,8 @@ _log = logging.getLogger(__name__)
 # How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
 _GRACE_AFTER_DEADLINE_S = 15.0
 _LOOK_AGAIN_S = 0.5
+# Each waits for the store because of one catalog at a time.
+_LEADERS_APART = 8
 _PAUSE_QUEUE_FULL_S = 0.005
 
 
@@ -50,6 +54,7 @@ class CommitLoop:
         if self._hand_over.is_used:
             handed = self._hand_over.handed(request)
             if handed is not None:
+                conclude()
                 return handed
             self._hand_over.asked(request.catalog)
         return self._committed(request)
@@ -66,7 +71,7 @@ class CommitLoop:
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
-        pending = self._pending(request, self._runtime.event())
+        pending = self._pending(request, self._runtime.event(), own_account())
         try:
             self._queue.put(pending)
         except QueueFull as full:
@@ -75,6 +80,7 @@ class CommitLoop:
             raise
         try:
             self._await(pending)
+            conclude()
             self._parts.meters.writes_ended([_ended(pending)])
             return _answer(pending)
         finally:
@@ -89,7 +95,7 @@ class CommitLoop:
         """
         self._start()
         answered = self._runtime.event()
-        pendings = [self._pending(request, answered) for request in requests]
+        pendings = [self._pending(request, answered, None) for request in requests]
         newest: dict[tuple[str, str], Pending] = {}
         for pending in pendings:
             document = (pending.request.catalog, pending.request.key)
@@ -126,8 +132,10 @@ class CommitLoop:
         self._queue.departed(*done)
         return len(done)
 
-    def _pending(self, request: Request, answered: Event) -> Pending:
-        return Pending(request, answered, self._runtime.monotonic())
+    def _pending(self, request: Request, answered: Event, account: Account | None) -> Pending:
+        """One that comes without an account, in a line or from another worker, gets its own."""
+        account = account or Account(self._parts.rules.limits.request_cpu_ms / 1000)
+        return Pending(request, answered, self._runtime.monotonic(), account=account)
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""
@@ -135,6 +143,7 @@ class CommitLoop:
             return
         with self._start_lock:
             if not self._started:
+                self._queue.when_apart(self._start_apart)
                 for number in range(self._leaders):
                     self._runtime.spawn(self._lead, f"leader-{number}")
                 self._parts.write_out.start()
@@ -169,17 +178,23 @@ class CommitLoop:
         while True:
             self._run(Round(self._parts, self._guesses, self._queue.take()))
 
+    def _start_apart(self) -> None:
+        for number in range(_LEADERS_APART):
+            self._runtime.spawn(self._lead_apart, f"leader-apart-{number}")
+
+    def _lead_apart(self) -> None:
+        while True:
+            taken = self._queue.take_apart()
+            if isinstance(taken, dict):
+                self._run(Round(self._parts, self._guesses, taken))
+            else:
+                taken()
+
     def _run(self, current: Round) -> None:
         try:
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
-            # One catalog's trouble is no other's, and nobody may wait for ever because of it.
-            smaller = current.halved()
-            if not smaller:
-                _log.error("a round of the commit loop failed", exc_info=error)
-                current.abandon()
-            for each in smaller:
-                self._run(each)
+            current.abandon(error)
 
 
 def _answer(pending: Pending) -> tuple[Outcome, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.cpu import Account
 from gateway.decide.request import Outcome, Refused, Request, is_for_now
 from gateway.errors import DeadlineExceeded, HeldBack, StoreUnavailable
 from gateway.meters import RoundTimes
@@ -19,7 +20,8 @@ class Pending:
     of those that came together, on the same document.
     ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
     ``deadline`` is that of the request, later by as long as it waited for room in the queue.
-    ``times`` are those of its last round.
+    ``times`` are those of its last round. ``account`` is what its decisions may compute together;
+    None: as much as they like.
     """
 
     request: Request
@@ -35,6 +37,7 @@ class Pending:
     held: bool = False  # its commit is being sent: it can't leave any more
     gone: bool = False  # it has left: its commit must not be sent
     outcome: Outcome | None = None
+    account: Account | None = None
 
     @property
     def deadline(self) -> float:

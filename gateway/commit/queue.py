@@ -1,7 +1,11 @@
 """The queue of writes: one lane per catalog, and at most one batch of each lane under way.
 
-A leader takes every lane that is ready (group commit by combining: no timer, no delay when idle).
-Requests that arrive while their catalog's batch is under way form its next batch.
+A leader takes the lanes that are ready (group commit by combining: no timer, no delay when idle),
+as many as one call of the store can well be for. Requests that arrive while their catalog's batch
+is under way form its next batch.
+
+Suspects (``gateway.state.suspects``) are taken one by one, by leaders of their own, and so is a
+lane whose move is in doubt: whatever the store does to them, the other lanes' leaders are free.
 
 Workers that write one catalog make room for each other, to save lost races. Nothing relies on it:
 the conditional write decides in any case. Workers of one machine take turns, for they can tell each
@@ -12,33 +16,27 @@ Workers of different machines stand in line at the head itself (``gateway.commit
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from heapq import heappop
+from typing import Final, TypeVar
 
+from gateway.commit.lanes import Lane, Line
 from gateway.commit.pending import Pending, still_in_time
+from gateway.commit.turn_waits import Turns, TurnWaits, yield_s
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
-from gateway.runtime import Event, Runtime
+from gateway.runtime import Runtime
+from gateway.state.suspects import Suspects
 
-# A turn is a worker's right to write a catalog. The queue looks again for another's turn when it
-# has probably ended, and then often. After its own turn it yields, longer after a long one.
-_TURN_FIRST_LOOK = 0.6
-_TURN_NEXT_LOOK = 0.15
-_TURN_LOOK_S = 0.0006
-_TURN_LOOK_LONGEST_S = 0.01
-_TURN_YIELD = 0.3
-_TURN_YIELD_S = 0.0015
-_TURN_YIELD_LONGEST_S = 0.02
-_TURN_MEMORY = 0.8
-# After its patience a lane goes ahead without a turn. Patience is several times the recent waits,
-# for a batch of large documents takes long on a busy machine, and going ahead early costs both
-# workers their work. Each loss doubles it. Until the catalog's turn has been free once more, nobody
-# waits for it: a worker that is stopped during its turn delays the others only once.
-_TURN_PATIENCE = 4
-_TURN_PATIENCE_SHORTEST_S = 0.3
-_TURN_PATIENCE_LONGEST_S = 2.0
+# The lanes that are taken together, in catalogs, requests and bytes of these. A call of the store
+# has to end within its seconds over a slow line, and nobody is answered before all are decided.
+_CATALOGS_MAX: Final = 256
+_REQUESTS_MAX: Final = 1_024
+_BYTES_MAX: Final = 4 * 1024 * 1024
+# Who refuses that a head moves on says when it may (``look_again``). A lane is looked at so often
+# anyway: whether its next batch is large changes with time, too.
+_LOOK_ANYWAY_S: Final = 0.5
+
 _HINTS_MAX = 10_000
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
@@ -46,35 +44,12 @@ _DECIDED_WITHIN_S = 1.0
 _CONTENDED_S = 0.5
 
 
-class Turns(Protocol):
-    """A catalog's turn goes round the workers that see each other. No method waits."""
-
-    def take(self, catalog: str) -> bool:
-        """Whether it is this worker's turn now; where it isn't, it is remembered as waiting."""
-
-    def give_up(self, catalog: str) -> None:
-        """No longer wait for the turn."""
-
-    def ahead(self, catalog: str) -> int | None:
-        """The worker that has the turn, where its number is lower than this one's; else None."""
-
-    def end(self, catalog: str) -> bool:
-        """End a turn that was taken; whether another worker is waiting for it."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    waiting: deque[Pending] = field(default_factory=deque)
-    busy: bool = False
-    has_turn: bool = False
-    turn_began: float = 0.0
-    waits_since: float | None = None  # when it began to wait for another worker's turn to end
-    not_before: float = 0.0
-    unreachable: bool = False  # its last batch came back because the database was out of reach
+Apart = dict[str, list[Pending]] | Callable[[], None]
+_Taken = TypeVar("_Taken")
 
 
 class Queue:
-    """Thread-safe; no method but ``take`` waits."""
+    """Thread-safe; no method but ``take`` and ``take_apart`` waits."""
 
     def __init__(
         self,
@@ -94,14 +69,19 @@ class Queue:
         self._behind = behind
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
-        self._turn_wait_s = 0.0  # a moving average over recent waits
+        self._turn_waits = TurnWaits()
         self._limits = limits
         self._lock = runtime.lock()
-        self._lanes: dict[str, _Lane] = {}
-        self._idle: list[Event] = []
+        self._lanes: dict[str, Lane] = {}
+        self.suspects = Suspects(runtime, "writing")
+        self._line, self._apart = Line(), Line()
         self._requests = 0
         self._bytes = 0
         self._contended_until: dict[str, float] = {}
+
+    def when_apart(self, started: Callable[[], None]) -> None:
+        """``started`` is called once: when ``take_apart`` has something to give."""
+        self._apart = Line(started)
 
     def put(self, pending: Pending) -> None:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
@@ -135,11 +115,13 @@ class Queue:
     def _add(self, pending: Pending) -> None:
         self._requests += 1
         self._bytes += pending.request.size_bytes
-        lane = self._lanes.setdefault(pending.request.catalog, _Lane())
+        lane = self._lanes.setdefault(pending.request.catalog, Lane())
         lane.waiting.append(pending)
         if not lane.busy and len(lane.waiting) == 1:
-            # A lane that already has waiting requests has a leader that will look at it.
-            self._wake_one()
+            # A lane that has waiting requests already will be looked at.
+            self._look_now(pending.request.catalog)
+        elif not lane.busy and len(lane.waiting) == self._limits.batch_requests_max // 2:
+            self._look_now(pending.request.catalog)  # it is large now: see ``_is_large``
 
     def leave(self, pending: Pending) -> bool:
         """Take a request out, unless something was sent for it; returns whether it is out.
@@ -192,24 +174,40 @@ class Queue:
             self._bytes -= sum(pending.request.size_bytes for pending in pendings)
 
     def take(self) -> dict[str, list[Pending]]:
-        """The next batch of every lane that is ready, by catalog; waits until there is one.
+        """The next batches of lanes that are ready, by catalog; waits until there is one.
 
-        These lanes are busy until ``end_batch``.
+        These lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
+        return self._taken(self._line, self._collect)
+
+    def take_apart(self) -> Apart:
+        """The next batch of a suspect, alone, or what goes on with a move in doubt.
+
+        Waits until there is one.
+        """
+        return self._taken(self._apart, self._next_apart)
+
+    def _taken(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
         mine = self._runtime.event()
         while True:
             with self._lock:
-                batches, wait_s = self._collect()
-                if batches:
-                    if wait_s is not None:
-                        self._wake_one()  # another leader watches the lanes that pause
-                    return batches
+                taken, wait_s = look()
+                if taken:
+                    if wait_s is not None or line.now:
+                        line.wake()  # another leader watches the lanes that pause
+                    return taken
                 mine.clear()
-                self._idle.append(mine)
+                line.idle.append(mine)
             mine.wait(wait_s)
             with self._lock:
-                if mine in self._idle:
-                    self._idle.remove(mine)
+                if mine in line.idle:
+                    line.idle.remove(mine)
+
+    def in_doubt(self, catalog: str, go_on: Callable[[], None], pause_s: float) -> None:
+        """The move of a batch under way is in doubt: ``go_on`` is to be called in a while."""
+        with self._lock:
+            self._lanes[catalog].doubt = go_on
+            self._look_later(catalog, self._runtime.monotonic() + pause_s)
 
     def end_batch(
         self,
@@ -218,6 +216,7 @@ class Queue:
         *,
         pause_s: float = 0.0,
         lost: bool = False,
+        most: int | None = None,
     ) -> None:
         """End a batch: the requests ``left`` go to the front of the lane for another try.
 
@@ -225,7 +224,8 @@ class Queue:
         and doesn't look at the lane again.
 
         The catalog's next batch starts after ``pause_s`` seconds. ``lost``: the race for the head
-        was, to another worker.
+        was, to another worker. ``most``: the next one has at most so many requests; each one that
+        ends without this may be twice as large.
         """
         with self._lock:
             now = self._runtime.monotonic()
@@ -233,17 +233,20 @@ class Queue:
                 self._met(catalog, now)
             lane = self._lanes[catalog]
             lane.busy = False
+            doubled = 2 * (lane.most or self._limits.batch_requests_max)
+            lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
             lane.unreachable = any(pending.unreachable for pending in left)
             lane.waiting.extendleft(reversed(still_in_time(left, now)))
             if lane.has_turn:
                 lane.has_turn = False
                 if self._turns is not None and self._turns.end(catalog):
                     self._met(catalog, now)
-                    yield_s = max(_TURN_YIELD_S, _TURN_YIELD * (now - lane.turn_began))
-                    pause_s = max(pause_s, min(yield_s, _TURN_YIELD_LONGEST_S))
+                    pause_s = max(pause_s, yield_s(now - lane.turn_began))
             lane.not_before = now + pause_s if pause_s else 0.0
-            if lane.waiting:
-                self._wake_one()
+            if pause_s:
+                self._look_later(catalog, lane.not_before)
+            elif lane.waiting:
+                self._look_now(catalog)
             self._drop_if_empty(catalog, lane)
 
     def load(self) -> tuple[int, int]:
@@ -254,8 +257,8 @@ class Queue:
         """The catalog's head may move on."""
         with self._lock:
             lane = self._lanes.get(catalog)
-            if lane is not None and lane.waiting:
-                self._wake_one()
+            if lane is not None and lane.waiting and not lane.busy:
+                self._look_now(catalog)
 
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has written the catalog lately."""
@@ -268,39 +271,93 @@ class Queue:
             self._contended_until.clear()
         self._contended_until[catalog] = now + _CONTENDED_S
 
-    def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
-        now = self._runtime.monotonic()
-        batches: dict[str, list[Pending]] = {}
-        wait_s: float | None = None
-        for catalog, lane in list(self._lanes.items()):
-            if lane.busy:
-                continue
-            if not lane.waiting:
-                self._drop_if_empty(catalog, lane)
-            elif not self._may_move(catalog, self._is_large(catalog, lane, now)):
-                continue
-            elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
-                pause_s = lane.not_before - now
-                wait_s = pause_s if wait_s is None else min(wait_s, pause_s)
-            else:
-                lane.busy = True
-                batches[catalog] = self._batch(lane)
-        return batches, wait_s
+    def _look_now(self, catalog: str) -> None:
+        (self._apart if catalog in self.suspects else self._line).add(catalog)
 
-    def _is_large(self, catalog: str, lane: _Lane, now: float) -> bool:
+    def _look_later(self, catalog: str, when: float) -> None:
+        lane = self._lanes[catalog]
+        if lane.look_at is None or when < lane.look_at:
+            lane.look_at = when
+            is_apart = lane.doubt is not None or catalog in self.suspects
+            (self._apart if is_apart else self._line).add(catalog, when)
+
+    def _recall(self, line: Line, now: float) -> float | None:
+        """Look now at the lanes whose time has come; returns the seconds until the next one's."""
+        while line.later and line.later[0][0] <= now:
+            when, catalog = heappop(line.later)
+            lane = self._lanes.get(catalog)
+            if lane is not None and lane.look_at == when:
+                lane.look_at = None
+                line.now[catalog] = None
+        return line.later[0][0] - now if line.later else None
+
+    def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
+        """Batches that are ready, and the seconds until a lane is to be looked at."""
+        now = self._runtime.monotonic()
+        self._recall(self._line, now)
+        batches: dict[str, list[Pending]] = {}
+        requests = size_bytes = 0
+        while self._line.now and len(batches) < _CATALOGS_MAX:
+            if requests >= _REQUESTS_MAX or size_bytes >= _BYTES_MAX:
+                break
+            catalog = self._line.pop()
+            if catalog in self.suspects:
+                self._apart.add(catalog)
+                continue
+            batch = self._started(catalog, now)
+            if batch:
+                batches[catalog] = batch
+                requests += len(batch)
+                size_bytes += sum(pending.request.size_bytes for pending in batch)
+        return batches, self._recall(self._line, now)
+
+    def _next_apart(self) -> tuple[Apart, float | None]:
+        now = self._runtime.monotonic()
+        wait_s = self._recall(self._apart, now)
+        while self._apart.now:
+            catalog = self._apart.pop()
+            lane = self._lanes.get(catalog)
+            if lane is not None and lane.doubt is not None:
+                doubt, lane.doubt = lane.doubt, None
+                return doubt, wait_s
+            if catalog not in self.suspects:
+                self._line.add(catalog)
+            elif batch := self._started(catalog, now):
+                return {catalog: batch}, wait_s
+        return {}, self._recall(self._apart, now)
+
+    def _started(self, catalog: str, now: float) -> list[Pending] | None:
+        """The lane's next batch, if it may start; if not, it is looked at again when it may."""
+        lane = self._lanes.get(catalog)
+        if lane is None:
+            return None
+        if lane.busy:
+            if lane.doubt is not None:
+                self._apart.add(catalog)
+        elif not lane.waiting:
+            self._drop_if_empty(catalog, lane)
+        elif not self._may_move(catalog, self._is_large(catalog, lane, now)):
+            self._look_later(catalog, now + _LOOK_ANYWAY_S)
+        elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
+            self._look_later(catalog, lane.not_before)
+        else:
+            lane.busy = True
+            return self._batch(lane)
+        return None
+
+    def _is_large(self, catalog: str, lane: Lane, now: float) -> bool:
         """Whether the next batch is half full already, and no other worker's would be carried
         along beside the ones before it."""
         half = self._limits.batch_requests_max // 2
         return len(lane.waiting) >= half and self._contended_until.get(catalog, 0.0) <= now
 
-    def _takes_turn(self, catalog: str, lane: _Lane, now: float) -> bool:
+    def _takes_turn(self, catalog: str, lane: Lane, now: float) -> bool:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.waits_since is not None:
                 self._met(catalog, now)
-                waited_s = min(now - lane.waits_since, _TURN_PATIENCE_LONGEST_S)
-                self._turn_wait_s += (1 - _TURN_MEMORY) * (waited_s - self._turn_wait_s)
+                self._turn_waits.add(now - lane.waits_since)
             lane.has_turn = True
             lane.turn_began = now
             lane.waits_since = None
@@ -310,43 +367,31 @@ class Queue:
             return True
         if lane.waits_since is None:
             lane.waits_since = now
-            lane.not_before = now + self._look_s(_TURN_FIRST_LOOK)
+            lane.not_before = now + self._turn_waits.first_look_s
             self._behind(catalog, self._turns.ahead(catalog))
             return False
-        patience_s = self._patience_s()
-        if now - lane.waits_since < patience_s:
-            lane.not_before = now + self._look_s(_TURN_NEXT_LOOK)
+        if now - lane.waits_since < self._turn_waits.patience_s:
+            lane.not_before = now + self._turn_waits.next_look_s
             return False
         lane.waits_since = None
         self._turns.give_up(catalog)
         if len(self._turns_lost) >= _HINTS_MAX:
             self._turns_lost.clear()
         self._turns_lost.add(catalog)
-        self._turn_wait_s = 2 * patience_s / _TURN_PATIENCE
+        self._turn_waits.add_loss()
         return True
 
-    def _patience_s(self) -> float:
-        patience_s = _TURN_PATIENCE * self._turn_wait_s
-        return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
-
-    def _look_s(self, share: float) -> float:
-        """Seconds until the next look; bounded, for a suspended worker counts its sleep as wait."""
-        return min(max(_TURN_LOOK_S, share * self._turn_wait_s), _TURN_LOOK_LONGEST_S)
-
-    def _batch(self, lane: _Lane) -> list[Pending]:
+    def _batch(self, lane: Lane) -> list[Pending]:
         batch: list[Pending] = []
         size = 0
-        while lane.waiting and len(batch) < self._limits.batch_requests_max:
+        most = lane.most or self._limits.batch_requests_max
+        while lane.waiting and len(batch) < most:
             size += lane.waiting[0].request.size_bytes
             if batch and size > self._limits.batch_bytes_max:
                 break
             batch.append(lane.waiting.popleft())
         return batch
 
-    def _wake_one(self) -> None:
-        if self._idle:
-            self._idle.pop().set()
-
-    def _drop_if_empty(self, catalog: str, lane: _Lane) -> None:
+    def _drop_if_empty(self, catalog: str, lane: Lane) -> None:
         if not lane.busy and not lane.waiting and lane.not_before <= self._runtime.monotonic():
             del self._lanes[catalog]

@@ -25,10 +25,12 @@ from gateway.decide.ranges import (
     listed_for,
 )
 from gateway.decide.request import Request, View
+from gateway.meters import Meters
 from gateway.model import WITHHELD, BareDocument, Commit, Document
 from gateway.state.cache import Cache
-from gateway.state.replay import HistoryIncomplete, bare_after
+from gateway.state.replay import HistoryIncomplete, WrongBase, bare_after, bare_rebuilt
 from gateway.store.contract import Store
+from gateway.store.scanned import Scanned
 
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128
@@ -108,7 +110,7 @@ def _read(
         limit = needed + sum(is_under(key, prefix) for key in keys)
         if limit > room and count > 1:
             return _read(store, cache, view, requests[:1])
-        found = _listed(store, view, prefix, min(limit, room))
+        found = _listed(store, cache.meters, view, prefix, min(limit, room))
         if found is None:
             return None
         room -= len(found.documents)
@@ -141,12 +143,14 @@ def _changed_keys(tail: Iterable[Commit]) -> set[str]:
     return {change.key for commit in tail for change in commit.changes}
 
 
-def _listed(store: Store, view: View, prefix: str, limit: int) -> Listed | None:
+def _listed(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
     """None: the head has moved on. Raises HistoryIncomplete."""
-    found = store.list_range(view.catalog, prefix, view.revision, limit) if limit else ()
+    found: Scanned[BareDocument] = Scanned(is_whole=False)
+    if limit:
+        found = store.list_range(view.catalog, prefix, view.revision, limit)
     if any(document.revision > view.revision for document in found):
         return None
-    is_whole = len(found) < limit
+    is_whole = found.is_whole
     live = {document.key: document for document in found}
     for key in _changed_keys(view.tail):
         if is_under(key, prefix):
@@ -156,6 +160,8 @@ def _listed(store: Store, view: View, prefix: str, limit: int) -> Listed | None:
                 if is_whole:
                     raise
                 continue  # it is behind what was listed
+            except WrongBase as error:
+                after = bare_rebuilt(store, meters, view.catalog, key, view.tail, error)
             if after is not None and after.exists:
                 live[key] = after
     return Listed(live, is_whole)

@@ -1,4 +1,4 @@
-"""Moving heads until it is known who won: applied, refused or unknown, never a guess.
+"""A move in doubt: applied, refused or unknown, never a guess.
 
 Where the connection breaks around a move, the move may have happened, or may still happen later
 on the server. The same move is sent again, with the same commit ids, until the answer is
@@ -9,54 +9,36 @@ verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
+from gateway.commit.pending import Pending
+from gateway.decide.request import Applied, Decision, Unknown
 from gateway.model import Move
-from gateway.runtime import Runtime
-from gateway.store.contract import Moved, Store, Unreachable, Unsent
+from gateway.store.contract import Moved, Store
 
-_FIRST_PAUSE_S = 0.02
+FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
 
-def move_until_known(
-    store: Store,
-    runtime: Runtime,
-    moves: Sequence[Move],
-    deadline: Callable[[str], float],
-) -> Mapping[str, Moved]:
-    """By catalog what became of its move; a catalog is missing where that can't be known.
+def longer(pause_s: float) -> float:
+    """The pause before the next try, after one of ``pause_s``."""
+    return min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    ``deadline(catalog)`` is the monotonic time until which the catalog's requests can wait. Raises
-    Unsent where no move was made, and none will be.
+
+def moved_once_more(store: Store, move: Move) -> Moved | None:
+    """What became of a move in doubt, which is sent again; None where it still isn't known.
+
+    A refusal says nothing of the copy that was sent before. Raises Unreachable.
     """
-    known: dict[str, Moved] = {}
-    left = {move.catalog: move for move in moves}
-    broken = False
-    pause_s = _FIRST_PAUSE_S
-    while left:
-        try:
-            moved = store.move_heads(list(left.values()))
-            for catalog, result in moved.items():
-                doubtful = result is Moved.LOST and broken
-                truth = whose(store, left[catalog]) if doubtful else result
-                if truth is not None:
-                    known[catalog] = truth
-                del left[catalog]
-        except Unreachable as error:
-            if isinstance(error, Unsent) and not broken:
-                raise
-            broken = True
-            # What was sent may yet win when another worker leaves the line: a move that is sent
-            # again looks at no claim, so that it is lost only where the head is elsewhere.
-            left = {catalog: replace(move, past=None) for catalog, move in left.items()}
-            runtime.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            now = runtime.monotonic()
-            left = {catalog: move for catalog, move in left.items() if deadline(catalog) > now}
-    return known
+    # What was sent may yet win when another worker leaves the line: a move that is sent again looks
+    # at no claim, so that it is lost only where the head is elsewhere.
+    result = store.move_heads([replace(move, past=None)]).get(move.catalog)
+    if result is Moved.LOST:
+        return whose(store, move)
+    return result if result is Moved.WON else None
 
 
 def whose(store: Store, move: Move) -> Moved | None:
@@ -91,3 +73,20 @@ def _whose_verdict(store: Store, move: Move) -> Moved | None:
     replies = store.replies({move.catalog: [(asked.principal, asked.key)]})
     reply = replies.get((move.catalog, asked.principal, asked.key))
     return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST
+
+
+def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+    """Answer those whose commits may have been made, or yet be; return those that have none.
+
+    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    """
+    made = {commit.id for commit in decision.commits}
+    left = []
+    for pending, outcome in zip_longest(batch, decision.outcomes):
+        if isinstance(outcome, Applied):
+            in_doubt = outcome.commit.id in made
+            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
+        else:
+            pending.unreachable = True
+            left.append(pending)
+    return left

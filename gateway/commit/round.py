@@ -9,7 +9,10 @@ condition is false on the state that p left), and moves the head from 7 to 8, wi
 * The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
   that this round decided counts any more; p and q go back, are joined by what has arrived since,
   and are decided on the new state.
-* The connection breaks: ``resolve`` finds out which of the two it was.
+* The connection breaks, or the database can't tell of c: ``resolve`` finds out which of the two it
+  was. Meanwhile the round's other catalogs are answered, and its leader goes on.
+* The database refuses the move for what it is: nothing was applied. p and q are tried one by one,
+  and whoever is refused alone is told so.
 
 Where this worker alone seems to write the catalog (``Guesses``), the first try doesn't read the
 head. A won move proves that the cache was at it. A batch without a commit proves nothing, so its
@@ -19,28 +22,24 @@ refusals and no-ops are decided once more, on a head read now, before anybody is
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from itertools import chain, zip_longest
+from functools import partial
+from itertools import chain
 
-from gateway.commit.claims import Claims
 from gateway.commit.inputs import read_views
+from gateway.commit.parts import RoundParts
 from gateway.commit.pending import Pending
-from gateway.commit.queue import Queue
-from gateway.commit.resolve import move_until_known
+from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_more
 from gateway.decide.decide import decide
-from gateway.decide.request import Applied, Decision, Refused, Rules, Unknown, View
+from gateway.decide.request import Decision, Refused, Unknown, View
 from gateway.errors import StoreUnavailable
-from gateway.meters import NO_METERS, Meters, RoundTimes
+from gateway.meters import RoundTimes
 from gateway.model import Commit, Move, Reply, Verdict
-from gateway.runtime import Runtime
-from gateway.state.cache import Cache, Guesses
-from gateway.state.heads import Observer, Standing
-from gateway.state.sharing import halves
+from gateway.state.cache import Guesses
+from gateway.state.heads import Standing
 from gateway.state.tail import moment
-from gateway.state.write_out import WriteOut
-from gateway.store.contract import Moved, Store, Unreachable, Unsent
+from gateway.store.contract import Moved, MoveResult, Rejected, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
@@ -48,21 +47,6 @@ _PAUSE_UNREACHABLE_S = 0.05
 # For a primary; then the requests go back, so that those whose time is over are told why.
 _PATIENCE_S = 1.0
 _PAUSE_FULL_S = 0.003
-
-
-@dataclass(frozen=True, slots=True)
-class RoundParts:
-    """What a round works with; put together in ``gateway.service``."""
-
-    store: Store
-    runtime: Runtime
-    cache: Cache
-    observer: Observer
-    write_out: WriteOut
-    queue: Queue
-    claims: Claims
-    rules: Rules
-    meters: Meters = NO_METERS
 
 
 class Round:
@@ -74,7 +58,9 @@ class Round:
         self._parts = parts
         self._guesses = guesses
         self._batches = dict(batches)
-        self._moving = False
+        self._decisions: Mapping[str, Decision] = {}
+        self._moves: Mapping[str, Move] = {}  # those that were sent, or are about to be
+        self._pauses: dict[str, float] = {}  # between the tries of moves in doubt
         self._since = moment(parts.runtime)
         self._views: Mapping[str, View] = {}
         self._times = RoundTimes(taken=parts.runtime.monotonic())
@@ -96,14 +82,37 @@ class Round:
         except Unreachable as error:
             self._give_back(error)
             return
+        except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
+            self._fail(error)
+            return
         decisions = self._held(decisions)
         for catalog, decision in list(decisions.items()):
             if not decision.moves:
-                self._answer(catalog, decision)
+                self._guarded(catalog, partial(self._answer, catalog, decision))
                 del decisions[catalog]
         self._times.decided = self._parts.runtime.monotonic()
         if decisions:
             self._commit(decisions)
+
+    def _fail(self, error: Exception) -> None:
+        """After a defect, before any head was moved. It may be that of one catalog alone: each is
+        tried again by itself, and nothing is remembered."""
+        alone = len(self._batches) == 1
+        self._parts.queue.suspects.failed(self._batches)
+        for catalog in list(self._batches):
+            if alone:
+                self._abandon(catalog, error)
+            else:
+                self._parts.cache.forget(catalog)
+                self._guesses.lost(catalog)
+                self._end(catalog, self._batches[catalog])
+
+    def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
+        """A defect with one catalog is no other's, and leaves nobody waiting."""
+        try:
+            go_on()
+        except Exception as error:  # noqa: BLE001
+            self._abandon(catalog, error)
 
     def _held(self, decisions: Mapping[str, Decision]) -> dict[str, Decision]:
         """Those whose requests all are still there, and can't leave any more; the batches of the
@@ -127,11 +136,19 @@ class Round:
                 self._end(catalog)
 
     def _give_back(self, error: Unreachable) -> None:
-        """Nothing was sent for any of the batches: they are tried again while there is time."""
+        """Nothing was sent for any of the batches: they are tried again while there is time, each
+        by itself where it may be the trouble of one of them."""
         _log.warning("the database can't be reached: %s", error)
-        for catalog in list(self._batches):
+        pause_s = _PAUSE_UNREACHABLE_S
+        if not isinstance(error, Unsent):  # that is everybody's trouble
+            self._parts.queue.suspects.failed(self._batches)
+            if len(self._batches) > 1:
+                pause_s = 0.0
+        for catalog, batch in list(self._batches.items()):
             self._guesses.lost(catalog)
-            self._end_unreachable(catalog)
+            for pending in batch:
+                pending.unreachable = True
+            self._end(catalog, batch, pause_s=pause_s)
 
     def _may_guess(self, catalog: str) -> bool:
         """Whether the cache is likely to be at the head, and this is the first try."""
@@ -140,46 +157,40 @@ class Round:
         is_shared = catalog in self._parts.claims.shared
         return first_try and not is_shared and self._guesses.holds(catalog)
 
-    def halved(self) -> tuple[Round, ...]:
-        """After a defect: two rounds of what is left, where it may be of one catalog alone.
+    def abandon(self, error: Exception) -> None:
+        """After a defect: what is still owned is answered and forgotten; moves in doubt go on."""
+        _log.error("a round of the commit loop failed", exc_info=error)
+        for catalog in self._batches.keys() - self._pauses.keys():
+            self._abandon(catalog, error)
 
-        Empty where there are no two catalogs, or the heads may have moved. Nothing is remembered.
-        """
-        if self._moving or len(self._batches) < 2:
-            return ()
-        for catalog in self._batches:
-            self._parts.cache.forget(catalog)
-            self._guesses.lost(catalog)
-        return tuple(
-            Round(self._parts, self._guesses, {name: self._batches[name] for name in half})
-            for half in halves(list(self._batches))
-        )
-
-    def abandon(self) -> None:
-        """After a defect: what is still owned is answered and forgotten.
-
-        From when the heads are moved on, nobody knows what became of it; before that, nothing.
-        """
+    def _abandon(self, catalog: str, error: Exception) -> None:
+        """From when its head is moved on, nobody knows what became of it; before that, nothing."""
+        about = {"catalog": catalog}
+        _log.error("the writing of %r failed", catalog, exc_info=error, extra=about)
+        if catalog not in self._batches:
+            return
         refused = Refused(StoreUnavailable("the gateway failed before anything was tried"))
-        for catalog, batch in list(self._batches.items()):
-            for pending in batch:
-                moved = Unknown(pending.request.commit_id)
-                pending.answer(moved if self._moving else refused)
-            self._parts.cache.forget(catalog)
-            self._guesses.lost(catalog)
-            self._end(catalog)
+        for pending in self._batches[catalog]:
+            moved = Unknown(pending.request.commit_id)
+            pending.answer(moved if catalog in self._moves else refused)
+        self._parts.cache.forget(catalog)
+        self._guesses.lost(catalog)
+        self._end(catalog)
 
     def decisions(self, fresh: AbstractSet[str], guessed: Collection[str]) -> dict[str, Decision]:
         """Decide the batches of these catalogs.
 
         Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
         """
+        began = self._parts.runtime.monotonic()
         seen = self.observed(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
             for catalog in (*seen, *guessed)
         }
         views = read_views(self._parts.store, self._parts.cache, wanted)
+        if seen:
+            self._parts.queue.suspects.worked(seen, began)
         self._views = {**self._views, **views}
         now_us = self._parts.runtime.now_us()
         decisions: dict[str, Decision] = {}
@@ -192,9 +203,14 @@ class Round:
                 if catalog not in guessed:
                     self._end(catalog, self._batches[catalog])
                 continue
-            attempts = [pending.attempts + 1 for pending in self._batches[catalog]]
+            batch = self._batches[catalog]
             decisions[catalog] = decide(
-                view, requests, attempts, now_us=now_us, rules=self._parts.rules
+                view,
+                requests,
+                [pending.attempts + 1 for pending in batch],
+                now_us=now_us,
+                rules=self._parts.rules,
+                accounts=[pending.account for pending in batch],
             )
         return decisions
 
@@ -213,55 +229,105 @@ class Round:
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: standing.revision for catalog, standing in standings.items()}
 
-    def _end_unreachable(self, catalog: str) -> None:
-        batch = self._batches[catalog]
-        for pending in batch:
-            pending.unreachable = True
-        self._end(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
-
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
         """Move the heads, answer, have what won written out; what lost goes back."""
         for catalog in [c for c, d in decisions.items() if not self._has_room(c, d)]:
             self._write_out_first(catalog)
-        decisions = {c: d for c, d in decisions.items() if c in self._batches}
-        if not decisions:
+        self._decisions = {c: d for c, d in decisions.items() if c in self._batches}
+        if not self._decisions:
             return
-        moves = {catalog: self._move(catalog, decision) for catalog, decision in decisions.items()}
-        self._moving = True
+        parts, began = self._parts, self._parts.runtime.monotonic()
+        self._moves = {c: self._move(c, decision) for c, decision in self._decisions.items()}
+        moved: Mapping[str, MoveResult] = {}
         try:
-            moved = move_until_known(
-                self._parts.store,
-                self._parts.runtime,
-                list(moves.values()),
-                self._latest_deadline,
-            )
+            moved = parts.store.move_heads(list(self._moves.values()))
         except Unsent as error:
-            self._moving = False
+            self._moves = {}
             self._give_back(error)
             return
-        won = {c: d for c, d in decisions.items() if moved.get(c) is Moved.WON}
-        self._measure_moves(won, sum(race is Moved.LOST for race in moved.values()))
-        for catalog in decisions.keys() - won.keys():
-            batch = self._batches[catalog]
-            self._guesses.lost(catalog)
-            if catalog in moved:
-                for pending in batch:
-                    pending.attempts += 1
-                self._parts.claims.lost(catalog, max(each.attempts for each in batch))
-                self._end(catalog, batch, lost=True)
-            else:
-                self._parts.cache.forget(catalog)
-                self._end(catalog, in_doubt(batch, decisions[catalog]))
-        for catalog, decision in won.items():
-            if catalog in self._parts.claims.shared:
-                self._parts.claims.won(catalog, moves[catalog].base, moves[catalog].reached[0])
-            self._parts.cache.replace(moves[catalog], decision.documents)
-            if not self._parts.queue.is_contended(catalog):
-                self._guesses.gained(catalog)
-            self._parts.write_out.add(
-                self._since, moves[catalog], *self._carried(catalog), decision.documents
-            )
-            self._answer(catalog, decision)
+        except Exception as error:
+            if len(self._moves) == 1 and not isinstance(error, Unreachable):
+                raise
+            _log.warning("moves are in doubt: %r", error)
+            parts.queue.suspects.failed(self._moves)
+        else:
+            parts.queue.suspects.worked(moved, began)
+        self._times.moved = parts.runtime.monotonic()
+        for catalog in self._moves:
+            self._guarded(catalog, partial(self._settle, catalog, moved.get(catalog)))
+        self._measure_moves(moved)
+
+    def _settle(self, catalog: str, result: MoveResult | None) -> None:
+        if result is Moved.WON:
+            self._won(catalog)
+        elif result is Moved.LOST:
+            self._lost(catalog)
+        elif result is None:
+            self._doubt(catalog)
+        else:
+            self._rejected(catalog, result)
+
+    def _won(self, catalog: str) -> None:
+        parts, move, decision = self._parts, self._moves[catalog], self._decisions[catalog]
+        if catalog in parts.claims.shared:
+            parts.claims.won(catalog, move.base, move.reached[0])
+        parts.cache.replace(move, decision.documents)
+        if not parts.queue.is_contended(catalog):
+            self._guesses.gained(catalog)
+        parts.write_out.add(self._since, move, *self._carried(catalog), decision.documents)
+        self._answer(catalog, decision)
+
+    def _lost(self, catalog: str) -> None:
+        batch = self._batches[catalog]
+        self._guesses.lost(catalog)
+        for pending in batch:
+            pending.attempts += 1
+        self._parts.claims.lost(catalog, max(each.attempts for each in batch))
+        self._end(catalog, batch, lost=True)
+
+    def _rejected(self, catalog: str, rejected: Rejected) -> None:
+        """Nothing was applied. It may be the tail that is too much, or one request of the batch."""
+        batch = self._batches[catalog]
+        if rejected.too_large and any(self._carried(catalog)):
+            self._write_out_first(catalog)
+            return
+        self._guesses.lost(catalog)
+        if len(batch) > 1:
+            self._end(catalog, batch, most=len(batch) // 2)
+            return
+        about = {"catalog": catalog}
+        _log.warning("a write of %r is refused: %s", catalog, rejected.reason, extra=about)
+        told = f"the database refuses this write, and nothing was applied: {rejected.reason}"
+        batch[0].answer(Refused(StoreUnavailable(told)))
+        self._end(catalog)
+
+    def _doubt(self, catalog: str) -> None:
+        """Have the move gone on with until it is known what became of it, or its time is over."""
+        runtime = self._parts.runtime
+        self._parts.queue.suspects.failed([catalog])
+        self._guesses.lost(catalog)
+        if runtime.monotonic() < max(pending.deadline for pending in self._batches[catalog]):
+            pause_s = self._pauses.get(catalog, FIRST_PAUSE_S)
+            self._pauses[catalog] = longer(pause_s)
+            go_on = partial(self._guarded, catalog, partial(self._go_on, catalog))
+            self._parts.queue.in_doubt(catalog, go_on, pause_s)
+            return
+        batch = self._batches[catalog]
+        self._parts.cache.forget(catalog)
+        self._end(catalog, in_doubt(batch, self._decisions[catalog]), most=max(1, len(batch) // 2))
+
+    def _go_on(self, catalog: str) -> None:
+        began = self._parts.runtime.monotonic()
+        try:
+            result = moved_once_more(self._parts.store, self._moves[catalog])
+        except Unreachable:
+            result = None
+        else:
+            self._parts.queue.suspects.worked([catalog], began)
+        self._times.moved = self._parts.runtime.monotonic()
+        self._settle(catalog, result)
+        if result is not None:
+            self._measure_moves({catalog: result})
 
     def _move(self, catalog: str, decision: Decision | None) -> Move:
         """The move that a decision asks for; without one, a move of nothing."""
@@ -276,6 +342,8 @@ class Round:
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
             self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
+            view.last,
+            view.last_verdict,
         )
 
     def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:
@@ -302,14 +370,14 @@ class Round:
         self._guesses.lost(catalog)
         self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
 
-    def _measure_moves(self, won: Mapping[str, Decision], lost: int) -> None:
-        times = self._times
-        times.moved = self._parts.runtime.monotonic()
+    def _measure_moves(self, moved: Mapping[str, MoveResult]) -> None:
+        times, meters = self._times, self._parts.meters
+        won = [catalog for catalog, result in moved.items() if result is Moved.WON]
         if won:
-            batches = [len(decision.commits) for decision in won.values()]
-            self._parts.meters.heads_moved(batches, times.moved - times.taken)
-        if lost:
-            self._parts.meters.races_lost(lost)
+            batches = [len(self._decisions[catalog].commits) for catalog in won]
+            meters.heads_moved(batches, times.moved - times.taken)
+        if lost := sum(result is Moved.LOST for result in moved.values()):
+            meters.races_lost(lost)
 
     def _answer(self, catalog: str, decision: Decision) -> None:
         """Answer a batch whose decision is true; the requests it left undecided go back."""
@@ -325,28 +393,9 @@ class Round:
         *,
         pause_s: float = 0.0,
         lost: bool = False,
+        most: int | None = None,
     ) -> None:
         del self._batches[catalog]
         if not left and catalog in self._parts.claims.shared:
             self._parts.claims.give_up(catalog)
-        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost)
-
-    def _latest_deadline(self, catalog: str) -> float:
-        return max(pending.deadline for pending in self._batches[catalog])
-
-
-def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
-    """Answer those whose commits may have been made, or yet be; return those that have none.
-
-    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
-    """
-    made = {commit.id for commit in decision.commits}
-    left = []
-    for pending, outcome in zip_longest(batch, decision.outcomes):
-        if isinstance(outcome, Applied):
-            in_doubt = outcome.commit.id in made
-            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
-        else:
-            pending.unreachable = True
-            left.append(pending)
-    return left
+        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost, most=most)

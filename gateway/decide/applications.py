@@ -52,26 +52,37 @@ _encode = msgspec.json.Encoder().encode
 class Application(msgspec.Struct, frozen=True):
     """The record of an application. ``scope`` is that of its keys, another one for each time that
     the name is taken. ``version`` was begun last, at ``begun_us``; ``finished``: the last version
-    of which nothing more is to come. None: there was none yet."""
+    of which nothing more is to come. None: there was none yet. ``kept_s``: for how long keys were
+    remembered when the version was begun; None where an earlier gateway has begun it."""
 
     scope: str
     principals: tuple[str, ...]
     version: int | None = None
     begun_us: int = 0
     finished: int | None = None
+    kept_s: int | None = None
 
     def is_finished(self, version: int) -> bool:
         return self.finished is not None and version <= self.finished
 
 
 class Term(NamedTuple):
-    """When something is decided, and for how long keys are remembered."""
+    """When something is decided, and for how long keys are remembered by now.
+
+    Of a version that was begun when they were remembered for less, some may be forgotten, however
+    long they are remembered since: the lesser time counts.
+    """
 
     now_us: int
     kept_s: int
 
+    def of(self, application: Application) -> int:
+        """For how many seconds after its begin the version is open."""
+        kept_s = application.kept_s
+        return self.kept_s if kept_s is None else min(kept_s, self.kept_s)
+
     def is_over(self, application: Application) -> bool:
-        return self.now_us - application.begun_us > self.kept_s * 1_000_000
+        return self.now_us - application.begun_us > self.of(application) * 1_000_000
 
 
 def applications(document: Document | None) -> Mapping[str, Application]:
@@ -159,7 +170,7 @@ def _advanced(step: ApplicationStep, record: Application, by: Principal, term: T
         if not step.finished:
             _require_in_time(what, record, term)
     else:
-        record = replace(record, version=step.version, begun_us=term.now_us)
+        record = replace(record, version=step.version, begun_us=term.now_us, kept_s=term.kept_s)
     record = replace(record, principals=_principals(step, by, record.principals))
     return replace(record, finished=step.version) if step.finished else record
 
@@ -193,9 +204,9 @@ def _require_named(step: ApplicationStep, record: Application, by: Principal) ->
 def _require_in_time(what: str, record: Application, term: Term) -> None:
     if term.is_over(record):
         raise ApplicationConflict(
-            f"{what} was begun more than {term.kept_s} seconds ago, for which idempotency keys are"
-            " remembered (idempotency_retention_s): what was applied of it could be applied again."
-            " See what is there, and begin another version with what is missing"
+            f"{what} was begun more than {term.of(record)} seconds ago, for which idempotency keys"
+            " are remembered (idempotency_retention_s): what was applied of it could be applied"
+            " again. See what is there, and begin another version with what is missing"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.access.acl import AclMalformed, acl_of
+from gateway.access.acl import AclMalformed, acl_of, require_few_names
 from gateway.errors import AttributesInvalid, OverLimit
 from gateway.model import Attributes
 from patching import Absent, Json
@@ -13,11 +13,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
-    """``value`` as attributes. Raises AttributesInvalid unless they are, and OverLimit."""
+    """``value`` as attributes that are written. Raises AttributesInvalid unless they may be, and
+    OverLimit."""
     if not isinstance(value, dict):
         raise AttributesInvalid(key)
     try:
-        acl_of(value)
+        acl = acl_of(value)
+        if acl is not None:
+            require_few_names(acl)
     except AclMalformed as error:
         raise AttributesInvalid(key, error.pointer, error.detail) from error
     size_bytes = len(_encode(value))

@@ -19,6 +19,7 @@ from gateway.decide.ranges import (
     RangeUnchanged,
     why_count_false,
 )
+from gateway.decide.work import Items
 from gateway.errors import OverLimit
 from gateway.model import Document, living
 from patching import (
@@ -27,7 +28,6 @@ from patching import (
     ExtendedPatch,
     Json,
     LimitExceeded,
-    Limits,
     ListDeclarations,
     PatchError,
 )
@@ -128,11 +128,11 @@ class Comparing:
 
     def __init__(
         self,
-        limits: Limits,
+        items: Items,
         spend: Callable[[int], None],
         lists: ListDeclarations = NO_DECLARATIONS,
     ) -> None:
-        self._limits = limits
+        self._items = items
         self._lists = lists
         self._spend = spend
         self._tested_bytes = 0
@@ -170,17 +170,19 @@ class Comparing:
             done = patching.apply_extended(
                 content,
                 compare.tests,
-                limits=self._limits,
+                limits=self._items.limits,
                 document_bytes=size_bytes,
                 lists=self._lists.lists_of(compare.key),
             )
             self._examined(done.examined)
-        except LimitExceeded as error:
-            self._examined(error.examined)
+        except LimitExceeded as exceeded:
+            error = self._items.told(exceeded)
+            assert isinstance(error, LimitExceeded)
+            self._examined(exceeded.examined)
             # A test that was broken off is neither true nor false.
             raise OverLimit(
                 error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
-            ) from error
+            ) from exceeded
         except PatchError as error:
             self._examined(error.examined)
             return str(error)
@@ -198,6 +200,7 @@ class Comparing:
             )
 
     def _examined(self, items: int) -> None:
+        self._items.count(items)
         self._tested_bytes += items * ITEM_BYTES
         self._spend(items * ITEM_BYTES)
 

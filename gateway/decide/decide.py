@@ -8,24 +8,26 @@ neighbours. Nothing here is final: the decision holds only if the head is still 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 
 import msgspec
 
+from gateway.cpu import Account, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.batch_state import BatchState
 from gateway.decide.compares import Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
-from gateway.decide.drafts import Drafts, named_keys
-from gateway.decide.edits import Get, KeyEdit, Touch, replaced_keys
+from gateway.decide.drafts import Drafts
+from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
     refuse_forbidden,
     require_precondition,
     require_revision,
+    require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import perform_all
@@ -50,12 +52,9 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, retold, told_outcome, verdict_bytes
-from gateway.errors import (
-    CommitError,
-    DocumentNotFound,
-    PreconditionFailed,
-)
+from gateway.decide.verdicts import is_remembered, retold, verdict_of
+from gateway.decide.work import Items
+from gateway.errors import CommitError, DocumentNotFound, PreconditionFailed
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -75,19 +74,23 @@ def decide(
     *,
     now_us: int,
     rules: Rules,
+    accounts: Iterable[Account | None] = repeat(None),
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
+    Each is computed on its own account. One whose account is used up is refused, not under its key.
+
     ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
-    before it even where the clock stands still or goes back.
+    before it, and a verdict's no earlier, even where the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
         refused = deciding.too_heavy(requests[0], attempts[0], view.too_heavy)
         return Decision((), (refused,), {}, tuple(deciding.verdicts))
-    for request, attempt in islice(zip(requests, attempts, strict=True), view.requests):
-        outcome = None if deciding.tired else deciding.one(request, attempt)
+    asked = zip(zip(requests, attempts, strict=True), accounts, strict=False)
+    for (request, attempt), account in islice(asked, view.requests):
+        outcome = None if deciding.tired else deciding.within(account, request, attempt)
         if outcome is None:
             break
         outcomes.append(outcome)
@@ -101,6 +104,7 @@ class Deciding(BatchState):
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
         super().__init__(view)
+        now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
         self._rules = rules
         self._settings = NO_SETTINGS  # those that the request at hand meets
@@ -109,6 +113,14 @@ class Deciding(BatchState):
         self._replies = dict(view.replies)
         self._bytes = 0
         self.verdicts: list[Verdict] = []
+
+    def within(self, account: Account | None, request: Request, attempt: int) -> Outcome | None:
+        """``one``, on the request's account. Where that is used up, nothing of it is left."""
+        try:
+            with section(account):
+                return self.one(request, attempt)
+        except TooMuchWork as error:
+            return Refused(error)
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
@@ -126,22 +138,14 @@ class Deciding(BatchState):
             verdict = self._verdict(request, outcome, attempt)
             if not self._fits(verdict.size_bytes):
                 return None
+            conclude()
             self._judge(verdict)
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
-        assert request.idempotency is not None
-        told = told_outcome(outcome, self._rules)
-        return Verdict(
-            catalog=request.catalog,
-            number=self._view.judged + len(self.verdicts) + 1,
-            revision=self.revision,
-            time_us=self._now_us,
-            id=request.commit_id,
-            idempotency=request.idempotency,
-            attempts=attempt,
-            outcome=told,
-            size_bytes=verdict_bytes(told, request.idempotency),
+        number = self._view.judged + len(self.verdicts) + 1
+        return verdict_of(
+            request, outcome, attempt, number, self.revision, self._now_us, self._rules
         )
 
     def _judge(self, verdict: Verdict) -> None:
@@ -159,7 +163,7 @@ class Deciding(BatchState):
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
-            if isinstance(error, PreconditionFailed):
+            if isinstance(error, PreconditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.revision)
                 return Refused(PreconditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
@@ -183,11 +187,13 @@ class Deciding(BatchState):
         settings = living(self.document(SETTINGS_KEY))
         self._settings = NO_SETTINGS if settings is None else self._rules.settings_of(settings)
         self._comparing: Comparing | None = None
+        self._items = Items(self._limits.patch)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
+        require_unovertaken(request, self.revision)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)
@@ -244,7 +250,7 @@ class Deciding(BatchState):
     def _compared(self) -> Comparing:
         """All compares of a request together may be only so much work."""
         if self._comparing is None:
-            self._comparing = Comparing(self._limits.patch, self.spend, self._settings.lists)
+            self._comparing = Comparing(self._items, self.spend, self._settings.lists)
         return self._comparing
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
@@ -258,6 +264,7 @@ class Deciding(BatchState):
             self.revision + 1,
             self._settings.lists,
             lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
+            self._items,
         )
         try:
             if len(edits) == 1 and not edits[0].when and not isinstance(edits[0].edit, RangeEdit):
@@ -308,6 +315,7 @@ class Deciding(BatchState):
         if not self._fits(size_bytes):
             return None
         commit = msgspec.structs.replace(commit, size_bytes=size_bytes)
+        conclude()
         self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
 
@@ -372,6 +380,7 @@ class Deciding(BatchState):
                 deletes_catalog=request.deletes_catalog,
                 skipped=drafts.skipped,
                 left_out=drafts.left_out,
+                parent=self.commits[-1].id if self.commits else self._view.last,
             )
 
         recorded = {

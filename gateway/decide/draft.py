@@ -75,3 +75,9 @@ def merged(
 
 def same_attributes(document: Document, draft: Draft) -> bool:
     return patching.equal(document.attributes or {}, draft.attributes or {})
+
+
+def equal_content(before: Json | Absent, after: Json | Absent) -> bool:
+    if before is ABSENT or after is ABSENT:
+        return before is after
+    return before is after or patching.equal(before, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -12,9 +12,17 @@ import patching
 from gateway.access import Principal
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
+from gateway.decide import work
 from gateway.decide.attributes import checked_attributes
 from gateway.decide.compares import ITEM_BYTES, Compare
-from gateway.decide.draft import DELETED, Draft, merged, patched, same_attributes
+from gateway.decide.draft import (
+    DELETED,
+    Draft,
+    equal_content,
+    merged,
+    patched,
+    same_attributes,
+)
 from gateway.decide.edits import (
     ApplyPatch,
     ContentEdit,
@@ -33,7 +41,6 @@ from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.ranges import RangeEdit, is_under
 from gateway.decide.refusals import ChangedSince, refusal_of
 from gateway.decide.reverting import Revert, reverted
-from gateway.decide.work import MERGE_TIMES, PATH_SHARE, UNCOUNTED_BYTES_MAX, require_room, shifts
 from gateway.errors import CommitError, DocumentNotFound, TargetExists
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
@@ -49,16 +56,9 @@ from patching import (
     PatchError,
 )
 
+_Result = TypeVar("_Result")
+
 _encode = msgspec.json.Encoder().encode
-
-
-def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
-    """The keys that ``edits`` name, targets of moves included, each once."""
-    if len(edits) == 1 and not isinstance(edits[0].edit, Move):
-        return [edits[0].key]
-    keys = dict.fromkeys(each.key for each in edits)
-    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, Move))
-    return list(keys)
 
 
 class Drafts:
@@ -83,8 +83,10 @@ class Drafts:
         revision: int,
         lists: ListDeclarations,
         is_pinned: Callable[[str, Sequence[Compare]], bool],
+        items: work.Items | None = None,
     ) -> None:
         self._lists = lists
+        self._items = items or work.Items(limits.patch)
         self._is_pinned = is_pinned
         self._when: Sequence[Compare] = ()
         self._catalog = catalog
@@ -129,7 +131,7 @@ class Drafts:
             if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo | Revert):
                 self._count_patch(edit, before.size_bytes)
             elif isinstance(edit, EditAttributes):
-                require_room(self._patched_bytes)
+                work.require_room(self._patched_bytes)
             self._set(each.key, self._edited(each.key, before, edit))
 
     def require_undisputed(self) -> None:
@@ -204,6 +206,9 @@ class Drafts:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
             raise TargetExists(to, living(self._document_of(to)))
+        if draft.owners is not None:
+            given = draft.owners, draft.content, self._lists_of(to), self._limits.patch
+            self._tried(to, lambda: patching.require_fit(*given))
         self._set(key, DELETED)
         self._set(to, replace(draft, action="put", patch=()))
 
@@ -244,7 +249,7 @@ class Drafts:
             return False
         document = self._document_of(key)
         before = ABSENT if document is None else document.content
-        if not _equal(before, draft.content):
+        if not equal_content(before, draft.content):
             return True
         if document is None or document.owners != draft.owners:
             return document is not None
@@ -295,21 +300,17 @@ class Drafts:
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
         draft = self._settled(key, draft)
         lists = self._lists.lists_of(key)
-        try:
-            after, skipped = owning(edit, draft, self._revision, self._limits.patch, lists)
-        except PatchError as error:
-            raise self._told(key, error) from error
+        given = edit, draft, self._revision, self._limits.patch, lists
+        after, skipped = self._tried(key, lambda: owning(*given))
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
         return after
 
     def _settled(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
             return draft
-        try:
-            lists = self._lists.lists_of(key)
-            return settled(draft, self._author, self._revision, self._limits.patch, lists)
-        except PatchError as error:
-            raise self._told(key, error) from error
+        lists = self._lists.lists_of(key)
+        given = draft, self._author, self._revision, self._limits.patch, lists
+        return self._tried(key, lambda: settled(*given))
 
     def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
@@ -342,7 +343,7 @@ class Drafts:
         lists: Lists = NO_LISTS,
     ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
         """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
-        limits = self._limits.patch
+        limits = self._items.limits
         try:
             if isinstance(edit, Merge):
                 if before is ABSENT:
@@ -363,12 +364,20 @@ class Drafts:
         except PatchError as error:
             raise self._told(key, error) from error
 
+    def _tried(self, key: str, edit: Callable[[], _Result]) -> _Result:
+        try:
+            return edit()
+        except PatchError as error:
+            raise self._told(key, error) from error
+
     def _told(self, key: str, error: PatchError) -> CommitError:
         """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
-        self._count_items(error.examined)
+        examined, error = error.examined, self._items.told(error)
+        self._count_items(examined)
         return refusal_of(error, self._catalog, key, self._document_of(key))
 
     def _count_items(self, examined: int) -> None:
+        self._items.count(examined)
         self._patched_bytes += examined * ITEM_BYTES
         self.work_bytes += examined * ITEM_BYTES
 
@@ -378,18 +387,14 @@ class Drafts:
         if isinstance(edit, Revert):
             size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
-            size_bytes *= MERGE_TIMES
+            size_bytes *= work.MERGE_TIMES
         elif isinstance(edit.patch, Patch):
-            shifted = 0 if size_bytes <= UNCOUNTED_BYTES_MAX else shifts(edit.patch, size_bytes)
+            shifted = (
+                0 if size_bytes <= work.UNCOUNTED_BYTES_MAX else work.shifts(edit.patch, size_bytes)
+            )
             self.work_bytes += shifted
-            size_bytes = size_bytes // PATH_SHARE + shifted
+            size_bytes = size_bytes // work.PATH_SHARE + shifted
         alone = not self._patched_bytes
         self._patched_bytes += size_bytes
         if not alone:  # the first patch has limits of its own
-            require_room(self._patched_bytes)
-
-
-def _equal(before: Json | Absent, after: Json | Absent) -> bool:
-    if before is ABSENT or after is ABSENT:
-        return before is after
-    return before is after or patching.equal(before, after)
+            work.require_room(self._patched_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -89,3 +89,12 @@ def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
     """The keys of the documents that replacements of ranges put."""
     ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
     return frozenset(key for each in ranges for key, _, _ in each.documents)
+
+
+def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
+    """The keys that ``edits`` name, targets of moves included, each once."""
+    if len(edits) == 1 and not isinstance(edits[0].edit, Move):
+        return [edits[0].key]
+    keys = dict.fromkeys(each.key for each in edits)
+    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, Move))
+    return list(keys)

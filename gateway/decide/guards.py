@@ -30,6 +30,7 @@ from gateway.decide.conditions import NO_CONDITIONS, Look
 from gateway.decide.edits import ApplyPatch, Delete, Edit, EditAttributes, Get, KeyEdit, Put, Touch
 from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
+from gateway.decide.refusals import OvertakenLook
 from gateway.decide.request import Request
 from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
@@ -114,6 +115,7 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
         and not request.compare
         and request.resource_version is None
         and request.conditions is NO_CONDITIONS
+        and not request.deletes_catalog
         and not all(map(_is_guarded, request.edits))
     ):
         raise PreconditionRequired(request.catalog)
@@ -129,6 +131,15 @@ def _is_guarded(each: KeyEdit) -> bool:
     if isinstance(edit, ApplyPatch) and is_conditional(edit.patch):
         return True
     return isinstance(edit, Get | Touch | Revert) or each.key == SETTINGS_KEY
+
+
+def require_unovertaken(request: Request, revision: int) -> None:
+    """Raise OvertakenLook where the catalog isn't where it was looked at for the request, and what
+    the look found to refuse it with."""
+    if request.as_of is not None and request.as_of != revision:
+        raise OvertakenLook(request.as_of, revision)
+    if request.refusal is not None:
+        raise request.refusal
 
 
 def require_revision(request: Request, revision: int, document: Document | None = None) -> None:

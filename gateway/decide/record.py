@@ -26,8 +26,8 @@ _UNMEASURED_BYTES_MAX = 64 * 1024
 # JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
 _CERTAINLY_STORABLE_BYTES = 1_200_000
 # The members of a commit's record besides texts of the client's, and those of a change.
-RECORD_BYTES = 600
-_CHANGE_BYTES = 120
+RECORD_BYTES = 660
+_CHANGE_BYTES = 180
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -54,10 +54,14 @@ def recorded_change(
         create_revision, patches = found.create_revision, found.patches + 1
     whole = draft.action in ("put", "delete") or with_value
     begins = whole or found is None
+    base_revision, base_id = 0, ""
     attributes = draft.attributes
     if not begins and found is not None:
         same = found.attributes is draft.attributes or same_attributes(found, draft)
         attributes = None if same else draft.attributes or {}
+    if found is not None and draft.action not in ("put", "delete"):
+        # Beside a full value, too: whoever doubts that follows the patch.
+        base_revision, base_id = found.revision, found.commit_id
     owners_change = None
     if draft.owners is not found_owners:
         owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
@@ -71,6 +75,8 @@ def recorded_change(
         attributes=attributes,
         owners=draft.owners if begins else None,
         owners_change=owners_change,
+        base_revision=base_revision,
+        base_id=base_id,
     )
     document = Document(
         key=key,
@@ -89,9 +95,9 @@ def recorded_change(
 
 def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:
     """An upper bound on what the commit of ``edits`` takes in a head and in the history."""
-    texts = 4 * len(request.message or "") + len(commit.rebased_from or "")
+    texts = 4 * (len(request.message or "") + len(request.author)) + len(commit.rebased_from or "")
     if request.idempotency is not None:
-        texts += len(request.idempotency.principal) + len(request.idempotency.key)
+        texts += 4 * len(request.idempotency.principal) + len(request.idempotency.key)
     if commit.skipped:
         texts += len(_encode(commit.skipped))
     texts += 16 * len(commit.left_out)

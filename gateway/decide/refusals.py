@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gateway.conflict import Disputed
 from gateway.errors import (
     CommitError,
+    DeadlineExceeded,
     DocumentNotFound,
     OverLimit,
     PatchDoesNotFit,
@@ -69,6 +70,13 @@ class ListsUnchecked(SettingsInvalid):
 
     def __init__(self) -> None:
         super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
+
+
+class OvertakenLook(DeadlineExceeded):
+    """The catalog has moved on since it was looked at: whoever looked looks again, in time."""
+
+    def __init__(self, looked_at: int, revision: int) -> None:
+        super().__init__(f"looked at revision {looked_at}, the catalog is at {revision}")
 
 
 def refusal_of(error: PatchError, catalog: str, key: str, document: Document | None) -> CommitError:

@@ -73,9 +73,14 @@ class Request(msgspec.Struct, frozen=True):
     None: nobody has looked. Without ``checks_lists`` nobody has to.
 
     ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
-    decides once, whatever the outcome; without it, only a commit is remembered. ``fence``: it is
+    decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
     decided only while this holds, and its key is the application's. ``step``: in the place of
     edits, that of an application.
+
+    What was found out about the state before it is decided: ``refusal``, why it can't be done,
+    which its key stands for unless it has decided already; and ``as_of``, the one revision that
+    its edits, or that they are none, are right at. Elsewhere it is refused with OvertakenLook,
+    which decides nothing.
     """
 
     catalog: str
@@ -97,6 +102,8 @@ class Request(msgspec.Struct, frozen=True):
     once: bool = False
     fence: Fence | None = None
     step: ApplicationStep | None = None
+    refusal: CommitError | None = None
+    as_of: int | None = None
     dry_run: bool = False
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS
@@ -294,7 +301,8 @@ class View(msgspec.Struct, frozen=True):
     ``changed`` are the keys of all that was written after ``changed_since``, where a request asks
     for what was (``lists_checked``); these documents may be WITHHELD where they are large.
 
-    ``judged`` is the number of the catalog's last verdict. ``tail`` are the last commits, and
+    ``judged`` is the number of the catalog's last verdict; ``last`` and ``last_verdict`` are the
+    ids of its last commit and verdict, see ``Head``. ``tail`` are the last commits, and
     ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
     ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
@@ -315,6 +323,8 @@ class View(msgspec.Struct, frozen=True):
     ranges: Ranges = NO_RANGES
     changed_since: int | None = None
     changed: frozenset[str] = frozenset()
+    last: str = ""
+    last_verdict: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -23,6 +23,9 @@ _CHAIN_MAX = 250
 _PATTERN_STEPS = 100
 # To compare a value with an item of an enum that is no plain value.
 _COMPARE_WORK = 8
+# What the patterns of a catalog's schemas may take compiled, together: some 40 ms to compile.
+COMPILED_BYTES_MAX: Final = 4 << 20
+_COMPILED_BYTES_MIN: Final = 1 << 10
 # The work per character of a pattern, by the bytes it takes compiled: of the worst text for it.
 _PATTERN_WORK: Final = (
     (1 << 10, 2),
@@ -288,22 +291,30 @@ def _own_work(node: dict[str, Any]) -> int:
     return work + _COMPARE_WORK * sum(1 for each in compared for _ in values_in(each))
 
 
-@lru_cache(maxsize=1024)
 def _pattern_work(pattern: str) -> int:
     """By what it takes compiled: time goes with it where it comes to the worst.
 
     The first repetition behind the start of a text is counted as an endless one, which takes less:
     at most one of its turns is under way at a time.
     """
-    pattern = _FIRST_RUN.sub(r"\1*", pattern, count=1)
-    for size_max, work in _PATTERN_WORK:
+    size = compiled_bytes(_FIRST_RUN.sub(r"\1*", pattern, count=1))
+    return next((work for most, work in _PATTERN_WORK if size <= most), _PATTERN_WORK[-1][1])
+
+
+@lru_cache(maxsize=4096)
+def compiled_bytes(pattern: str) -> int:
+    """What the pattern takes compiled, as a power of two; more than ``COMPILED_BYTES_MAX`` where it
+    can't be compiled within that. To compile it takes up to 10 ns a byte."""
+    size = _COMPILED_BYTES_MIN
+    while size <= COMPILED_BYTES_MAX:
         try:
-            options = jsonschema_rs.RegexOptions(size_limit=size_max)
+            options = jsonschema_rs.RegexOptions(size_limit=size)
             jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
         except (jsonschema_rs.ValidationError, ValueError):
+            size *= 2
             continue
-        return work
-    return _PATTERN_WORK[-1][1]
+        break
+    return size
 
 
 # From the start a row of single characters and classes, the last of them repeated so many times.
@@ -339,3 +350,13 @@ def _anchors(root: Any) -> Mapping[Any, list[Any]]:
         elif isinstance(part, list):
             waiting.extend(part)
     return found
+
+
+def patterns_in(schema: Any) -> Iterator[str]:
+    """All that may be compiled; a text that is said to be one may be among them that isn't."""
+    for part in values_in(schema):
+        if isinstance(part, dict):
+            named = part.get("patternProperties")
+            yield from named if isinstance(named, dict) else ()
+            if isinstance(pattern := part.get("pattern"), str):
+                yield pattern

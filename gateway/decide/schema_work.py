@@ -23,7 +23,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.decide.schema_parts import ENDLESS, Schema, SchemaTooHeavy, Way, values_in
+from gateway.decide.schema_parts import (
+    COMPILED_BYTES_MAX,
+    ENDLESS,
+    Schema,
+    SchemaTooHeavy,
+    Way,
+    compiled_bytes,
+    patterns_in,
+    values_in,
+)
 from patching import Json
 
 __all__ = ["Load", "SchemaTooHeavy", "Weighing", "Work"]
@@ -35,6 +44,8 @@ _LOAD_MAX = 50_000
 # The maximum of steps for weighing all the schemas of a catalog, and of their values.
 _STEPS_MAX = 500_000
 _VALUES_MAX = 200_000
+# Different patterns of a catalog; each takes 20 kB or more, and some microseconds to compile.
+_PATTERNS_MAX = 500
 # Levels after which a schema that leads back to itself may come back to where it was.
 _PERIOD_MAX = 8
 # So many characters of a document's text count as one value.
@@ -54,10 +65,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """By depth, the most units of work for one value (``parts``) and one character (``texts``)."""
+    """By depth, the most units of work for one value (``parts``) and one character (``texts``).
+
+    ``can_be_compiled``: whether its patterns leave it possible.
+    """
 
     parts: tuple[int, ...]
     texts: tuple[int, ...]
+    can_be_compiled: bool = True
     per_byte: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,19 +105,26 @@ class Weighing:
     """
 
     def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
+        self.strict = strict
         self._steps = 0
         self._values = 0
+        self._patterns: dict[str, int] = {}
 
     def load_of(self, schema: Any) -> Load:
         """Raises SchemaTooHeavy where it is strict."""
         self._values += sum(1 for _ in values_in(schema))
-        if self._strict and self._values > _VALUES_MAX:
+        if self.strict and self._values > _VALUES_MAX:
             raise SchemaTooHeavy(f"a catalog's schemas hold {_VALUES_MAX} values at most together")
+        try:
+            self._weigh_patterns(schema)
+        except SchemaTooHeavy:
+            if self.strict:
+                raise
+            return Load((ENDLESS,), (ENDLESS,), can_be_compiled=False)
         parts: list[int] = []
         texts: list[int] = []
         try:
-            for part_load, text_load in _by_depth(Schema(schema, self._strict, self._step)):
+            for part_load, text_load in _by_depth(Schema(schema, self.strict, self._step)):
                 if part_load > _LOAD_MAX:
                     raise SchemaTooHeavy(
                         f"{len(parts)} levels down, one value of a document would be looked at by"
@@ -112,11 +134,29 @@ class Weighing:
                 parts.append(part_load)
                 texts.append(text_load)
         except SchemaTooHeavy:
-            if self._strict:
+            if self.strict:
                 raise
             endless = [ENDLESS] * (_DEPTH_MAX + 1 - len(parts))
             parts, texts = parts + endless, texts + endless
         return Load(tuple(parts), tuple(texts))
+
+    def _weigh_patterns(self, schema: Any) -> None:
+        for pattern in patterns_in(schema):
+            if pattern in self._patterns:
+                continue
+            size = compiled_bytes(pattern)
+            # One that can't be compiled is told by its place, when it is tried.
+            self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0
+            if len(self._patterns) > _PATTERNS_MAX:
+                raise SchemaTooHeavy(
+                    f"a catalog's schemas have {_PATTERNS_MAX} different patterns at most together"
+                )
+            if sum(self._patterns.values()) > COMPILED_BYTES_MAX:
+                raise SchemaTooHeavy(
+                    "the patterns of a catalog's schemas take more than"
+                    f" {COMPILED_BYTES_MAX} bytes compiled, together: classes of Unicode such as"
+                    " \\w or \\pL that are repeated many times take most"
+                )
 
     def _step(self, steps: int) -> None:
         self._steps += steps

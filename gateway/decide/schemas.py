@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from gateway.decide.schema_parts import COMPILED_BYTES_MAX
 from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing, Work
 from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
 from patching import Json, join_pointer, key_pattern
@@ -31,7 +32,10 @@ _PATTERN_CHARACTERS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeySchema:
-    """A compiled schema for the documents whose keys ``matches`` accepts."""
+    """A compiled schema for the documents whose keys ``matches`` accepts.
+
+    ``validator`` None: it was accepted once, and takes too long to compile; no document fits it.
+    """
 
     pattern: str
     matches: Callable[[str], object]
@@ -44,6 +48,14 @@ class KeySchema:
         ``size_bytes`` is the size of the content as JSON: it shows that most documents are little
         work, without a look at them. Raises OverLimit instead of too many steps.
         """
+        if self.validator is None:
+            raise OverLimit(
+                f"the schema for {self.pattern!r} can't be used any more: the patterns of the"
+                " catalog's schemas take too long to compile",
+                limit="schema_patterns_bytes_max",
+                maximum=COMPILED_BYTES_MAX,
+                actual=COMPILED_BYTES_MAX + 1,
+            )
         work = None
         units = size_bytes * self.load.per_byte
         if units > _UNITS_UNCOUNTED:
@@ -95,11 +107,17 @@ def key_schema(pattern: str, schema: object, weighing: Weighing) -> KeySchema:
         load = weighing.load_of(schema)
     except SchemaTooHeavy as error:
         raise SettingsInvalid(pointer, f"this schema can't be used: {error}") from error
+    if not load.can_be_compiled:
+        return KeySchema(pattern, key_pattern(pattern), None, load)
     try:
         validator = jsonschema_rs.validator_for(
-            schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()
+            schema,
+            retriever=_refuse,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=COMPILED_BYTES_MAX),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        if not weighing.strict:
+            return KeySchema(pattern, key_pattern(pattern), None, load)
         path = getattr(error, "instance_path", [])
         message = str(getattr(error, "message", error))[:_MESSAGE_CHARACTERS_MAX]
         place = join_pointer(["schemas", pattern, *map(str, path)])

@@ -13,6 +13,7 @@ from typing import Final
 
 from marshmallow import fields
 
+from gateway import cpu
 from gateway.decide.refusals import ItemsCollide
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
@@ -98,7 +99,7 @@ class CompiledSettings:
         if known is not None and equal(known[0].content, document.content):
             return known[1]
         settings = parse_settings(document.content, accepted=True)
-        with self._lock:
+        with cpu.whole(), self._lock:
             self._drop(document.commit_id)
             self._known[document.commit_id] = document, settings
             self._bytes += document.size_bytes + _ENTRY_BYTES

@@ -11,6 +11,7 @@ from typing import Any, Final
 from marshmallow import Schema, ValidationError, fields, missing, pre_load
 from marshmallow.exceptions import SCHEMA
 
+from gateway.cpu import computed
 from patching import join_pointer
 
 _ERRORS_MAX = 20
@@ -72,6 +73,7 @@ def strict(**members: fields.Field[Any]) -> Schema:
     return _Strict.from_dict(members)()
 
 
+@computed
 def load(schema: Schema, value: Any, refused: Callable[..., Exception]) -> dict[str, Any]:
     """The members of ``value`` by ``schema``. Raises ``refused(pointer, message, errors=…)``.
 

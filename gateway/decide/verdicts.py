@@ -16,7 +16,7 @@ from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.record import RECORD_BYTES
 from gateway.decide.refusals import ListsUnchecked
-from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged
+from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged, is_for_now
 from gateway.errors import CommitError, IdempotencyMismatch, RefusedBefore
 from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
 from patching import Json
@@ -44,9 +44,34 @@ def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
     return told
 
 
+def verdict_of(
+    request: Request,
+    outcome: Unchanged | Refused,
+    attempt: int,
+    number: int,
+    revision: int,
+    time_us: int,
+    rules: Rules,
+) -> Verdict:
+    """The catalog's verdict of this ``number``: what the request's key decided, at ``revision``."""
+    assert request.idempotency is not None
+    told = told_outcome(outcome, rules)
+    return Verdict(
+        catalog=request.catalog,
+        number=number,
+        revision=revision,
+        time_us=time_us,
+        id=request.commit_id,
+        idempotency=request.idempotency,
+        attempts=attempt,
+        outcome=told,
+        size_bytes=verdict_bytes(told, request.idempotency),
+    )
+
+
 def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
     """About what the verdict's record takes in a head."""
-    texts = len(idempotency.principal) + len(idempotency.key)
+    texts = 4 * len(idempotency.principal) + len(idempotency.key)
     return RECORD_BYTES + texts + len(_encode(told))
 
 
@@ -98,10 +123,14 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 def is_remembered(request: Request, outcome: Outcome) -> bool:
     """Whether the request's key is to stand for its outcome, also where that is no commit."""
+    if is_for_now(outcome):
+        return False
     unchecked = isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked)
     if unchecked and isinstance(request.edits[0].edit, Put):
         return False  # ``Catalogs.set_up`` looks at the documents, and sends it again
-    return request.once and request.idempotency is not None and not request.dry_run
+    if request.idempotency is None or request.dry_run:
+        return False
+    return request.once or isinstance(outcome, Unchanged)
 
 
 def _told_document(document: Document | None) -> Json:

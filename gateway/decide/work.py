@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from gateway.errors import OverLimit
-from patching import Patch
+from patching import LimitExceeded, Limits, Patch, PatchError
 
 # Bytes of documents that one request's patches may work through; each patch counts its document.
 _PATCHED_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -16,6 +17,33 @@ MERGE_TIMES: Final = 4
 _SHIFT_SHARE: Final = 80
 UNCOUNTED_BYTES_MAX: Final = 64 * 1024
 _IN_PLACE: Final = ("replace", "test")
+
+
+class Items:
+    """The array items that one request's patches and tests may examine, together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._maximum = limits.items_examined_max
+        self.limits = limits
+
+    def count(self, examined: int) -> None:
+        """So many were: the next one may only examine what is left, by its ``limits``."""
+        if examined:
+            left = max(0, self.limits.items_examined_max - examined)
+            self.limits = replace(self.limits, items_examined_max=left)
+
+    def told(self, error: PatchError) -> PatchError:
+        """``error`` of a patch or test under ``limits``, as that of the whole request."""
+        if not isinstance(error, LimitExceeded) or error.limit != "items_examined_max":
+            return error
+        before = self._maximum - self.limits.items_examined_max
+        return LimitExceeded(
+            error.limit,
+            self._maximum,
+            before + error.actual,
+            operation=error.operation,
+            pointer=error.pointer,
+        )
 
 
 def require_room(patched_bytes: int) -> None:

@@ -7,27 +7,31 @@ Each takes the commits above its own position from the ring. If both signals are
 at the heads shows 9 within a second; if the writer died before it wrote 9 out, the hub does so
 then. So each watcher gets each commit exactly once, whatever happens to the signals.
 
-``SignalListener`` listens to the store's signals while there are watchers.
+A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays
+only its own watchers: suspects (``gateway.state.suspects``) are read alone, by a thread of their
+own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from typing import TypeVar
 
 from gateway.access.limits import Shares
 from gateway.errors import TooManyWatchers
 from gateway.feed.channel import Channel, Encode, Onward, Waiting, WatchEnded, Watching, WatchLog
+from gateway.feed.listener import SignalListener
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
-from gateway.state.sharing import read_apart
-from gateway.store.contract import CommitSignals, Store, Unreachable
+from gateway.state.suspects import Suspects
+from gateway.store.contract import Store, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
 
 _LOOK_EVERY_S = 1.0
 # The next look at a head whose batch isn't written out: its writer is busy with that, or has died.
@@ -42,7 +46,8 @@ _BEGIN_BEHIND_MAX = 1000
 
 
 class Hub:
-    """Thread-safe. Its two background threads run while there are watchers, and a little longer."""
+    """Thread-safe. Its two background threads run while there are watchers, and a little longer;
+    a third one while there are suspects."""
 
     def __init__(
         self,
@@ -70,6 +75,9 @@ class Hub:
         self._look_due = 0.0
         self._retry_due = 0.0
         self._wake = runtime.event()
+        self._suspects = Suspects(runtime, "following")
+        self._has_apart = False
+        self._wake_apart = runtime.event()
 
     # For watchers
 
@@ -127,6 +135,7 @@ class Hub:
             ]
         _wake(released)
         self._wake.set()
+        self._wake_apart.set()
 
     # The background
 
@@ -168,13 +177,16 @@ class Hub:
 
     def _idle_s(self) -> float:
         with self.lock:
-            dues = [self._channels[catalog].due for catalog in self._pending]
+            pending = self._pending - self._suspects_followed()
+            dues = [self._channels[catalog].due for catalog in pending]
         due = max(min([self._look_due, *dues]), self._retry_due)
         return max(0.0, due - self.runtime.monotonic())
 
     def step(self) -> None:
         """Look at the heads and read the channels that are due; retry a failure a little later."""
         now = self.runtime.monotonic()
+        if self._suspects:  # also of a channel that was joined since
+            self._start_apart()
         if now < self._retry_due:
             return
         try:
@@ -193,13 +205,11 @@ class Hub:
         """Find the channels that are behind their heads, and give up those without watchers."""
         with self.lock:
             self._give_up(now)
-            names = tuple(self._channels)
-            if not names:
+            if not self._channels:
                 self._is_running = False
                 return
-        heads = read_apart(
-            names, self._store.heads, lambda catalog, error: self._put_off(catalog, error, now)
-        )
+            names = [catalog for catalog in self._channels if catalog not in self._suspects]
+        heads = self._read_together(names, self._store.heads, now)
         with self.lock:
             self._look_due = now + _LOOK_EVERY_S
             for catalog, head in heads.items():
@@ -221,20 +231,12 @@ class Hub:
             channel.clear()
 
     def _read(self, now: float) -> None:
-        """Read the logs of the pending channels that are due, all in one read.
-
-        A catalog that can't be read is put off alone.
-        """
+        """Read the logs of the pending channels that are due, all in one read."""
         with self.lock:
-            due = [c for c in self._pending if self._channels[c].due <= now]
+            pending = self._pending - self._suspects_followed()
+            due = [catalog for catalog in pending if self._channels[catalog].due <= now]
             positions = {catalog: self._channels[catalog].position for catalog in due}
-        if not positions:
-            return
-        found = read_apart(
-            positions,
-            lambda names: self.log.onward({name: positions[name] for name in names}),
-            lambda catalog, error: self._put_off(catalog, error, now),
-        )
+        found = self._read_together(positions, lambda _: self.log.onward(positions), now)
         stuck = [
             c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
         ]
@@ -249,7 +251,87 @@ class Hub:
                     head = onward.head
                 self._finish(catalog, head, now)
             except Exception as error:  # noqa: BLE001
-                self._put_off(catalog, error, now)
+                self._failed([catalog], error, now)
+
+    def _read_together(
+        self,
+        names: Collection[str],
+        read: Callable[[Collection[str]], Mapping[str, _Read]],
+        now: float,
+    ) -> Mapping[str, _Read]:
+        """What one call finds; {} where it fails: then each is read alone. Raises Unsent."""
+        if not names:
+            return {}
+        began = self.runtime.monotonic()
+        try:
+            found = read(names)
+        except Unsent:  # that is everybody's trouble
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._failed(names, error, now)
+            return {}
+        self._suspects.worked(names, began)
+        return found
+
+    def _failed(self, names: Collection[str], error: Exception, now: float) -> None:
+        self._suspects.failed(names)
+        if len(names) == 1:
+            self._put_off(next(iter(names)), error, now)
+        self._start_apart()
+
+    def _start_apart(self) -> None:
+        self._wake_apart.set()
+        with self.lock:
+            starts = bool(self._suspects_followed()) and not self._has_apart
+            self._has_apart = self._has_apart or starts
+        if starts:
+            self.runtime.spawn(self._run_apart, "watch-apart")
+
+    def _run_apart(self) -> None:
+        while True:
+            with self.lock:
+                dues = [self._channels[catalog].due for catalog in self._suspects_followed()]
+                if not dues or self._is_stopping:
+                    self._has_apart = False
+                    return
+            pause_s = min(dues) - self.runtime.monotonic()
+            if pause_s > 0:
+                self._wake_apart.wait(min(pause_s, _LOOK_EVERY_S))
+                self._wake_apart.clear()
+            self.step_apart()
+
+    def step_apart(self) -> None:
+        """Read on in the logs of the suspects that are due, one by one."""
+        now = self.runtime.monotonic()
+        with self.lock:
+            due = [c for c in self._suspects_followed() if self._channels[c].due <= now]
+        for catalog in due:
+            self._read_alone(catalog)
+
+    def _suspects_followed(self) -> set[str]:
+        return {c for c in self._channels if c in self._suspects} if self._suspects else set()
+
+    def _read_alone(self, catalog: str) -> None:
+        now = self.runtime.monotonic()
+        with self.lock:
+            channel = self._channels.get(catalog)
+        if channel is None:
+            return
+        position = channel.position
+        try:
+            onward = self.log.onward({catalog: position})[catalog]
+            self._suspects.worked([catalog], now)
+            if not self._advance(catalog, position, onward, now):
+                self._finish(catalog, onward.head, now)
+        except Exception as error:  # noqa: BLE001
+            self._failed([catalog], error, now)
+        else:
+            with self.lock:
+                if catalog in self._suspects:
+                    channel.due = max(channel.due, now + _LOOK_EVERY_S)
+                elif catalog in self._channels:
+                    self._pending.add(catalog)  # from here on it is one of all
+        self._wake.set()
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
         about = {"catalog": catalog}
@@ -291,67 +373,28 @@ class Hub:
         with self.lock:
             channel = self._channels.get(catalog)
             is_behind = channel is not None and head.revision > channel.position
-        if is_behind and self._settler.finish(catalog, head.revision):
+        if channel is not None and is_behind and self._settler.finish(catalog, head.revision):
+            if channel.finished_at == channel.position:
+                self._pass_hole(channel, now)
+            channel.finished_at = channel.position
             return  # the channel is still pending, and the log can be read now
         with self.lock:
             self._pending.discard(catalog)
             if channel is not None and channel.known_head > channel.position:
                 self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
 
+    def _pass_hole(self, channel: Channel, now: float) -> None:
+        """All is written out, and yet nothing is found: somebody has edited the log by hand."""
+        with self.lock:
+            is_new = channel.hole_at != channel.position
+            channel.hole_at = channel.position
+            channel.due = now + _LOOK_EVERY_S
+        if is_new:
+            text = "the log of %r has a hole above revision %d: its feed waits there"
+            about = {"catalog": channel.catalog}
+            _log.error(text, channel.catalog, channel.position, extra=about)
+
 
 def _wake(released: Collection[Waiting]) -> None:
     for watcher in released:
         watcher.wake()
-
-
-# The longest call, after which the listener notices that there are no watchers any more.
-_LISTEN_S = 1.0
-_PAUSE_MIN_S = 0.1
-_PAUSE_MAX_S = 5.0
-
-
-class SignalListener:
-    """Calls ``hear`` with each catalog's newest revision, or with {} when signals may be missing.
-
-    The latter is so each time the signals are opened. A lost signal costs time only.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        runtime: Runtime,
-        hear: Callable[[Mapping[str, int]], None],
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        self._store = store
-        self._runtime = runtime
-        self._hear = hear
-        self._is_wanted = is_wanted
-
-    def run(self) -> None:
-        """Listen until ``is_wanted`` is false."""
-        pause_s = _PAUSE_MIN_S
-        while self._is_wanted():
-            try:
-                signals = self._store.commit_signals()
-            except Unreachable as error:
-                _log.info("commit signals can't be opened: %s", error)
-            else:
-                pause_s = _PAUSE_MIN_S
-                self._listen(signals)
-            if self._is_wanted():
-                self._runtime.sleep(pause_s * (1 + self._runtime.jitter()))
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-
-    def _listen(self, signals: CommitSignals) -> None:
-        try:
-            self._hear({})
-            while self._is_wanted():
-                told = signals.next(_LISTEN_S)
-                if told:
-                    self._hear(told)
-        except Unreachable as error:
-            _log.info("commit signals broke off: %s", error)
-        finally:
-            with suppress(Unreachable):
-                signals.close()

@@ -9,6 +9,7 @@ import flask
 from flask import Flask, Request
 from werkzeug.routing import BaseConverter, MapAdapter
 
+from gateway import cpu
 from gateway.access.limits import PrincipalLimits
 from gateway.http.context import context_of, this_request
 from gateway.http.door.admission import Admission, claim_share
@@ -112,6 +113,7 @@ def create_app(
     @app.before_request
     def let_in() -> None:
         """All that decides about a request before its route sees it, in this order."""
+        cpu.begin(gateway.limits.request_cpu_ms / 1000)
         request: Request = flask.request._get_current_object()  # type: ignore[attr-defined]
         note_route(request)
         authorization.identify(request)
@@ -122,7 +124,7 @@ def create_app(
 
     _register_routes(app, gateway, limits, exposition)
     app.register_error_handler(Exception, _answer_error)
-    admitting = Admission(app.wsgi_app, admission)
+    admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
     app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
     return app

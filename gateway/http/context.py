@@ -14,6 +14,7 @@ import flask
 
 from gateway.access import Principal
 from gateway.decide.request import Written
+from gateway.memory import Account
 
 Environ = dict[str, Any]
 HeaderList = list[tuple[str, str]]
@@ -60,7 +61,7 @@ class Context:
     began. ``trace_id`` is that of ``traceparent``, or of the span that was begun for the request.
     ``problem`` is the code of the problem that was answered, and ``helps`` what was found for it
     beside what its error says. ``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.limits``), if anybody's.
+    (``gateway.access.limits``), if anybody's. ``account`` is what it holds of the process's memory.
     """
 
     route = NO_ROUTE
@@ -71,6 +72,7 @@ class Context:
     holder: str | None = None
     recheck: Recheck | None = None
     seat: Seat | None = None
+    account: Account | None = None
     spending: Spending | None = None
     decided: Decided | None = None
     helps: dict[str, Any] | None = None

@@ -22,7 +22,7 @@ from gateway.store.contract import Unreachable
 Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
     *("applied", "replayed", "unchanged", "dry_run"),
-    *("precondition_failed", "test_failed"),
+    *("precondition_failed", "test_failed", "too_much_work"),
     *("queue_full", "deadline_exceeded", "held_back", "store_unavailable", "outcome_unknown"),
 )
 _METHODS = frozenset(("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"))
@@ -54,6 +54,8 @@ class PrometheusMeters:
         self._commits = histograms["gateway_commit_seconds"]
         self._write_outs = histograms["gateway_write_out_seconds"]
         self._races_lost = counters["gateway_races_lost_total"]
+        self._bases_refused = counters["gateway_bases_refused_total"]
+        self._heads_back = counters["gateway_heads_went_back_total"]
         self._delays = histograms["gateway_feed_delay_seconds"]
         self._rounds = Children(counters["gateway_compaction_rounds_total"].labels)
         self._swept = counters["gateway_compaction_commits_total"]
@@ -114,6 +116,12 @@ class PrometheusMeters:
 
     def commits_swept(self, commits: int) -> None:
         self._swept.inc(commits)
+
+    def base_refused(self) -> None:
+        self._bases_refused.inc()
+
+    def head_went_back(self) -> None:
+        self._heads_back.inc()
 
     # The store
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from gateway.cpu import slices
 from gateway.meters import Readings
 from gateway.metrics.registry import Registry
 
@@ -46,6 +47,7 @@ class Sampler:
         self._hits = 0
         self._misses = 0
         self._cpu_s = 0.0
+        self._counted: dict[str, int] = {}
         self._counters["gateway_worker_starts_total"].inc()
         self._gauges["gateway_workers"].set(1)
         self._gauges["gateway_info"].labels(version, platform.python_version()).set(1)
@@ -58,6 +60,7 @@ class Sampler:
         with self._lock:
             self._sample_gateway()
             self._sample_process()
+            self._sample_slices()
 
     def _run(self) -> None:
         while True:
@@ -85,6 +88,16 @@ class Sampler:
         self._counters["gateway_cache_hits_total"].inc(now.cache.hits - self._hits)
         self._counters["gateway_cache_misses_total"].inc(now.cache.misses - self._misses)
         self._hits, self._misses = now.cache.hits, now.cache.misses
+
+    def _sample_slices(self) -> None:
+        self._gauges["gateway_longest_slice_seconds"].set(slices.longest_s)
+        for name, count in (
+            ("gateway_long_slices_total", slices.long),
+            ("gateway_turns_total", slices.turns),
+            ("gateway_broken_off_total", slices.broken_off),
+        ):
+            self._counters[name].inc(count - self._counted.get(name, 0))
+            self._counted[name] = count
 
     def _sample_process(self) -> None:
         cpu_s = time.process_time()

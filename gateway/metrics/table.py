@@ -99,6 +99,19 @@ METRICS: Final = (
         "counter",
         "batches of a catalog whose head another worker had moved meanwhile",
     ),
+    Metric(
+        "gateway_bases_refused_total",
+        "counter",
+        "documents that weren't the ones that a change was made from, so that they were rebuilt"
+        " from the log; 0 unless somebody edited the database, or there is a defect: run"
+        " `gateway verify`",
+    ),
+    Metric(
+        "gateway_heads_went_back_total",
+        "counter",
+        "catalogs whose heads were behind, or elsewhere than, what a worker had known; 0 unless the"
+        " database was put back to an earlier state while the gateway ran",
+    ),
     # The cache
     Metric("gateway_cache_hits_total", "counter", "look-ups of documents that were cached"),
     Metric("gateway_cache_misses_total", "counter", "look-ups of documents that weren't cached"),
@@ -175,6 +188,29 @@ METRICS: Final = (
         "counter",
         "processor time of the workers, by place, including ended workers",
         ("worker",),
+    ),
+    Metric(
+        "gateway_longest_slice_seconds",
+        "gauge",
+        "the most processor time that a worker has computed since its start without a look at its"
+        " sockets, while all its other requests waited",
+        merge="livemax",
+    ),
+    Metric(
+        "gateway_long_slices_total",
+        "counter",
+        "how often that took more than a quarter of a second; the log says where",
+    ),
+    Metric(
+        "gateway_turns_total",
+        "counter",
+        "turns that requests gave to others while they were computed",
+    ),
+    Metric(
+        "gateway_broken_off_total",
+        "counter",
+        "requests, or lines, that were broken off because they took more processor time than one"
+        " may (`request_cpu_ms`)",
     ),
     Metric(
         "gateway_info",

@@ -8,9 +8,12 @@ c is made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from gateway import memory
+from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, Document, living
 from gateway.read.listing import Listing
@@ -34,14 +37,17 @@ class Difference:
         return sum(each.size_bytes for each in (self.before, self.after) if each is not None)
 
 
+_Told = TypeVar("_Told")
+
+
 @dataclass(frozen=True, slots=True)
-class DifferencePage:
-    """Differences by key, the settings first, whose key is ""; ``next_after`` None: that was the
-    last."""
+class DifferencePage(Generic[_Told]):
+    """What is told of differences by key, the settings first, whose key is ""; ``next_after`` None:
+    that was the last."""
 
     before: int
     after: int
-    documents: Sequence[Difference]
+    documents: Sequence[_Told]
     next_after: str | None
 
 
@@ -79,40 +85,63 @@ class Differences:
             return Span(catalog, first, second, prefix)
 
     def page(
-        self, span: Span, *, after: str, limit: int, sight: Sight | None = None
-    ) -> DifferencePage:
+        self,
+        span: Span,
+        tell: Callable[[Difference], _Told],
+        *,
+        after: str,
+        limit: int,
+        sight: Sight | None = None,
+    ) -> DifferencePage[_Told]:
         """The differences of keys above ``after``, of ``limit`` documents that were changed at
         most: fewer, also none, where these are equal again, are beyond ``sight`` or large.
 
-        A document beyond ``sight`` counts as none.
+        A document beyond ``sight`` counts as none. They are made, and told, one after the other.
         """
-        with as_unavailable():
-            found = list(self._of_settings(span)) if not after and not span.prefix else []
+        found: list[_Told] = []
+        with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
+            if not after and not span.prefix:
+                found += [told for told, _ in self._of_settings(span, tell)]
             records = self._store.scan_digests(
                 span.catalog, after, span.prefix, limit, above=span.low
             )
-            current = self.current(span, [record.key for record in records])
-            size_bytes = 0
+            left_bytes = self._page_bytes_max
             reached = None
-            for record in records:
-                if size_bytes > self._page_bytes_max:
-                    break
-                difference = self._difference(span, record, current, sight)
-                if difference is not None:
-                    found.append(difference)
-                    size_bytes += difference.size_bytes
-                reached = record.key
+            current = self.current(span, [record.key for record in records])
+            with memory.account().parsing(sum(each.size_bytes for each in current.values())):
+                for record in records:
+                    if left_bytes < 0:
+                        break
+                    for told, size_bytes in self._told(span, record, current, tell, sight):
+                        found.append(told)
+                        left_bytes -= size_bytes
+                    reached = record.key
             self.require_retained(span)
-        is_last = len(records) < limit and (not records or reached == records[-1].key)
+        is_last = records.is_whole and (not records or reached == records[-1].key)
         return DifferencePage(span.before, span.after, found, None if is_last else reached)
 
-    def _of_settings(self, span: Span) -> Iterator[Difference]:
+    def _of_settings(
+        self, span: Span, tell: Callable[[Difference], _Told]
+    ) -> Iterator[tuple[_Told, int]]:
         name = (span.catalog, SETTINGS_KEY)
-        record = self._store.bare_documents([name]).get(name)
+        record = self._store.bare_documents([name])[0].get(name)
         if record is not None and record.revision > span.low:
-            difference = self._difference(span, record, {}, None)
+            yield from self._told(span, record, {}, tell, None)
+
+    def _told(
+        self,
+        span: Span,
+        record: BareDocument,
+        current: Mapping[str, Document],
+        tell: Callable[[Difference], _Told],
+        sight: Sight | None,
+    ) -> Iterator[tuple[_Told, int]]:
+        """What is told of the difference, with its size; nothing where there is none."""
+        # The size of its state before isn't known yet.
+        with memory.account().parsing(2 * getattr(record, "size_bytes", 0)):
+            difference = self._difference(span, record, current, sight)
             if difference is not None:
-                yield difference
+                yield tell(difference), difference.size_bytes
 
     def _difference(
         self,
@@ -175,6 +204,7 @@ class Differences:
         self._listing.require_above_floor(span.catalog, span.low)
 
 
+@interruptible
 def same_state(one: Document | None, other: Document | None) -> bool:
     """Whether two live documents have equal content and attributes, or there are none."""
     if one is None or other is None:

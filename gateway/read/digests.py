@@ -10,11 +10,12 @@ are stored with the owners, unless items of lists are owned: then they are made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, cast
 
+from gateway.cpu import interruptible
 from gateway.model import SETTINGS_KEY, Digested, Document
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
@@ -128,7 +129,24 @@ class DigestListing:
 
         return self._listing.read_at(catalog, revision, page)
 
-    def of_documents(
+    def several(
+        self,
+        catalog: str,
+        keys: Collection[str],
+        *,
+        revision: int | None,
+        sight: Sight | None = None,
+        manager: str | None = None,
+    ) -> tuple[int, Mapping[str, KeyDigest | None]]:
+        """``Listing.several`` of digests; with ``manager``, of those of its parts."""
+
+        def read(at: int) -> tuple[int, Mapping[str, KeyDigest | None]]:
+            digested = self._digested(catalog, at, manager)
+            return at, self._listing.several_at(at, catalog, keys, digested, sight)
+
+        return self._listing.read_at(catalog, revision, read)
+
+    def _digested(
         self, catalog: str, at: int, manager: str | None = None
     ) -> Callable[[Document], KeyDigest]:
         """What makes the digests of live documents, which ``at`` had: see ``page``."""
@@ -211,7 +229,7 @@ class DigestListing:
         found: list[KeyDigest] = []
         records = _within_bounds(scan, records)
         contents = self._contents(scan, records)
-        digested = self.of_documents(scan.catalog, scan.at, scan.manager) if contents else None
+        digested = self._digested(scan.catalog, scan.at, scan.manager) if contents else None
         for each in records:
             if scan.is_known(each):
                 if each.exists and (sight is None or sight.sees_past(each, each)):
@@ -241,11 +259,13 @@ class DigestListing:
         return {key: document for key, document in found.items() if document is not None}
 
 
+@interruptible
 def _content_digest(document: Document) -> KeyDigest:
     content = cast(Json, document.content)
     return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
+@interruptible
 def _part_digest(document: Document, manager: str, lists: ListDeclarations) -> KeyDigest:
     rules = lists.lists_of(document.key)
     part = owned_digest(cast(Json, document.content), document.owners, manager, rules)

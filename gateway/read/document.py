@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway import memory
 from gateway.model import Document
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler, Standing
-from gateway.state.replay import advance_all
+from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
 from gateway.state.tail import elapsed_s, moment
 from gateway.store.contract import Store
-from patching import PatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,18 @@ class Documents:
             return Reading(seen.documents[key], seen.revision)
         try:
             return self._stored(catalog, key, standing)
-        except PatchError:
+        except (HistoryIncomplete, WrongBase):
             # The tail was written out and compacted meanwhile: it isn't needed any more.
             return self._stored(catalog, key, self._settler.settle(catalog))
 
     def _stored(self, catalog: str, key: str, standing: Standing) -> Reading:
-        stored = self._store.documents({catalog: [key]}).get((catalog, key))
-        document = advance_all(stored, key, standing.tail)
+        account = memory.account()
+        with account.holding(memory.DOCUMENT_BYTES):
+            stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        if stored is not None:
+            account.take_parsed(stored.size_bytes)
+        meters = self._cache.meters
+        document = laid_over(self._store, meters, catalog, key, stored, standing.tail)
         if document is None or document.revision <= standing.revision:
             self._cache.learn(catalog, standing.revision, {key: document})
         newest = 0 if document is None else document.revision

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Generic, TypeVar
 
+from gateway import memory
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document, Reply
+from gateway.read.telling import TellCommits, told_of_commits
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
@@ -36,14 +39,18 @@ class Which:
 EVERY = Which()
 
 
+_Told = TypeVar("_Told")
+
+
 @dataclass(frozen=True, slots=True)
-class CommitPage:
-    """Commits by revision; the next page begins behind ``next_after``, None: that was the last.
+class CommitPage(Generic[_Told]):
+    """What is told of commits, by revision; the next page begins behind ``next_after``, None: that
+    was the last.
 
     It is the next page's ``after``, and its ``before`` where the newest come first.
     """
 
-    commits: Sequence[Commit]
+    commits: Sequence[_Told]
     head_revision: int
     next_after: int | None
 
@@ -62,6 +69,7 @@ class RevisionAt:
 
 # Commits above a revision and up to another, at most so many, and so many bytes of changes.
 _Listed = Callable[[int, int, int, int], Sequence[Commit]]
+_Page = list[tuple[int, _Told]]
 
 
 class History:
@@ -99,12 +107,16 @@ class History:
             )
         if revision < standing.floor:
             raise RevisionCompacted(revision, standing.floor)
+        account = memory.account()
         try:
-            document = rebuild(self._store, catalog, key, revision)
+            with account.holding(memory.REPLY_BYTES):
+                document = rebuild(self._store, catalog, key, revision)
         except HistoryIncomplete:
             self._require_retained(catalog, revision)
             raise
         self._require_retained(catalog, revision)
+        if document is not None:
+            account.take_parsed(document.size_bytes)
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document
@@ -133,7 +145,20 @@ class History:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage:
+    ) -> CommitPage[Commit]:
+        """``told`` of the commits themselves."""
+        return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
+
+    def told(
+        self,
+        catalog: str,
+        tell: TellCommits[_Told],
+        *,
+        after: int,
+        limit: int,
+        key: str | None,
+        which: Which = EVERY,
+    ) -> CommitPage[_Told]:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
 
         A page may hold fewer where its commits are large, but at least one if there is one; by an
@@ -147,6 +172,27 @@ class History:
         if beginning < standing.floor:
             raise RevisionCompacted(beginning, standing.floor)
 
+        listed = self._lister(catalog, key, which)
+
+        def page(after: int, through: int) -> _Page[_Told]:
+            return [*told_of_commits(listed(after, through, limit, self._page_bytes_max), tell)]
+
+        looked_at = standing.revision if which.author is None else _AUTHORED_MAX
+        # The commits as they are stored, and what is told of them.
+        with memory.account().holding(2 * memory.REPLY_BYTES):
+            if which.newest_first:
+                after = max(after, standing.floor)
+                told, more = self._descending(page, listed, after, through, looked_at)
+                floor = self._floor(catalog)
+                retained = [each for each in told if each[0] > floor]
+                if len(retained) < len(told):  # compaction overtook the look: there it ends now
+                    told, more = retained, None
+            else:
+                told, more = self._ascending(page, listed, after, through, looked_at)
+                self._require_retained(catalog, after)
+        return CommitPage([each for _, each in told], standing.revision, more)
+
+    def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[Commit]:
             return self._store.list_commits(
                 catalog,
@@ -159,18 +205,7 @@ class History:
                 newest_first=which.newest_first,
             )
 
-        looked_at = standing.revision if which.author is None else _AUTHORED_MAX
-        if which.newest_first:
-            after = max(after, standing.floor)
-            page, more = self._descending(listed, after, through, limit, looked_at)
-            floor = self._floor(catalog)
-            retained = [commit for commit in page if commit.revision > floor]
-            if len(retained) < len(page):  # compaction overtook the look: there it ends now
-                page, more = retained, None
-        else:
-            page, more = self._ascending(listed, after, through, limit, looked_at)
-            self._require_retained(catalog, after)
-        return CommitPage(page, standing.revision, more)
+        return listed
 
     def _span(self, catalog: str, after: int, head: int, which: Which) -> tuple[int, int]:
         """The revisions asked for: above the first and up to the second."""
@@ -184,32 +219,44 @@ class History:
         return after, through
 
     def _ascending(
-        self, listed: _Listed, after: int, through: int, limit: int, looked_at: int
-    ) -> tuple[Sequence[Commit], int | None]:
+        self,
+        page: Callable[[int, int], _Page[_Told]],
+        listed: _Listed,
+        after: int,
+        through: int,
+        looked_at: int,
+    ) -> tuple[_Page[_Told], int | None]:
         """A page, and what the next one begins behind."""
         end = min(through, after + looked_at)
-        page = listed(after, end, limit, self._page_bytes_max)
-        last = page[-1].revision if page else end
+        told = page(after, end)
+        last = told[-1][0] if told else end
         if last < end and listed(last, end, 1, 1):
-            return page, last
-        return page, end if end < through else None
+            return told, last
+        return told, end if end < through else None
 
     def _descending(
-        self, listed: _Listed, after: int, through: int, limit: int, looked_at: int
-    ) -> tuple[Sequence[Commit], int | None]:
+        self,
+        page: Callable[[int, int], _Page[_Told]],
+        listed: _Listed,
+        after: int,
+        through: int,
+        looked_at: int,
+    ) -> tuple[_Page[_Told], int | None]:
         end = max(after, through - looked_at)
-        page = listed(end, through, limit, self._page_bytes_max)
-        last = page[-1].revision if page else end + 1
+        told = page(end, through)
+        last = told[-1][0] if told else end + 1
         if last - 1 > end and listed(end, last - 1, 1, 1):
-            return page, last
-        return page, end + 1 if end > after else None
+            return told, last
+        return told, end + 1 if end > after else None
 
     def commit(self, catalog: str, revision: int) -> Commit:
         """The commit that made ``revision``."""
         standing = self._settler.settle(catalog)
         if 0 < revision <= standing.floor:
             raise RevisionCompacted(revision, standing.floor)
-        found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
+        with memory.account().holding(memory.REPLY_BYTES):
+            found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
+        memory.account().take_parsed(sum(each.size_bytes for each in found))
         floor = self._floor(catalog)
         if 0 < revision <= floor:
             raise RevisionCompacted(revision, floor)
@@ -224,7 +271,8 @@ class History:
             asked = reply.idempotency
             if asked is not None and (asked.principal, asked.key) == (principal, idempotency_key):
                 return reply
-        replies = self._store.replies({catalog: [(principal, idempotency_key)]})
+        with memory.account().holding(memory.REPLY_BYTES):
+            replies = self._store.replies({catalog: [(principal, idempotency_key)]})
         return replies.get((catalog, principal, idempotency_key))
 
     def _require_retained(self, catalog: str, revision: int) -> None:

@@ -12,11 +12,12 @@ for the head is answered at a newer one then: the present is never compacted awa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from gateway import memory
 from gateway.errors import (
     CatalogNotFound,
     OverLimit,
@@ -26,17 +27,23 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document, Head, Pin, living
+from gateway.read.telling import told_of
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
-from gateway.state.replay import HistoryIncomplete, read_large, rebuild
+from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store, Unreachable
 
 _Answer = TypeVar("_Answer")
+_Told = TypeVar("_Told")
+# What is told of a live document: it is made of one after the other, and none is kept.
+Tell = Callable[[Document], _Told]
 
 # The maximum size of several documents by key, and of those that are read at once.
 SEVERAL_BYTES_MAX = 16 * 1024 * 1024
 _SMALL_BYTES = 1024 * 1024
+# What a document's attributes and owners take beside its content, at most.
+_BESIDE_BYTES = 1024 * 1024
 _OVERTAKEN_MAX = 20
 # An export holds its revision while it runs; renewed well before it would end.
 _EXPORT_PIN_S = 120
@@ -44,23 +51,24 @@ _EXPORT_RENEW_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPage:
-    """Live documents by key, as ``revision`` had them; ``next_after`` None: that was the last."""
+class DocumentPage(Generic[_Told]):
+    """What is told of live documents, by key, as ``revision`` had them; ``next_after`` None: that
+    was the last."""
 
     revision: int
-    documents: Sequence[Document]
+    documents: Sequence[_Told]
     next_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """A whole catalog as ``revision`` had it; ``documents`` can be gone through once.
+class Export(Generic[_Told]):
+    """A whole catalog as ``revision`` had it; ``pages`` can be gone through once.
 
     ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
     """
 
     revision: int
-    documents: Iterator[Document]
+    pages: Iterator[Sequence[_Told]]
     close: Callable[[], None]
 
 
@@ -70,6 +78,11 @@ class _Scan(NamedTuple):
     catalog: str
     prefix: str
     sight: Sight | None
+
+
+def whole(document: Document) -> Document:
+    """The document itself is told: for who needs it, and has few of them."""
+    return document
 
 
 class Listing:
@@ -95,7 +108,6 @@ class Listing:
         self._page_bytes_max = limits.listing_page_bytes_max
         self._export_page = limits.listing_page_documents
         self._refuse_more_pins = refuse_more_pins
-        self._large_reads = runtime.lock()
 
     def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
@@ -103,89 +115,104 @@ class Listing:
             return self._store.list_heads(after, prefix, limit)
 
     def head(self, catalog: str) -> Head:
-        """The catalog's head, read now. CatalogNotFound also for a deleted one."""
+        """The catalog's head, read now. CatalogNotFound also for a deleted one, and without a
+        commit."""
         with as_unavailable():
             head = self._store.heads([catalog]).get(catalog)
-        if head is None or head.deleted:
+        if head is None or head.deleted or not head.revision:
             raise CatalogNotFound(catalog, 0 if head is None else head.revision)
         return head
 
     def page(
         self,
         catalog: str,
+        tell: Tell[_Told],
         *,
         prefix: str,
         after: str,
         limit: int,
         revision: int | None,
         sight: Sight | None = None,
-    ) -> DocumentPage:
+    ) -> DocumentPage[_Told]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
         At most ``limit``; fewer where they are large, but one at least if any is left.
         """
 
         scan = _Scan(catalog, prefix, sight)
-        return self.read_at(catalog, revision, lambda at: self._page(scan, after, limit, at))
+        return self.read_at(catalog, revision, lambda at: self._page(scan, tell, after, limit, at))
 
     def several(
         self,
         catalog: str,
         keys: Collection[str],
+        tell: Tell[_Told],
         *,
         revision: int | None,
         sight: Sight | None = None,
-    ) -> tuple[int, dict[str, Document | None]]:
-        """The documents under ``keys`` (None: no live one) at one revision, which comes first.
+    ) -> tuple[int, dict[str, _Told | None]]:
+        """What is told of the documents under ``keys`` (None: no live one) at one revision, which
+        comes first.
 
         Raises DocumentForbidden where one of them is beyond ``sight``, and OverLimit where several
-        take more than an answer may hold. Who asks for large ones waits for others who do: parsed,
-        they take many times their size.
+        take more than an answer may hold.
         """
-        return self.read_at(catalog, revision, lambda at: self._several(catalog, keys, at, sight))
 
-    def _several(
-        self, catalog: str, keys: Collection[str], at: int, sight: Sight | None
-    ) -> tuple[int, dict[str, Document | None]]:
-        few_bytes = _SMALL_BYTES // max(len(keys), 1)
-        stored = dict(self._store.documents({catalog: keys}, content_bytes_max=few_bytes))
-        large = [each for each in stored.values() if each.content is WITHHELD]
-        with self._large_reads if large else nullcontext():
-            if large:
-                _refuse_heavy(stored.values())
-                stored |= read_large(self._store, [(catalog, each) for each in large])
-            return at, self._several_as_of(catalog, keys, stored, at, sight)
+        def read(at: int) -> tuple[int, dict[str, _Told | None]]:
+            return at, self.several_at(at, catalog, keys, tell, sight)
 
-    def _several_as_of(
+        return self.read_at(catalog, revision, read)
+
+    def several_at(
         self,
+        at: int,
         catalog: str,
         keys: Collection[str],
-        stored: Mapping[tuple[str, str], Document],
-        at: int,
-        sight: Sight | None,
-    ) -> dict[str, Document | None]:
-        found: dict[str, Document | None] = {}
-        for key in keys:
-            record = stored.get((catalog, key))
-            found[key] = self.as_of(catalog, key, record, at)
-            if record is not None and record.revision > at:  # it may have been larger then
-                _refuse_heavy(each for each in found.values() if each is not None)
-        if sight is not None:
-            for key, document in found.items():
-                if document is not None and not sight.sees_past(document, stored[catalog, key]):
-                    sight.refuse(key)
-        self.require_above_floor(catalog, at)
-        return found
+        tell: Tell[_Told],
+        sight: Sight | None = None,
+    ) -> dict[str, _Told | None]:
+        """``several``, at a revision that can be read.
+
+        Large ones are read one after the other, and told before the next one is read.
+        """
+        told: dict[str, _Told | None] = dict.fromkeys(keys)
+        sizes: list[int] = []
+        account = memory.account()
+        few_bytes = _SMALL_BYTES // max(len(keys), 1)
+        with account.holding(min(memory.REPLY_BYTES, _SMALL_BYTES + _BESIDE_BYTES * len(keys))):
+            stored = self._store.documents({catalog: keys}, content_bytes_max=few_bytes)
+        found_bytes = [each.size_bytes for each in stored.values()]
+        _refuse_heavy(found_bytes)
+        with account.holding(sum(found_bytes)):
+            for (_, key), record in stored.items():
+                with account.parsing(record.size_bytes):
+                    document = self.as_of(catalog, key, self._read(catalog, record, at), at)
+                    if document is None:
+                        continue
+                    if sight is not None and not sight.sees_past(document, record):
+                        sight.refuse(key)
+                    sizes.append(document.size_bytes)
+                    _refuse_heavy(sizes)  # they may have been larger then
+                    told[key] = tell(document)
+            self.require_above_floor(catalog, at)
+        return told
+
+    def _read(self, catalog: str, record: Document, at: int) -> Document | None:
+        """The record with its content, where that was left out and is that of ``at``."""
+        if record.content is not WITHHELD or record.revision > at:
+            return record
+        return self._store.documents({catalog: [record.key]}).get((catalog, record.key))
 
     def export(
         self,
         catalog: str,
+        tell: Tell[_Told],
         *,
         owner: str,
         prefix: str = "",
         revision: int | None = None,
         sight: Sight | None = None,
-    ) -> Export:
+    ) -> Export[_Told]:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
@@ -195,8 +222,8 @@ class Listing:
         pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight)
 
-        def begin(at: int) -> DocumentPage:
-            page = self._page(scan, "", self._export_page, at)
+        def begin(at: int) -> DocumentPage[_Told]:
+            page = self._page(scan, tell, "", self._export_page, at)
             if page.next_after is not None:
                 self._refuse_more_pins(catalog, owner)
                 # Now: who is told of the revision finds it there, or is told that it is not.
@@ -205,16 +232,18 @@ class Listing:
 
         first = self.read_at(catalog, revision, begin)
         if first.next_after is None:
-            return Export(first.revision, iter(first.documents), lambda: None)
-        documents = self._pages(scan, first, pin)
+            return Export(first.revision, iter([first.documents]), lambda: None)
+        pages = self._pages(scan, tell, first, pin)
 
         def close() -> None:
-            documents.close()
+            pages.close()
             self._unpin(catalog, pin.id)  # which one that never began doesn't
 
-        return Export(first.revision, documents, close)
+        return Export(first.revision, pages, close)
 
-    def _pages(self, scan: _Scan, page: DocumentPage, pin: Pin) -> Generator[Document]:
+    def _pages(
+        self, scan: _Scan, tell: Tell[_Told], page: DocumentPage[_Told], pin: Pin
+    ) -> Generator[Sequence[_Told]]:
         """The pages of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
         try:
@@ -223,11 +252,13 @@ class Listing:
                 if now - pinned_at > _EXPORT_RENEW_S:
                     self._pin(scan.catalog, pin, page.revision)
                     pinned_at = now
-                yield from page.documents
-                if page.next_after is None:
+                revision, after = page.revision, page.next_after
+                yield page.documents
+                del page  # it was sent: the next one needs its room
+                if after is None:
                     return
                 with as_unavailable():
-                    page = self._page(scan, page.next_after, self._export_page, page.revision)
+                    page = self._page(scan, tell, after, self._export_page, revision)
         finally:
             self._unpin(scan.catalog, pin.id)
 
@@ -242,25 +273,43 @@ class Listing:
             if not self._store.set_pin(catalog, pin):
                 self.require_above_floor(catalog, revision)
 
-    def _page(self, scan: _Scan, after: str, limit: int, revision: int) -> DocumentPage:
-        catalog, prefix, sight = scan
-        live: list[Document] = []
-        while True:
-            records = self._store.scan_documents(
-                catalog, after, prefix, limit, self._page_bytes_max
-            )
-            for record in records:
-                document = self.as_of(catalog, record.key, record, revision)
-                if document is not None and (sight is None or sight.sees_past(document, record)):
-                    live.append(document)
-            if not records:
-                break
-            after = records[-1].key
-            if live:
-                break
-        self.require_above_floor(catalog, revision)
-        more = live and self._store.scan_documents(catalog, after, prefix, 1, 1)
-        return DocumentPage(revision, live, after if more else None)
+    def _page(
+        self, scan: _Scan, tell: Tell[_Told], after: str, limit: int, revision: int
+    ) -> DocumentPage[_Told]:
+        catalog, prefix, _ = scan
+        page: list[_Told] = []
+        more = True
+        with memory.account().holding(memory.REPLY_BYTES):
+            while not page and more:
+                records = self._store.scan_documents(
+                    catalog, after, prefix, limit, self._page_bytes_max
+                )
+                left_bytes = self._page_bytes_max
+                for key, size_bytes, told in told_of(records, self._teller(scan, tell, revision)):
+                    after = key
+                    page += told
+                    left_bytes -= size_bytes
+                    if left_bytes <= 0:  # they may have been larger then
+                        break
+                more = bool(records)
+            self.require_above_floor(catalog, revision)
+            more = bool(page and self._store.scan_documents(catalog, after, prefix, 1, 1))
+        return DocumentPage(revision, page, after if more else None)
+
+    def _teller(
+        self, scan: _Scan, tell: Tell[_Told], revision: int
+    ) -> Callable[[Document], tuple[str, int, Sequence[_Told]]]:
+        """What makes of a record its key, the size of what it was, and what is told of that; with
+        nothing of what wasn't there then, or can't be seen."""
+        catalog, _, sight = scan
+
+        def told(record: Document) -> tuple[str, int, Sequence[_Told]]:
+            document = self.as_of(catalog, record.key, record, revision)
+            if document is None or (sight is not None and not sight.sees_past(document, record)):
+                return record.key, 0, ()
+            return record.key, document.size_bytes, (tell(document),)
+
+        return told
 
     def read_at(
         self, catalog: str, revision: int | None, read: Callable[[int], _Answer]
@@ -318,8 +367,7 @@ def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
     raise StoreUnavailable("the catalog is compacted faster than it can be read")
 
 
-def _refuse_heavy(documents: Iterable[Document]) -> None:
-    sizes = [document.size_bytes for document in documents]
+def _refuse_heavy(sizes: Sequence[int]) -> None:
     if sum(sizes) > SEVERAL_BYTES_MAX and len(sizes) > 1:
         raise OverLimit(
             f"the documents take {sum(sizes)} bytes, more than the {SEVERAL_BYTES_MAX} that are"

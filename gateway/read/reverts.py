@@ -10,9 +10,10 @@ follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gateway import memory
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Forced, Revert, Undo
@@ -87,7 +88,7 @@ class Reverts:
                 )
                 keys += [record.key for record in page]
                 _require_few(len(keys), terms)
-                if len(page) < _PAGE:
+                if page.is_whole:
                     break
                 after = page[-1].key
             undos = _Undos(terms)
@@ -99,21 +100,25 @@ class Reverts:
             self._differences.require_retained(span)
         return undos.edits()
 
-    def _between(self, span: Span, key: str, current: Mapping[str, Document]) -> list[Undo]:
+    def _between(self, span: Span, key: str, current: Mapping[str, Document]) -> Iterator[Undo]:
         target, base = self._differences.states(span, key, current)
         target, base = living(target), living(base)
-        return [] if same_state(base, target) else [Undo(base, target)]
+        if not same_state(base, target):
+            yield Undo(base, target)
 
-    def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> list[Undo]:
-        """The undos of a key's changes; changes without another one between them are one."""
-        undos: list[Undo] = []
+    def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> Iterator[Undo]:
+        """The undos of a key's changes, each as its states are made; changes without another one
+        between them are one."""
+        base: Document | None = None
         before: Document | None = None
-        for revision in newest_first:
+        for number, revision in enumerate(newest_first):
             follows = before is not None and before.revision == revision
+            if number and not follows:
+                yield Undo(base, living(before))
             before, after = self._differences.records(catalog, key, revision - 1, revision)
-            base = undos.pop().base if follows else living(after)
-            undos.append(Undo(base, living(before)))
-        return undos
+            base = base if follows else living(after)
+            del after
+        yield Undo(base, living(before))
 
 
 class _Undos:
@@ -124,12 +129,20 @@ class _Undos:
         self._edits: list[KeyEdit] = []
         self._bytes = 0
 
-    def add(self, key: str, undos: Sequence[Undo]) -> None:
-        if not undos:
-            return
-        forced = self._terms.forced.get(key, Forced())
-        revert = Revert(tuple(undos), self._terms.conflict, forced)
-        self._bytes += revert.size_bytes
+    def add(self, key: str, undos: Iterable[Undo]) -> None:
+        """Each is weighed before the next one is made."""
+        taken: list[Undo] = []
+        for undo in undos:
+            self._weigh(undo)
+            taken.append(undo)
+        if taken:
+            forced = self._terms.forced.get(key, Forced())
+            self._edits.append(KeyEdit(key, Revert(tuple(taken), self._terms.conflict, forced)))
+
+    def _weigh(self, undo: Undo) -> None:
+        """Take the memory of its states. Raises OverLimit, MemoryFull."""
+        states = [each for each in (undo.base, undo.target) if each is not None]
+        self._bytes += sum(each.size_bytes for each in states)
         if self._bytes > DOCUMENTS_BYTES_MAX:
             raise OverLimit(
                 f"the states to go back to, and from, take {self._bytes} bytes or more, and"
@@ -138,7 +151,10 @@ class _Undos:
                 maximum=DOCUMENTS_BYTES_MAX,
                 actual=self._bytes,
             )
-        self._edits.append(KeyEdit(key, revert))
+        account = memory.account()
+        for each in states:
+            account.passed(each.size_bytes)
+            account.take(memory.parsed_bytes(each.content, each.attributes or {}))
 
     def edits(self) -> list[KeyEdit]:
         self._require_visible()

@@ -20,15 +20,17 @@ A life whose end was compacted away is visible to an admin only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from gateway import memory
 from gateway.access import Principal, Role
 from gateway.access.acl import ACL, may_read
+from gateway.cpu import interruptible
 from gateway.errors import DocumentForbidden
+from gateway.meters import NO_METERS, Meters
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -40,13 +42,17 @@ from gateway.model import (
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing, as_unavailable
-from gateway.state.replay import HistoryIncomplete, bare_after, rebuild
+from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
 Record = Document | BareDocument
 
 _LOOK_KEYS_MAX = 1_000
+# What an acl takes at most, as it is read and as objects, and how many are held at most.
+_LOOK_BYTES = 128 * 1024
+_LOOK_HELD_MAX = 64
+_UNSEEN: Final = object()
 # Remembered states of ended lives, without content.
 _PAST_MAX = 1_000
 # A life that more than these have followed under its key is visible to an admin only.
@@ -76,16 +82,25 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
     )
 
 
+_may_read: Final = interruptible(may_read)
+
+
 class Acls:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
-        self, store: Store, observer: Observer, settler: Settler, runtime: Runtime
+        self,
+        store: Store,
+        observer: Observer,
+        settler: Settler,
+        runtime: Runtime,
+        meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
+        self._meters = meters
         self._observer = observer
         self._settler = settler
-        self._looks = SharedLooks(self._look, runtime)
+        self._looks = SharedLooks(self._look, runtime, catalog_of=lambda name: name[0])
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
@@ -93,19 +108,31 @@ class Acls:
         """The sight of a principal that may read the catalog; None: it sees everything."""
         return None if principal.may(Role.ADMIN, catalog) else Sight(self, principal, catalog)
 
-    def present(self, catalog: str, keys: Collection[str]) -> dict[str, BareDocument]:
-        """By key, the documents and tombstones at a moment within this call.
+    def present(
+        self, catalog: str, keys: Collection[str]
+    ) -> Iterator[tuple[str, BareDocument | None]]:
+        """Each of ``keys`` with its document or tombstone at a moment within this call; None: there
+        is neither.
 
-        Every commit that was acknowledged, or read by anyone, before the call is included.
+        Every commit that was acknowledged, or read by anyone, before the call is included. Acls
+        may be large: what was given isn't kept, so that some megabytes are there at a time.
         """
-        names = iter({(catalog, key) for key in keys})
-        found: dict[str, BareDocument] = {}
-        with as_unavailable():
-            while page := list(islice(names, _LOOK_KEYS_MAX)):
-                found |= {key: document for (_, key), document in self._looks.look(page).items()}
-        return found
+        left = list(dict.fromkeys(keys))
+        account = memory.account()
+        while left:
+            page, left = left[:_LOOK_KEYS_MAX], left[_LOOK_KEYS_MAX:]
+            with as_unavailable(), account.holding(min(len(page), _LOOK_HELD_MAX) * _LOOK_BYTES):
+                found = self._looks.look([(catalog, key) for key in page])
+                for key in page:
+                    document = found.pop((catalog, key), _UNSEEN)
+                    if document is _UNSEEN:
+                        left.append(key)  # there was no room for it
+                    else:
+                        yield key, cast(BareDocument | None, document)
 
-    def _look(self, names: Collection[tuple[str, str]]) -> dict[tuple[str, str], BareDocument]:
+    def _look(
+        self, names: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], BareDocument | None]:
         catalogs = {catalog for catalog, _ in names}
         try:
             return self._present(names, self._observer.observe(catalogs))
@@ -115,13 +142,20 @@ class Acls:
 
     def _present(
         self, names: Collection[tuple[str, str]], standings: Mapping[str, Standing]
-    ) -> dict[tuple[str, str], BareDocument]:
-        stored = self._store.bare_documents(names)
-        found = {
-            (catalog, key): bare_after(stored.get((catalog, key)), key, standings[catalog].tail)
-            for catalog, key in names
+    ) -> dict[tuple[str, str], BareDocument | None]:
+        """Of some of the names, one at least, what is there; None: nothing."""
+        stored, left = self._store.bare_documents(names)
+        return {
+            (catalog, key): bare_laid_over(
+                self._store,
+                self._meters,
+                catalog,
+                key,
+                stored.get((catalog, key)),
+                standings[catalog].tail,
+            )
+            for catalog, key in set(names).difference(left)
         }
-        return {name: document for name, document in found.items() if document is not None}
 
     def deciding_attributes(
         self, catalog: str, life: Life, now: Record | None
@@ -179,7 +213,7 @@ class Sight:
 
     def sees(self, document: Document) -> bool:
         """Whether the document, in its present state, is visible."""
-        return may_read(self.principal, self._catalog, document.attributes)
+        return _may_read(self.principal, self._catalog, document.attributes)
 
     def sees_past(self, document: Record, now: Record | None) -> bool:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
@@ -192,15 +226,13 @@ class Sight:
 
     def require_past(self, document: Document) -> None:
         """Raise DocumentForbidden unless the document, in a past state, is visible."""
-        now = self._acls.present(self._catalog, [document.key])
-        if not self.sees_past(document, now.get(document.key)):
-            self.refuse(document.key)
+        for key, now in self._acls.present(self._catalog, [document.key]):
+            if not self.sees_past(document, now):
+                self.refuse(key)
 
     def require_named(self, keys: Collection[str]) -> None:
         """Raise DocumentForbidden if the present or last document of a key isn't visible."""
-        now = self._acls.present(self._catalog, keys)
-        for key in keys:
-            document = now.get(key)
+        for key, document in self._acls.present(self._catalog, keys):
             if document is not None:
                 life = Life(key, document.create_revision)
                 if not self._sees_life(life, document):
@@ -208,14 +240,24 @@ class Sight:
 
     def seen(self, keys: Collection[str]) -> list[str]:
         """Those of ``keys`` under which there is a document now that is visible."""
-        now = self._acls.present(self._catalog, keys)
-        return [
+        seen = {
             key
-            for key in keys
-            if (found := now.get(key)) is not None
+            for key, found in self._acls.present(self._catalog, keys)
+            if found is not None
             and found.exists
-            and may_read(self.principal, self._catalog, found.attributes)
-        ]
+            and _may_read(self.principal, self._catalog, found.attributes)
+        }
+        return [key for key in keys if key in seen]
+
+    def closed(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` under which there is a document now that isn't visible."""
+        return frozenset(
+            key
+            for key, found in self._acls.present(self._catalog, keys)
+            if found is not None
+            and found.exists
+            and not may_read(self.principal, self._catalog, found.attributes)
+        )
 
     def refuse(self, key: str) -> None:
         raise DocumentForbidden(self.principal.name, "read", key)
@@ -224,8 +266,15 @@ class Sight:
         """The ``lives`` that aren't visible."""
         if not lives:
             return frozenset()
-        now = self._acls.present(self._catalog, {life.key for life in lives})
-        return frozenset(life for life in lives if not self._sees_life(life, now.get(life.key)))
+        by_key: dict[str, list[Life]] = {}
+        for life in lives:
+            by_key.setdefault(life.key, []).append(life)
+        return frozenset(
+            life
+            for key, now in self._acls.present(self._catalog, by_key)
+            for life in by_key[key]
+            if not self._sees_life(life, now)
+        )
 
     def commits(self, commits: Sequence[Commit]) -> Sequence[Commit]:
         """The same commits without the changes that aren't visible.
@@ -250,4 +299,4 @@ class Sight:
 
     def _sees_life(self, life: Life, now: Record | None) -> bool:
         attributes = self._acls.deciding_attributes(self._catalog, life, now)
-        return may_read(self.principal, self._catalog, attributes)
+        return _may_read(self.principal, self._catalog, attributes)

@@ -53,7 +53,7 @@ class HistoryRetention:
             settler,
             runtime,
             limits,
-            Sweeper(store, grace_s=limits.sweep_grace_s),
+            Sweeper(store, runtime.monotonic, grace_s=limits.sweep_grace_s),
             meters,
         )
         self.compactor = Compactor(

@@ -3,8 +3,10 @@
 The log is followed from the oldest retained state to the head as it was when the verification
 began; what is written meanwhile isn't looked at. Findings, each of which must not be:
 
-* revisions from the floor on to the head that are missing, times that don't increase;
-* a change in the log whose document isn't there, or is at an older revision;
+* revisions from the floor on to the head that are missing, times that don't increase, a commit
+  that names another one than the one before it;
+* a change in the log whose document isn't there, or is at an older revision; a document that is
+  newer than the head;
 * a document that the log doesn't lead to: replayed from the state at the floor through each
   change, something differs (content, attributes, revision, create_revision, commit_id, time), or a
   value that a change records isn't what its patch makes of the state before;
@@ -27,10 +29,9 @@ from gateway.errors import CatalogNotFound
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Head, Pin
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
-from gateway.state.replay import HistoryIncomplete, advance, rebuild
-from gateway.state.sweep import is_reduced
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
-from patching import ABSENT, Absent, Json, PatchError
+from patching import ABSENT, Absent, Json
 
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500
@@ -77,7 +78,7 @@ class Verification:
         self._store = store
         self._settler = settler
         self._runtime = runtime
-        self._second = second
+        self.second = second
         self.tally = Tally()
 
     def catalogs(self) -> Iterator[str]:
@@ -101,7 +102,7 @@ class Verification:
             try:
                 # After the head was read: so whatever it stands for is written out.
                 self._settler.settle(catalog)
-                verifying = _Verifying(self._store, hold, self.tally, looked, self._second)
+                verifying = _Verifying(self._store, hold, self.tally, looked, self.second)
                 for key, detail in verifying.findings():
                     self.tally.findings += 1
                     yield Finding(catalog, key, detail)
@@ -162,7 +163,7 @@ class _Verifying:
 
     def _log(self) -> _Found:
         floor, head = self._head.floor, self._head.revision
-        expected, time_us = max(floor, 1), 0
+        expected, time_us, last = max(floor, 1), 0, ""
         commits: Sequence[Commit] = ()
         for commits in self._pages(0, head, None):
             for commit in commits:
@@ -172,7 +173,9 @@ class _Verifying:
                     if commit.revision != expected:
                         missing = _span(expected, commit.revision - 1)
                         yield None, f"the log has no commit {missing}"
-                    expected = commit.revision + 1
+                    elif last and commit.parent not in ("", last):
+                        yield None, f"commit {commit.revision} doesn't follow the one before it"
+                    expected, last = commit.revision + 1, commit.id
                 if commit.time_us <= time_us:
                     yield None, f"commit {commit.revision} isn't later than the one before it"
                 time_us = commit.time_us
@@ -181,6 +184,8 @@ class _Verifying:
             yield None, f"the log has no commit {_span(expected, head)}"
         elif time_us != self._head.time_us:
             yield None, f"the head's time isn't that of commit {head}"
+        elif self._head.last not in ("", last):
+            yield None, f"the head's last commit isn't commit {head} of the log"
 
     def _changed(self, commits: Sequence[Commit]) -> _Found:
         """Whether what the log says was changed is there."""
@@ -188,7 +193,7 @@ class _Verifying:
         for commit in commits:
             for change in commit.changes:
                 swept = commit.revision <= self._head.floor and change.action == "delete"
-                if not swept and not is_reduced(change):
+                if not swept and not change.is_reduced:
                     last[change.key] = commit.revision
         if not last:
             return
@@ -217,9 +222,13 @@ class _Verifying:
         self._looked(1)
         self._hold.renew()
         key, through = document.key, min(document.revision, self._head.revision)
+        if document.revision > self._head.revision:
+            now = self._store.heads([self._catalog])[self._catalog]
+            if document.revision > now.revision:
+                yield key, f"the document is at {document.revision}, but the head at {now.revision}"
         try:
             state = rebuild(self._store, self._catalog, key, min(self._head.floor, through))
-        except HistoryIncomplete:
+        except (HistoryIncomplete, WrongBase):
             yield key, f"the log doesn't give the state at {self._head.floor}"
             return
         for commits in self._pages(self._head.floor, through, key):
@@ -231,7 +240,7 @@ class _Verifying:
                 before = ABSENT if state is None else state.content
                 try:
                     state = advance(state, commit, change)
-                except PatchError as error:
+                except (HistoryIncomplete, WrongBase) as error:
                     yield key, f"the patch of {commit.revision} doesn't fit: {error}"
                     return
                 if self._second is not None and change.patch is not None:
@@ -281,7 +290,9 @@ def _recorded_wrongly(before: Document | None, commit: Commit, change: Change) -
         return None
     try:
         after = advance(before, commit, replace(change, value=ABSENT))
-    except PatchError as error:
+    except HistoryIncomplete:
+        return "the state that the patch was made to isn't in the log"
+    except WrongBase as error:
         return f"the patch doesn't fit: {error}"
     return None if _same(after.content, change.value) else "the value isn't what the patch gives"
 

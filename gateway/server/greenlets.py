@@ -13,21 +13,27 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import gevent
+import gevent.event
 import gevent.socket
 import gevent.ssl
+from gevent.pool import Pool
 from gevent.server import StreamServer
 from gunicorn import util
 from gunicorn.http.errors import NoMoreData
+from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.server.connections import BoundedSending, JoinedSending, set_user_timeout, shut_down
 from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
+from gateway.server.time_slices import TimeSlices
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
 
 # Time that a stopping worker keeps a connection without a request. A request that arrives meanwhile
 # is answered, with the advice to use another connection.
 LINGER_S = 1.0
+# The master is told at least this often that the worker lives.
+_NOTIFY_S = 1.0
 # From so many requests under way on, several connections are accepted at a time.
 _MANY_UNDER_WAY = 64
 _ACCEPTED_AT_ONCE = 64
@@ -57,6 +63,16 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
+        self._stops = gevent.event.Event()
+
+    def run(self) -> None:
+        """Serve until the worker is to stop."""
+        slices = TimeSlices()
+        slices.start()
+        try:
+            self._serve_until_stopped()
+        finally:
+            slices.stop()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it ends."""
@@ -162,8 +178,33 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         BoundedSending.unsent = self.unsent
         return _Server(self, listener, handle=partial(self.handle, listener), spawn=spawn, **tls)
 
+    def _serve_until_stopped(self) -> None:
+        """gunicorn's own looks only each second whether it is to stop, or all has ended."""
+        tls = {"ssl_context": ssl_context(self.cfg)} if self.cfg.is_ssl else {}
+        pools = [Pool(self.worker_connections) for _ in self.sockets]
+        pairs = zip(self.sockets, pools, strict=True)
+        servers = [self.server_class(listener, spawn=pool, **tls) for listener, pool in pairs]
+        for server in servers:
+            server.start()
+        while self.alive:
+            self.notify()
+            self._stops.wait(_NOTIFY_S)
+        for server in servers:
+            server.close()
+        left_s = float(self.cfg.graceful_timeout)
+        while any(pools) and left_s > 0:
+            self.notify()
+            begun = time.monotonic()
+            gevent.wait([each for pool in pools for each in pool], min(_NOTIFY_S, left_s))
+            left_s -= time.monotonic() - begun
+        if any(pools):
+            self.log.warning("requests under way are ended: graceful_timeout_s is over")
+            for server in servers:
+                server.stop(timeout=_NOTIFY_S)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
+        gevent.spawn(self._stops.set)
         gevent.spawn(self.begin_stop)
         gevent.spawn_later(LINGER_S, self._end_idle)
 

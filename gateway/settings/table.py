@@ -201,6 +201,12 @@ class Settings:
         10_000,
         "milliseconds that a write may take, lost races included; a client may shorten them",
     )
+    request_cpu_ms: int = _setting(
+        kinds.integer(10, 600_000),
+        2_000,
+        "milliseconds of processor time that a request, or a line of a bulk request, may be"
+        " computed for before it is refused (too_much_work); others get their turns meanwhile",
+    )
     leaders: int = _setting(
         kinds.integer(1, 64),
         2,
@@ -316,6 +322,17 @@ class Settings:
         1024,
         "reads that a worker has under way, without feeds; more are refused with 429",
     )
+    memory_bytes_max: int = _setting(
+        kinds.size(64 * MIB, 1024 * 1024 * MIB),
+        256 * MIB,
+        "memory of a worker for what requests read and build, and for answers that wait to be sent;"
+        " beyond it, requests wait",
+    )
+    request_memory_bytes_max: int = _setting(
+        kinds.size(32 * MIB, 1024 * 1024 * MIB),
+        192 * MIB,
+        "memory of a worker for one request; one that needs more is refused with 413",
+    )
     bulk_requests_max: int = _setting(
         kinds.integer(1, 65536),
         2048,
@@ -397,6 +414,9 @@ class Settings:
     owned_leaves_max: int = _setting(
         kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
     )
+    managers_max: int = _setting(
+        kinds.integer(1, 10_000), 100, "managers who own anything of one document"
+    )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
     )
@@ -432,8 +452,8 @@ class Settings:
     bulk_refused_lines_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         1000,
-        "lines in a row of a bulk request that may be refused, as malformed or for lack of rights,"
-        " before the rest is left unread",
+        "lines in a row of a bulk request that may be blank, or refused as malformed or for lack of"
+        " rights, before the rest is left unread",
     )
     upload_bytes_max: int = _setting(
         kinds.size(1024, 1024 * MIB), 16 * MIB, "total size of an upload's parts"

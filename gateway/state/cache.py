@@ -5,27 +5,34 @@ commits up to w are written out; the others are these", and the same of verdicts
 h with a head that was read after the question came, or lets a won write prove that h was the head;
 ``Guesses`` are the catalogs where that is likely.
 
-Bounded by bytes (an estimate of the memory the parsed documents take), least recently used first.
+An entry only goes on, by commits that each name the one before. A head that is no successor of it
+says that the database was put back to an earlier state (``went_back``): all that is remembered of
+the catalog is of a past that never was.
+
+Bounded by bytes (an estimate of the memory that parsed documents and tails take): what was used
+least recently goes first, be it a document or a whole entry with its tail. Entries are left
+``_ENTRIES_BYTES`` in any case: those of a batch over many catalogs are needed together.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
-from gateway.meters import CacheReadings
-from gateway.model import Commit, Document, Head, Move, Reply, Verdict
+from gateway.meters import NO_METERS, CacheReadings, Meters
+from gateway.model import Commit, Document, Head, Move, Place, Verdict
 from gateway.runtime import Runtime
+from gateway.state.memory import MEMORY_PER_ENTRY, memory_of, memory_of_replies
 from gateway.state.recent import Recent
-from gateway.state.replay import advance
-from patching import PatchError
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
-# Parsed JSON takes several times the room of its text; entries have a fixed cost besides.
-_MEMORY_PER_JSON_BYTE = 6
-_MEMORY_PER_ENTRY = 1_000
+_log = logging.getLogger(__name__)
+
+_ENTRIES_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -38,7 +45,14 @@ class _Entry:
     judged_written: int
     verdicts: tuple[Verdict, ...]
     documents: dict[str, Document | None]
+    last: str
+    last_verdict: str
+    used: int = 0  # by the clock of uses
     recent: Recent | None = None  # where somebody has asked for it
+
+    @property
+    def place(self) -> Place:
+        return Place(self.revision, self.last, self.judged, self.last_verdict)
 
 
 class Seen(NamedTuple):
@@ -55,24 +69,37 @@ class Seen(NamedTuple):
     judged: int
     verdicts: tuple[Verdict, ...]
     documents: dict[str, Document | None]
+    last: str
+    last_verdict: str
 
 
 class Cache:
     """Thread-safe; every method is short and does no I/O."""
 
-    def __init__(self, runtime: Runtime, limits: ServiceLimits) -> None:
+    def __init__(self, runtime: Runtime, limits: ServiceLimits, meters: Meters = NO_METERS) -> None:
+        """``meters`` are told of what is found wrong."""
+        self.meters = meters
         self._lock = runtime.lock()
         self._limits = limits
+        self._forgetting: list[Callable[[str], None]] = []
         self._bytes = 0
         self._hits = 0
         self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
+        # Documents, and when each was used, as entries have it; both least recently used first.
+        self._recent: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._uses = 0
 
     def revision(self, catalog: str) -> int | None:
         """The revision that the catalog's entry stands at, None without an entry."""
         entry = self._entries.get(catalog)
         return None if entry is None else entry.revision
+
+    def places(self, catalogs: Iterable[str]) -> dict[str, Place]:
+        """Where the entries of these catalogs stand; those without one are left out."""
+        with self._lock:
+            found = ((each, self._entries.get(each)) for each in catalogs)
+            return {catalog: entry.place for catalog, entry in found if entry is not None}
 
     def written(self, catalog: str) -> int:
         """Up to where this process knows the catalog to be written out; 0 without an entry."""
@@ -100,12 +127,18 @@ class Cache:
                     head.judged_written,
                     verdicts,
                     {},
+                    head.last,
+                    head.last_verdict,
                 )
-                self._bytes += _tail_memory((*tail, *verdicts))
+                self._bytes += MEMORY_PER_ENTRY + memory_of_replies((*tail, *verdicts))
+                self._use(head.catalog)
                 if len(self._entries) > self._limits.cached_catalogs_max:
                     self._drop(next(iter(self._entries)))
+                self._evict()
             elif entry.judged < head.judged:
+                entry.last_verdict = head.last_verdict
                 self._judge(entry, head.judged, head.judged_written, head.verdicts or ())
+                self._evict()
 
     def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
         """The entry, with those of ``keys`` that are known, all at one moment."""
@@ -114,13 +147,13 @@ class Cache:
             if entry is None:
                 self._misses += len(keys)
                 return None
-            self._entries.move_to_end(catalog)
             documents = entry.documents
             found = {key: documents[key] for key in keys if key in documents}
             self._hits += len(found)
             self._misses += len(keys) - len(found)
             for key in found:
-                self._recent.move_to_end((catalog, key))
+                self._use_document(catalog, key)
+            self._use(catalog)
             return Seen(
                 entry.revision,
                 entry.time_us,
@@ -129,6 +162,8 @@ class Cache:
                 entry.judged,
                 entry.verdicts,
                 found,
+                entry.last,
+                entry.last_verdict,
             )
 
     def changed_under(
@@ -158,15 +193,25 @@ class Cache:
             entry = self._entries.get(catalog)
             if entry is None:
                 return
+            before, stranger = entry.place, None
             try:
                 for commit in commits:
+                    if _is_stranger(entry, commit):
+                        before, stranger = entry.place, commit
+                        break
                     if commit.revision == entry.revision + 1:
                         self._advance_by(entry, commit)
                         self._lengthen(entry, [commit])
-            except PatchError:
-                # Somebody edited the database by hand. What was remembered is worth nothing.
+            except HistoryIncomplete:
+                self._drop(catalog)  # what is remembered lacks something that was compacted away
+            except WrongBase as error:
+                tell_wrong_base(self.meters, catalog, error)
                 self._drop(catalog)
+            else:
+                self._use(catalog)
             self._evict()
+        if stranger is not None:
+            self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
 
     def wrote(self, catalog: str, revision: int) -> None:
         """Everything up to ``revision`` is written out."""
@@ -176,7 +221,7 @@ class Cache:
                 return
             entry.written = min(revision, entry.revision)
             left = tuple(commit for commit in entry.tail if commit.revision > revision)
-            self._bytes += _tail_memory(left) - _tail_memory(entry.tail)
+            self._bytes += memory_of_replies(left) - memory_of_replies(entry.tail)
             entry.tail = left
 
     def wrote_verdicts(self, catalog: str, number: int) -> None:
@@ -188,7 +233,7 @@ class Cache:
 
     def _judge(self, entry: _Entry, judged: int, written: int, verdicts: Iterable[Verdict]) -> None:
         left = tuple(verdict for verdict in verdicts if verdict.number > written)
-        self._bytes += _tail_memory(left) - _tail_memory(entry.verdicts)
+        self._bytes += memory_of_replies(left) - memory_of_replies(entry.verdicts)
         entry.judged, entry.verdicts = judged, left
         entry.judged_written = max(entry.judged_written, written)
 
@@ -196,18 +241,20 @@ class Cache:
         """Move a catalog's entry on by a won move, to the states that its commits left."""
         with self._lock:
             entry = self._entries.get(move.catalog)
-            if entry is None or (entry.revision, entry.judged) != (move.base, move.judged):
+            if entry is None or entry.place != move.place:
                 return
             for key, document in documents.items():
                 self._put(move.catalog, entry, key, document)
             if move.commits:
                 last = move.commits[-1]
-                entry.revision, entry.time_us = last.revision, last.time_us
+                entry.revision, entry.time_us, entry.last = last.revision, last.time_us, last.id
                 self._lengthen(entry, move.commits)
             if move.verdicts:
                 _, judged = move.reached
+                entry.last_verdict = move.verdicts[-1].id
                 verdicts = (*entry.verdicts, *move.verdicts)
                 self._judge(entry, judged, entry.judged_written, verdicts)
+            self._use(move.catalog)
             self._evict()
 
     def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
@@ -218,58 +265,112 @@ class Cache:
                 return
             for key, document in documents.items():
                 self._put(catalog, entry, key, document)
+            self._use(catalog)
             self._evict()
 
     def forget(self, catalog: str) -> None:
         with self._lock:
             self._drop(catalog)
 
+    def when_back(self, forget: Callable[[str], None]) -> None:
+        """``forget`` is called with each catalog that went back: it has something of it, too."""
+        self._forgetting.append(forget)
+
+    def went_back(self, catalog: str, before: Place, found: str) -> None:
+        """``found``, read now, can't follow what this process has known: ``before``.
+
+        Everything is forgotten, which is harmless where the reading was an old one after all.
+        Nothing is told of a head without a commit: it ends with its verdicts (``Janitor``).
+        """
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or not before.is_of(entry.place):
+                return  # somebody else has noticed
+            self._drop(catalog)
+        if before.revision:
+            self.lost(catalog, f"from {before} to {found}")
+
+    def lost(self, catalog: str, how: str) -> None:
+        """The catalog went back: nothing of what this process has of it was ever made."""
+        self.forget(catalog)
+        self.meters.head_went_back()
+        _log.error(
+            "catalog %r went back (%s): was the database restored? What this worker remembers of"
+            " it, and hasn't written out, is dropped",
+            catalog,
+            how,
+            extra={"catalog": catalog},
+        )
+        for forget in self._forgetting:
+            forget(catalog)
+
     def _advance_by(self, entry: _Entry, commit: Commit) -> None:
         for change in commit.changes:
             if change.key in entry.documents:
                 after = advance(entry.documents[change.key], commit, change)
                 self._put(commit.catalog, entry, change.key, after)
-        entry.revision, entry.time_us = commit.revision, commit.time_us
+        entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
         if entry.recent is not None:
+            self._bytes -= entry.recent.memory_bytes
             entry.recent.add(commits)
+            self._bytes += entry.recent.memory_bytes
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
-        self._bytes += _tail_memory(unwritten)
+        self._bytes += memory_of_replies(unwritten)
 
     def _put(self, catalog: str, entry: _Entry, key: str, document: Document | None) -> None:
         if key in entry.documents:
-            self._bytes -= _memory(entry.documents[key])
+            self._bytes -= memory_of(entry.documents[key])
         entry.documents[key] = document
-        self._bytes += _memory(document)
-        self._recent[catalog, key] = None
+        self._bytes += memory_of(document)
+        self._use_document(catalog, key)
+
+    def _use(self, catalog: str) -> None:
+        """The entry is used now, after those of its documents that are."""
+        self._uses += 1
+        self._entries[catalog].used = self._uses
+        self._entries.move_to_end(catalog)
+
+    def _use_document(self, catalog: str, key: str) -> None:
+        self._recent[catalog, key] = self._uses
         self._recent.move_to_end((catalog, key))
 
     def _evict(self) -> None:
-        while self._bytes > self._limits.cache_bytes_max and self._recent:
-            (catalog, key), _ = self._recent.popitem(last=False)
-            self._bytes -= _memory(self._entries[catalog].documents.pop(key))
+        """The entry that was used last stays: whoever has begun it is about to look at it."""
+        bytes_max = self._limits.cache_bytes_max
+        while self._bytes > bytes_max:
+            document = next(iter(self._recent), None)
+            catalog, entry = next(iter(self._entries.items()))
+            may_drop = self._bytes > max(bytes_max, _ENTRIES_BYTES) and len(self._entries) > 1
+            if may_drop and (document is None or entry.used <= self._recent[document]):
+                self._drop(catalog)
+            elif document is not None:
+                del self._recent[document]
+                of, key = document
+                self._bytes -= memory_of(self._entries[of].documents.pop(key))
+            else:
+                return
 
     def _drop(self, catalog: str) -> None:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
-        self._bytes -= _tail_memory((*entry.tail, *entry.verdicts))
+        self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
+        self._bytes -= MEMORY_PER_ENTRY + memory_of_replies((*entry.tail, *entry.verdicts))
         for key, document in entry.documents.items():
-            self._bytes -= _memory(document)
+            self._bytes -= memory_of(document)
             del self._recent[catalog, key]
 
 
-def _memory(document: Document | None) -> int:
-    size = 0 if document is None else document.size_bytes
-    if document is not None and document.owners is not None:
-        size += document.owners.size_bytes()
-    return _MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
-
-
-def _tail_memory(tail: Iterable[Reply]) -> int:
-    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
+def _is_stranger(entry: _Entry, commit: Commit) -> bool:
+    """Whether the commit shows that the entry is of another history."""
+    if not entry.last:
+        return False
+    if commit.revision == entry.revision:
+        return commit.id != entry.last
+    return commit.revision == entry.revision + 1 and commit.parent not in ("", entry.last)
 
 
 # Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.

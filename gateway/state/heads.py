@@ -5,6 +5,10 @@ up to 6, with the commits 7 to 9 for its tail: so the cache moves on by 8 and 9,
 else. Where the tail begins above the cached revision, the commits between are in the log. A reader
 of one document lays the tail over what is stored; whoever needs the log, or many documents at one
 revision, has the tail written out first (``Settler``).
+
+*Going back.* A head that is read now is no older than what was known before the call (see the
+store's contract). One that can't follow that, behind it or by other commits, is of a database that
+was put back to an earlier state; then nothing that was remembered of the catalog is true.
 """
 
 from __future__ import annotations
@@ -15,13 +19,13 @@ from dataclasses import dataclass, replace
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Claim, Commit, Head, Verdict
+from gateway.model import Claim, Commit, Head, Place, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.tail import Tail, moment, write_out
-from gateway.state.write_out import Patience
+from gateway.state.patience import Patience
+from gateway.state.replay import HistoryIncomplete, WrongBase
+from gateway.state.tail import Tail, WentBack, moment, write_out
 from gateway.store.contract import Store, Unreachable
-from patching import PatchError
 
 _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
@@ -66,23 +70,25 @@ class Observer:
         another way than the store.
         """
         standings: dict[str, Standing] = {}
-        known: list[str] = []
+        known: dict[str, Place] = {}
         if read is None and self._moving.isdisjoint(catalogs):
-            known = [each for each in catalogs if self._cache.revision(each) is not None]
+            known = self._cache.places(catalogs)
         moved = set(catalogs).difference(known)
         if known:
             heads = self._store.heads(known)
-            for catalog in known:
-                standing = self._cached(heads.get(catalog) or Head(catalog))
+            for catalog, before in known.items():
+                standing = self._cached(heads.get(catalog) or Head(catalog), before)
                 if standing is None:
                     moved.add(catalog)
                     self._expect_moves(catalog)
                 else:
                     standings[catalog] = standing
         while moved:
+            before_all = self._cache.places(moved)
             heads = (read or self._store.tails)(moved)
             for catalog in list(moved):
-                standing = self._catch_up(heads.get(catalog) or Head(catalog, tail=(), verdicts=()))
+                head = heads.get(catalog) or Head(catalog, tail=(), verdicts=())
+                standing = self._catch_up(head, before_all.get(catalog))
                 if standing is not None:
                     standings[catalog] = standing
                     moved.discard(catalog)
@@ -93,8 +99,14 @@ class Observer:
             self._moving.clear()
         self._moving.add(catalog)
 
-    def _cached(self, head: Head) -> Standing | None:
-        """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far."""
+    def _cached(self, head: Head, before: Place) -> Standing | None:
+        """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far.
+
+        ``before``: where the cache was before the head was read.
+        """
+        if not before.is_of(head.place):
+            self._cache.went_back(head.catalog, before, str(head.place))
+            return None
         self._cache.wrote(head.catalog, max(head.written, head.floor))
         self._cache.wrote_verdicts(head.catalog, head.judged_written)
         seen = self._cache.view(head.catalog)
@@ -103,10 +115,15 @@ class Observer:
         tail = tuple(each for each in seen.tail if each.revision <= head.revision)
         return _standing(head, tail, seen.verdicts)
 
-    def _catch_up(self, head: Head) -> Standing | None:
-        """The standing at ``head``, read with its tail; None where it must be read again."""
+    def _catch_up(self, head: Head, before: Place | None) -> Standing | None:
+        """The standing at ``head``, read with its tail; None where it must be read again.
+
+        ``before``: where the cache was before the head was read.
+        """
         assert head.tail is not None
         catalog, tail = head.catalog, head.tail
+        if before is not None and not before.is_of(head.place):
+            self._cache.went_back(catalog, before, str(head.place))
         known = self._cache.revision(catalog)
         if known == head.revision:
             self._moving.discard(catalog)
@@ -115,6 +132,11 @@ class Observer:
                 self._cache.forget(catalog)  # too much to catch up with
             else:
                 between = self._store.commits({catalog: (known, head.written)}).get(catalog, ())
+                # The floor is looked at last: what was read above it had no gap.
+                bare = self._store.heads([catalog]).get(catalog)
+                if bare is None or known < bare.floor:
+                    self._cache.forget(catalog)
+                    return None
                 self._cache.advance(catalog, between)
                 if not between or between[-1].revision < head.written:
                     if not between:
@@ -212,8 +234,18 @@ class Settler:
             return True
         tail = Tail(read_at, head.written, list(head.tail or ()), list(head.verdicts or ()))
         try:
-            write_out(self._store, self._runtime, {catalog: tail}, self._late_s, self._kept_s)
-        except PatchError:
+            write_out(
+                self._store,
+                self._runtime,
+                {catalog: tail},
+                self._late_s,
+                self._kept_s,
+                self._cache.meters,
+            )
+        except WentBack:
+            self._cache.forget(catalog)
+            return False
+        except (HistoryIncomplete, WrongBase):
             # Where others have finished it meanwhile, what it was to be applied to may be gone.
             if not self.is_written(catalog, standing.revision):
                 raise

@@ -2,34 +2,41 @@
 
 A head keeps its tail until it is moved again. Of a catalog that nobody writes any more it is ended
 a little later; where the worker that moved the head died, it is written out first. One process of
-all does this at a time, by a lease; two at once do no harm.
+all does this at a time, by a lease; two at once do no harm. A round goes through all that there
+are; those that can't be ended now are passed over.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, Unreachable, WriteRejected
 
 _log = logging.getLogger(__name__)
 
+_UNCOMMITTED_AT_ONCE = 100  # each with a look for its verdicts
 _LEASE = "janitor"
 _LEASE_S = 30.0
 _EVERY_S = 5.0
 _LEFT_US = 5_000_000
 _HEADS_AT_ONCE = 500
+_PAGES_MAX = 200
+_UNREACHABLE_MAX = 3
 
 
 class Janitor:
     """``start`` is called once, in the process that is to do the work: after a fork."""
 
-    def __init__(self, store: Store, settler: Settler, runtime: Runtime) -> None:
+    def __init__(self, store: Store, settler: Settler, runtime: Runtime, kept_s: int) -> None:
+        """``kept_s``: how long verdicts are kept."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
+        self._kept_us = kept_s * 1_000_000
         self._holder = ""  # chosen with the first round
 
     def start(self) -> None:
@@ -40,28 +47,50 @@ class Janitor:
             self._runtime.sleep(_EVERY_S * (0.5 + self._runtime.jitter()))
             try:
                 self.run_round()
+                self.end_uncommitted()
             except Unreachable as error:
                 _log.info("the janitor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
                 _log.exception("a round of the janitor failed")
 
     def run_round(self) -> None:
-        """End the tails of heads that haven't moved for a while. Raises Unreachable."""
+        """End the tails of all heads that haven't moved for a while. Raises Unreachable."""
         self._holder = self._holder or self._runtime.new_id()
-        if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
-            return
-        left = self._store.open_tails(self._runtime.now_us() - _LEFT_US, _HEADS_AT_ONCE)
+        before_us = self._runtime.now_us() - _LEFT_US
+        kept = 0  # of those looked at
+        for _ in range(_PAGES_MAX):
+            if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
+                return
+            left = self._store.open_tails(before_us, _HEADS_AT_ONCE, kept)
+            kept += len(left) - self._end(left)
+            if len(left) < _HEADS_AT_ONCE:
+                return
+
+    def _end(self, left: Sequence[Head]) -> int:
+        """End those of these tails that can be; returns how many. Raises Unreachable."""
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
         }
         there = self._store.last_written(asked) if asked else {}
-        self._store.end_tails(
-            {
-                head.catalog: (head.revision, head.judged)
-                for head in left
-                if head.catalog in there or self._finish(head)
-            }
-        )
+        ended: dict[str, tuple[int, int]] = {}
+        in_a_row = 0  # that the database wasn't reached for
+        for head in left:
+            try:
+                if head.catalog in there or self._finish(head):
+                    ended[head.catalog] = (head.revision, head.judged)
+                in_a_row = 0
+            except Unreachable as error:
+                in_a_row += 1
+                if in_a_row == _UNREACHABLE_MAX:  # it is no trouble of single catalogs
+                    raise
+                about = {"catalog": head.catalog}
+                _log.warning("the tail of %r is left: %s", head.catalog, error, extra=about)
+        try:
+            self._store.end_tails(ended)
+        except WriteRejected as error:  # the others are ended
+            _log.warning("not all tails can be ended: %s", error)
+            return 0
+        return len(ended)
 
     def _finish(self, head: Head) -> bool:
         """Whether all that the head has is written out. Raises Unreachable."""
@@ -73,3 +102,17 @@ class Janitor:
             about = {"catalog": head.catalog}
             _log.exception("the tail of %r can't be written out", head.catalog, extra=about)
             return False
+
+    def end_uncommitted(self) -> None:
+        """Delete heads without a commit whose verdicts are over. Raises Unreachable.
+
+        A refusal under an idempotency key makes a head also for a catalog that nobody ever writes.
+        It is deleted as it was found: a first commit meanwhile wins, and one afterwards finds no
+        head. Not before its verdicts are over, though they are written out: whoever has looked for
+        the key when there was no head could otherwise decide once more.
+        """
+        if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
+            return
+        over_us = self._runtime.now_us() - self._kept_us
+        if over := self._store.uncommitted(over_us, _UNCOMMITTED_AT_ONCE):
+            self._store.drop_uncommitted(over)

@@ -3,18 +3,28 @@
 Writing out a batch, catching up a cache, time travel and verification all come through here, so
 that what was decided once and what is rebuilt later can't drift apart.
 
+**A change is only ever laid on the state that it was made from.** It names that state, by revision
+and commit, unless it says everything by itself; ``advance`` refuses any other one. So whoever reads
+too early, keeps a state for too long, or finds one that somebody put back, is told so, and the
+state is rebuilt from the log (``laid_over``), which is what was acknowledged.
+
 A document as it was: back to the nearest change that says everything, and forward from there. And
 as it is, where its content was left out at first.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 import patching
-from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document
+from gateway.cpu import interruptible
+from gateway.meters import Meters
+from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
 from gateway.store.contract import Store
 from patching import Owners
+
+_log = logging.getLogger(__name__)
 
 # What is read at once of documents that are large.
 _PIECE_BYTES = 4 * 1024 * 1024
@@ -31,19 +41,38 @@ class HistoryIncomplete(Exception):
     """The changes that the state was made by aren't all there: it was compacted away."""
 
 
+class WrongBase(Exception):
+    """The state isn't the one that the change was made from."""
+
+    def __init__(self, key: str, commit: Commit, found: str) -> None:
+        super().__init__(f"the change of {key!r} at {commit.revision} wasn't made from {found}")
+        self.revision = commit.revision
+
+
 def advance(document: Document | None, commit: Commit, change: Change) -> Document:
     """The state that ``change`` of ``commit`` leaves, given the state right before it.
 
     A document that is at the commit's revision or later is returned as it is: replaying is
-    idempotent. Raises patching.PatchError where ``document`` isn't the state right before.
+    idempotent. Raises WrongBase where ``document`` isn't the state right before, and
+    HistoryIncomplete where there is none, or a sweep has left too little of the change.
     """
     if document is not None and document.revision >= commit.revision:
+        if document.revision == commit.revision and document.commit_id != commit.id:
+            raise WrongBase(change.key, commit, f"what commit {document.commit_id} left there")
         return document
-    if document is None and not change.begins_at(commit.revision):
-        raise patching.PatchConflict("the state before it isn't there: it was compacted away")
+    if change.is_reduced:
+        raise HistoryIncomplete
+    if not change.begins_at(commit.revision):
+        if document is None:
+            raise HistoryIncomplete
+        _require_base(document, commit, change)
+    try:
+        content = _content_after(document, change)
+    except patching.PatchError as error:
+        raise WrongBase(change.key, commit, f"what is there: {error}") from error
     return Document(
         key=change.key,
-        content=_content_after(document, change),
+        content=content,
         revision=commit.revision,
         create_revision=change.create_revision,
         commit_id=commit.id,
@@ -55,8 +84,56 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
     )
 
 
+def _require_base(document: Document, commit: Commit, change: Change) -> None:
+    """Raise WrongBase unless ``change`` was made from ``document``.
+
+    Of one that was recorded before bases were named, only the document's beginning tells.
+    """
+    if change.base_revision:
+        named = (change.base_revision, change.base_id)
+        is_base = (document.revision, document.commit_id) == named
+    else:
+        is_base = document.create_revision == change.create_revision
+    if not (is_base and document.exists):
+        kind = "document" if document.exists else "tombstone"
+        found = f"the {kind} of {document.revision} (commit {document.commit_id})"
+        raise WrongBase(change.key, commit, found)
+
+
+def laid_over(
+    store: Store,
+    meters: Meters,
+    catalog: str,
+    key: str,
+    stored: Document | None,
+    tail: Sequence[Commit],
+) -> Document | None:
+    """The state of ``key`` that ``tail`` leaves, of which ``stored`` has the first part, or more.
+
+    Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
+    Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase where the log
+    doesn't fit together itself, and Unreachable.
+    """
+    try:
+        return advance_all(stored, key, tail)
+    except WrongBase as error:
+        tell_wrong_base(meters, catalog, error)
+        return rebuild(store, catalog, key, tail[-1].revision, tail)
+
+
+def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
+    """What must never happen is told where somebody looks for it."""
+    meters.base_refused()
+    about = {"catalog": catalog}
+    _log.error("catalog %r: %s; the log is followed instead", catalog, error, extra=about)
+
+
+@interruptible
 def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) -> Document | None:
-    """The state of ``key`` after ``commits`` (ascending, with none left out that touches it)."""
+    """The state of ``key`` after ``commits`` (ascending, with none left out that touches it).
+
+    Raises as ``advance`` does.
+    """
     for commit in commits:
         for change in commit.changes:
             if change.key == key:
@@ -102,17 +179,22 @@ def _content_after(document: Document | None, change: Change) -> patching.Json |
 def bare_after(
     document: BareDocument | None, key: str, commits: Iterable[Commit]
 ) -> BareDocument | None:
-    """``advance_all`` of a document without its content.
+    """``advance_all`` of a document without its content; of its base the revision is looked at.
 
-    Raises HistoryIncomplete where the state that the first change goes on from isn't there.
+    Raises HistoryIncomplete and WrongBase as ``advance`` does.
     """
     for commit in commits:
         for change in commit.changes:
             if change.key == key and (document is None or document.revision < commit.revision):
                 attributes = change.attributes
+                if change.is_reduced:
+                    raise HistoryIncomplete
                 if attributes is None and not change.begins_at(commit.revision):
                     if document is None:
                         raise HistoryIncomplete
+                    if change.base_revision not in (0, document.revision):
+                        found = f"the document of {document.revision}"
+                        raise WrongBase(key, commit, found)
                     attributes = document.attributes
                 acl = (attributes or {}).get("acl")
                 document = BareDocument(
@@ -125,6 +207,30 @@ def bare_after(
     return document
 
 
+def bare_laid_over(
+    store: Store,
+    meters: Meters,
+    catalog: str,
+    key: str,
+    stored: BareDocument | None,
+    tail: Sequence[Commit],
+) -> BareDocument | None:
+    """``laid_over`` of a document without its content."""
+    try:
+        return bare_after(stored, key, tail)
+    except WrongBase as error:
+        return bare_rebuilt(store, meters, catalog, key, tail, error)
+
+
+def bare_rebuilt(
+    store: Store, meters: Meters, catalog: str, key: str, tail: Sequence[Commit], why: WrongBase
+) -> BareDocument | None:
+    """What the log gives where ``tail`` wasn't made from what is stored."""
+    tell_wrong_base(meters, catalog, why)
+    document = rebuild(store, catalog, key, tail[-1].revision, tail)
+    return None if document is None else bare(document)
+
+
 def rebuild(
     store: Store, catalog: str, key: str, revision: int, tail: Sequence[Commit] = ()
 ) -> Document | None:
@@ -132,16 +238,11 @@ def rebuild(
 
     Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
     out but for ``tail``, and afterwards that it wasn't compacted meanwhile. Raises
-    HistoryIncomplete, Unreachable.
+    HistoryIncomplete, Unreachable, and WrongBase where the log doesn't fit together.
     """
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)
-        try:
-            return advance_all(state, key, (each for each in tail if each.revision <= revision))
-        except patching.PatchConflict:
-            if state is None:
-                raise HistoryIncomplete from None
-            raise
+        return advance_all(state, key, (each for each in tail if each.revision <= revision))
     newest_first = store.changes_of(catalog, key, revision)
     if newest_first:
         oldest = newest_first[-1]

@@ -4,20 +4,24 @@ A read must start from what the store holds after it came. Of many readers, thos
 look is under way gather for the next one: no timer, no delay when idle, and a busy process asks the
 database once for dozens of readers.
 
-One catalog's trouble is no other's: what was asked for many at once is asked in halves where one
-of them can't be read, say because somebody edited it by hand.
+One catalog's trouble is no other's: where a look at many fails, each is looked at alone, and what
+was in trouble stays alone for a while (``gateway.state.suspects``). Nor does anybody wait for a
+look that is under way for long already because of a catalog that it asks for, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from gateway.runtime import Runtime
-from gateway.store.contract import Unreachable
+from gateway.state.suspects import Suspects
+from gateway.store.contract import Unsent
 
-_Name = TypeVar("_Name")
+_Name = TypeVar("_Name", bound=Hashable)
 _Found = TypeVar("_Found")
+
+_LONG_S: Final = 0.25
 
 
 class _Group(Generic[_Name, _Found]):
@@ -25,27 +29,37 @@ class _Group(Generic[_Name, _Found]):
         self.names: set[_Name] = set()
         self.turn = runtime.event()
         self.done = runtime.event()
+        self.began = 0.0
         self.found: Mapping[_Name, _Found] = {}
         self.error: Exception | None = None
 
+    def found_of(self, names: Collection[_Name]) -> dict[_Name, _Found]:
+        if self.error is not None:
+            raise self.error
+        return {name: self.found[name] for name in names if name in self.found}
 
-class SharedLooks(Generic[_Name, _Found]):
+
+class _Gathering(Generic[_Name, _Found]):
     """``look_at`` is called for the names of whole groups, at most ``parallel`` at a time."""
 
     def __init__(
         self,
         look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
         runtime: Runtime,
-        parallel: int = 1,
+        parallel: int,
+        looked: Callable[[_Group[_Name, _Found]], None],
     ) -> None:
+        """``looked`` is called with each group that was looked at."""
         self._look_at = look_at
         self._runtime = runtime
+        self._looked = looked
         self._lock = runtime.lock()
         self._free = parallel
         self._gathering: _Group[_Name, _Found] | None = None
+        self._under_way: list[_Group[_Name, _Found]] = []
 
-    def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
-        """What there is under ``names`` at a moment within this call. Raises what looking does."""
+    def joined(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
+        """A group with these names that was looked at within this call."""
         with self._lock:
             group = self._gathering
             leads = group is None
@@ -61,57 +75,95 @@ class SharedLooks(Generic[_Name, _Found]):
             self._lead(group)
         else:
             group.done.wait()
-        found = group.found
-        if group.error is not None:
-            if isinstance(group.error, Unreachable) or len(group.names) == len(set(names)):
-                raise group.error
-            found = self._look_at(names)  # what can't be read may be another one's
-        return {name: found[name] for name in names if name in found}
+        return group
+
+    def is_long_at(self, names: Collection[_Name]) -> bool:
+        """Whether one of these is being looked at, and has been for long."""
+        with self._lock:
+            if not self._under_way:
+                return False
+            since = self._runtime.monotonic() - _LONG_S
+            return any(
+                group.began < since and not group.names.isdisjoint(names)
+                for group in self._under_way
+            )
 
     def _lead(self, group: _Group[_Name, _Found]) -> None:
         group.turn.wait()
+        group.began = self._runtime.monotonic()
+        with self._lock:
+            self._under_way.append(group)
         try:
             group.found = self._look_at(group.names)
         except Exception as error:  # noqa: BLE001 - handed to everybody of the group
             group.error = error
         finally:
             with self._lock:
+                self._under_way.remove(group)
                 following, self._gathering = self._gathering, None
                 if following is None:
                     self._free += 1
                 else:
                     following.turn.set()
+            self._looked(group)
             group.done.set()
 
 
-_Read = TypeVar("_Read")
+class SharedLooks(Generic[_Name, _Found]):
+    """``look_at`` is called for the names of several callers, at most ``parallel`` such calls at a
+    time, and for those of suspects catalog by catalog."""
 
+    def __init__(
+        self,
+        look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
+        runtime: Runtime,
+        parallel: int = 1,
+        catalog_of: Callable[[_Name], str] = str,
+    ) -> None:
+        self._look_at = look_at
+        self._runtime = runtime
+        self._catalog_of = catalog_of
+        self._suspects = Suspects(runtime, "reading")
+        self._together = self._gathering(parallel)
+        self._apart: dict[str, _Gathering[_Name, _Found]] = {}
 
-def read_apart(
-    names: Collection[str],
-    read: Callable[[Collection[str]], Mapping[str, _Read]],
-    failed: Callable[[str, Exception], None],
-) -> dict[str, _Read]:
-    """What ``read`` finds of ``names``; ``failed`` is told of each that it fails for.
+    def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
+        """What there is under ``names`` at a moment within this call. Raises what looking does."""
+        if not self._is_apart(names):
+            group = self._together.joined(names)
+            error = group.error
+            if error is None or isinstance(error, Unsent) or len(self._catalogs(group)) == 1:
+                return group.found_of(names)
+        by_catalog: dict[str, list[_Name]] = {}
+        for name in names:
+            by_catalog.setdefault(self._catalog_of(name), []).append(name)
+        found: dict[_Name, _Found] = {}
+        for catalog, its in by_catalog.items():
+            found |= self._look_apart(catalog, its)
+        return found
 
-    Raises Unreachable, which is nobody's own trouble.
-    """
-    try:
-        return dict(read(names))
-    except Unreachable:
-        raise
-    except Exception as error:  # noqa: BLE001
-        if len(names) == 1:
-            failed(next(iter(names)), error)
-            return {}
-    return {
-        name: found
-        for half in halves(list(names))
-        for name, found in read_apart(half, read, failed).items()
-    }
+    def _look_apart(self, catalog: str, names: Collection[_Name]) -> dict[_Name, _Found]:
+        gathering = self._apart.get(catalog)
+        if gathering is None:
+            gathering = self._apart.setdefault(catalog, self._gathering(1))
+        group = gathering.joined(names)
+        if catalog not in self._suspects:
+            self._apart.pop(catalog, None)
+        return group.found_of(names)
 
+    def _is_apart(self, names: Collection[_Name]) -> bool:
+        if self._suspects and any(self._catalog_of(name) in self._suspects for name in names):
+            return True
+        return self._together.is_long_at(names)
 
-def halves(names: list[str]) -> tuple[list[str], list[str]]:
-    """Neither is empty where there are two names or more."""
-    middle = len(names) // 2
-    return names[:middle], names[middle:]
+    def _gathering(self, parallel: int) -> _Gathering[_Name, _Found]:
+        return _Gathering(self._look_at, self._runtime, parallel, self._looked)
+
+    def _looked(self, group: _Group[_Name, Any]) -> None:
+        if group.error is None:
+            self._suspects.worked(self._catalogs(group), group.began)
+        elif not isinstance(group.error, Unsent):
+            self._suspects.failed(self._catalogs(group))
+
+    def _catalogs(self, group: _Group[_Name, Any]) -> set[str]:
+        return {self._catalog_of(name) for name in group.names}

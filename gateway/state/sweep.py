@@ -39,13 +39,12 @@ the window still says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.model import Change, Commit
+from gateway.model import Change, Commit, Retention
 from gateway.store.contract import Store, Swept
-from patching import ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> Window:
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
     for commit in reversed(commits):
         for change in commit.changes:
-            if change.key in superseded or is_reduced(change):
+            if change.key in superseded or change.is_reduced:
                 continue
             if change.action != "delete":
                 needed[commit.revision].add(change.key)
@@ -114,21 +113,8 @@ def found_under(commit: Commit) -> set[str]:
     return {
         change.key
         for change in commit.changes
-        if change.action != "delete" and not is_reduced(change)
+        if change.action != "delete" and not change.is_reduced
     }
-
-
-def is_reduced(change: Change) -> bool:
-    """Whether a sweep has left of the change only what a reply needs.
-
-    That of a delete can't be told, and needn't be: it says all the same that the key was deleted.
-    """
-    return (
-        change.action != "delete"
-        and change.patch is None
-        and change.value is ABSENT
-        and change.attributes is None
-    )
 
 
 def chain(key: str, commits: Sequence[Commit]) -> list[int]:
@@ -162,15 +148,22 @@ def _nothing(_: str) -> None:
 class Sweeper:
     """``step`` is called with the name of what has just been done; what it raises ends the sweep.
 
+    History is swept ``grace_s`` after its floor was raised by the database's clock, and after this
+    process has found it raised by its own: ``monotonic``, in seconds. A new primary whose clock is
+    ahead can't shorten that; another process that sweeps begins anew.
+
     Tests choose smaller windows, and break off at a step.
     """
 
     store: Store
+    monotonic: Callable[[], float]
     step: Callable[[str], None] = _nothing
     window_commits: int = _WINDOW_COMMITS
     keys_at_once: int = _KEYS_AT_ONCE
     swept_at_once: int = _SWEPT_AT_ONCE
     grace_s: float = 0.0
+    # By catalog, the raised floors that aren't swept yet, and when each was found.
+    _found: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def finish(self, catalog: str, replies_since_us: int, rest: Callable[[], None]) -> int:
         """Sweep all that the floor has passed ``grace_s`` ago or longer; how many commits were
@@ -183,7 +176,7 @@ class Sweeper:
         if bounds is None:
             return 0
         swept, changed = bounds.swept, 0
-        keeping = Keeping(bounds.sweepable(self.grace_s), replies_since_us)
+        keeping = Keeping(self._sweepable(catalog, bounds), replies_since_us)
         while swept < keeping.floor:
             through, count = self._sweep(catalog, swept, keeping)
             self.store.end_sweep(catalog, through)
@@ -191,6 +184,14 @@ class Sweeper:
             swept, changed = through, changed + count
             rest()
         return changed
+
+    def _sweepable(self, catalog: str, bounds: Retention) -> int:
+        now, before = self.monotonic(), self._found.pop(catalog, {})
+        found = {floor: before.get(floor, now) for floor, _ in bounds.raises}
+        if found:
+            self._found[catalog] = found
+        aged = (floor for floor, since in found.items() if now - since >= self.grace_s)
+        return min(bounds.sweepable(self.grace_s), max(aged, default=bounds.swept))
 
     def _sweep(self, catalog: str, swept: int, keeping: Keeping) -> tuple[int, int]:
         """Sweep the next window; the revision that it reaches to, and what was changed."""

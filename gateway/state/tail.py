@@ -10,17 +10,24 @@ is written out. So what was in a tail at some moment is harmless to write for th
 others do; a worker that has taken half of the time looks at the head again before it sends more,
 and leaves out what is written out by then. Both clocks are asked: the monotonic one may stand still
 while a machine sleeps, the wall clock may be set back.
+
+What a look leaves out, the documents that were read before it may lack: so they are read anew.
+
+*A database that was put back* to an earlier state knows nothing of the tail. Before that, it was
+away; so a write-out that failed looks at the head before it goes on, and what isn't in the head's
+tail is given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from gateway.model import Commit, Document, Reply, Verdict
+from gateway.meters import NO_METERS, Meters
+from gateway.model import Commit, Document, Head, Reply, Verdict
 from gateway.runtime import Runtime
-from gateway.state.replay import advance_all
+from gateway.state.replay import laid_over
 from gateway.store.contract import Store
 
 
@@ -30,6 +37,18 @@ class Moment:
 
     monotonic: float
     wall_us: int
+
+
+# Of what may not be in the head any more, for all that is known.
+LONG_AGO = Moment(float("-inf"), -(2**62))
+
+
+class WentBack(Exception):
+    """The head hasn't got the commits that were in it: the database was put back."""
+
+    def __init__(self, catalog: str, reply_id: str, head: Head) -> None:
+        super().__init__(f"{reply_id}, to be written out, isn't in the head at {head.place}")
+        self.catalog = catalog
 
 
 def moment(runtime: Runtime) -> Moment:
@@ -48,7 +67,8 @@ class Tail:
 
     Everything up to ``written`` is written out, the commits follow. ``documents`` are states that
     these commits left, where this worker has them; ``foreign`` are the stretches, (first revision,
-    last revision), that other workers made and write out themselves, unless they died.
+    last revision), that other workers made and write out themselves, unless they died. ``later``
+    says of the commits above a revision after what moment they were in the head, ascending.
     """
 
     since: Moment
@@ -57,6 +77,18 @@ class Tail:
     verdicts: list[Verdict] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
     foreign: list[tuple[int, int]] = field(default_factory=list)
+    later: list[tuple[int, Moment]] = field(default_factory=list)
+
+    def join(self, since: Moment, commits: Iterable[Commit]) -> None:
+        """Add the next commits, which were in the head after ``since``."""
+        self.later.append((self.reached[0], since))
+        self.commits += commits
+        self.drop(self.written)
+
+    def looked(self, at: Moment) -> None:
+        """All that is left was in the head after ``at``."""
+        self.since = at
+        self.later.clear()
 
     def drop(self, revision: int) -> None:
         """Leave out what is written out, up to ``revision``."""
@@ -64,6 +96,8 @@ class Tail:
         self.commits = [commit for commit in self.commits if commit.revision > revision]
         self.documents = {k: d for k, d in self.documents.items() if d.revision > revision}
         self.foreign = [stretch for stretch in self.foreign if stretch[1] > revision]
+        while self.later and self.later[0][0] <= self.written:
+            _, self.since = self.later.pop(0)
 
     def drop_verdicts(self, number: int) -> None:
         """Leave out the verdicts that are written out, up to ``number``."""
@@ -92,41 +126,75 @@ class Tail:
 
 
 def write_out(
-    store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float, kept_s: int
+    store: Store,
+    runtime: Runtime,
+    tails: Mapping[str, Tail],
+    late_s: float,
+    kept_s: int,
+    meters: Meters = NO_METERS,
 ) -> None:
-    """Write these tails out. Raises Unreachable, and PatchError where one doesn't fit."""
-    verdicts = [verdict for tail in tails.values() for verdict in tail.verdicts]
+    """Write these tails out.
+
+    Raises Unreachable, WentBack, and what ``laid_over`` raises where one doesn't fit.
+    """
+    has_commits = any(tail.commits for tail in tails.values())
+    refresh(store, runtime, tails, late_s)
+    kept_since_us = runtime.now_us() - kept_s * 1_000_000
+    verdicts = [each for tail in tails.values() for each in tail.verdicts]
+    # One that is over would be told beside what its key has decided since.
+    verdicts = [each for each in verdicts if each.time_us > kept_since_us]
     if verdicts:
         store.write_verdicts(verdicts, kept_s)
-    if not any(tail.commits for tail in tails.values()):
+    if not has_commits:
         return
-    refresh(store, runtime, tails, late_s)
-    unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
-    stored = store.documents(unknown) if unknown else {}
-    refresh(store, runtime, tails, late_s)
+    stored = read_stored(store, runtime, tails, late_s)
     store.write_documents(
-        {catalog: states(catalog, tail, stored) for catalog, tail in tails.items()}
+        {catalog: states(store, meters, catalog, tail, stored) for catalog, tail in tails.items()}
     )
     refresh(store, runtime, tails, late_s)
     store.write_commits([commit for tail in tails.values() for commit in tail.commits])
 
 
-def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> None:
-    """Leave out what others have written out, where it is late for some of the tails.
+def read_stored(
+    store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float
+) -> Mapping[tuple[str, str], Document]:
+    """The stored documents that replay begins with. Each has at least what isn't in its tail."""
+    while True:
+        unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
+        stored = store.documents(unknown) if unknown else {}
+        if not refresh(store, runtime, tails, late_s):
+            return stored
 
-    Looks again after a look that took so long itself.
+
+def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> bool:
+    """Leave out what others have written out, where it is late for some of the tails; whether there
+    was any.
+
+    Looks again after a look that took so long itself. Raises WentBack.
     """
+    dropped = False
     while True:
         now = moment(runtime)
         late = {c: tail for c, tail in tails.items() if elapsed_s(tail.since, now) > late_s}
         if late:
-            heads = store.heads(late)
+            heads = store.tails(late)
             for catalog, tail in late.items():
-                if catalog in heads:
-                    tail.drop(max(heads[catalog].written, heads[catalog].floor))
-                tail.since = now
+                dropped |= _look(catalog, tail, heads.get(catalog) or Head(catalog))
+                tail.looked(now)
         if not late or not late_s or elapsed_s(now, moment(runtime)) <= late_s:
-            return
+            return dropped
+
+
+def _look(catalog: str, tail: Tail, head: Head) -> bool:
+    """Leave out what ``head`` says is written out; it must have the rest. Whether there was any."""
+    had = len(tail.commits)
+    tail.drop(max(head.written, head.floor))
+    tail.drop_verdicts(head.judged_written)
+    carried = {each.id for each in chain[Reply](head.tail or (), head.verdicts or ())}
+    for each in chain[Reply](tail.commits, tail.verdicts):
+        if each.id not in carried:
+            raise WentBack(catalog, each.id, head)
+    return len(tail.commits) < had
 
 
 def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
@@ -151,17 +219,23 @@ def unknown_keys(tail: Tail) -> list[str]:
     ]
 
 
-def states(catalog: str, tail: Tail, stored: Mapping[tuple[str, str], Document]) -> list[Document]:
+def states(
+    store: Store,
+    meters: Meters,
+    catalog: str,
+    tail: Tail,
+    stored: Mapping[tuple[str, str], Document],
+) -> list[Document]:
     """The states that the tail leaves: the ones at hand, and the others by replay.
 
-    A stored document is as it was before some of the commits, or later.
+    A stored document is as it was before some of the commits, or later. Raises as ``laid_over``.
     """
     found = []
     for key, revision in last_changes(tail).items():
         document = tail.documents.get(key)
         if document is None or document.revision < revision:
             before = stored.get((catalog, key))
-            document = advance_all(before, key, tail.commits)
+            document = laid_over(store, meters, catalog, key, before, tail.commits)
             if document is before:
                 continue
         if document is not None:
@@ -177,4 +251,5 @@ def copied(tail: Tail) -> Tail:
         list(tail.verdicts),
         dict(tail.documents),
         list(tail.foreign),
+        list(tail.later),
     )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from time import monotonic as _monotonic
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,26 +26,43 @@ from gateway.model import (
     Head,
     Move,
     Reply,
-    Verdict,
     bare,
 )
-from gateway.store.contract import CLAIMS_MAX, CommitSignals, Moved
+from gateway.store.contract import (
+    CLAIMS_MAX,
+    RANGE_BYTES_MAX,
+    SCANNED_BYTES_MAX,
+    CommitSignals,
+    Moved,
+    MoveResult,
+    Rejected,
+)
 from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
 from gateway.store.memory_uploads import MemoryUploads
+from gateway.store.memory_verdicts import MemoryVerdicts
+from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
 
+_HEAD_BYTES_MAX = 16 * 1024 * 1024
+_Bare = TypeVar("_Bare", bound=BareDocument)
 
-class MemoryStore(MemoryRetention, MemoryLeases):
+
+class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
     """See ``gateway.store.contract.Store``. Every call is atomic.
 
-    ``monotonic`` (seconds) is the clock that leases are measured by.
+    ``monotonic`` (seconds) is the clock that leases are measured by. ``head_bytes_max`` bounds what
+    a head may hold, as records are bounded by a database.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = _monotonic,
+        head_bytes_max: int = _HEAD_BYTES_MAX,
+    ) -> None:
         super().__init__(monotonic)
+        self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
-        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def uploads(self) -> MemoryUploads:
         return self._uploads
@@ -71,14 +90,14 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
                 if (head.tail or head.verdicts) and head.time_us < before_us
             ]
-        return [replace(head, tail=None, verdicts=None) for head in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         with self._lock:
@@ -113,14 +132,17 @@ class MemoryStore(MemoryRetention, MemoryLeases):
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
         with self._lock:
             found = {name: self._documents[name] for name in keys if name in self._documents}
-        return {name: bare(document) for name, document in found.items()}
+        ordered = sorted(found)
+        some = _within_bytes([bare(found[name]) for name in ordered], ordered)
+        left = [] if some.is_whole else [name for name in keys if name > ordered[len(some) - 1]]
+        return dict(zip(ordered, some, strict=False)), left
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         with self._lock:
             found = {
                 key: each
@@ -128,7 +150,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 if of == catalog and key not in OWN_KEYS
                 if each.exists or each.revision > newer_than
             }
-            return [bare(found[key]) for key in _names_after(found, "", prefix)[:limit]]
+        names = _names_after(found, "", prefix)
+        listed = [bare(found[key]) for key in names[:limit]]
+        return _within_bytes(listed, names, RANGE_BYTES_MAX)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         found = (each for each in self._ascending(catalog) if after < each.revision <= through)
@@ -169,44 +193,58 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                 claims = tuple(each for each in head.claims if each.by != by)
                 self._heads[catalog] = replace(head, claims=claims)
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, move: Move) -> Moved:
+    def move_head(self, move: Move) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if (current.revision, current.judged) != (move.base, move.judged):
+        if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
         if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
-        revision, judged = move.reached
+        goal = move.goal
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
+        tail += move.commits
+        verdicts += move.verdicts
+        size_bytes = sum(each.size_bytes for each in chain[Reply](tail, verdicts))
+        if size_bytes > self._head_bytes_max:
+            return Rejected("it is larger than a head may be", too_large=True)
         head = self._heads[move.catalog] = replace(
             current,
-            revision=revision,
+            revision=goal.revision,
+            last=goal.last,
+            last_verdict=goal.last_verdict,
             written=written,
-            tail=(*tail, *move.commits),
-            judged=judged,
+            tail=tuple(tail),
+            judged=goal.judged,
             judged_written=judged_written,
-            verdicts=(*verdicts, *move.verdicts),
+            verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
         )
+        if not move.base and not move.commits and move.verdicts:
+            self._uncommitted[move.catalog] = move.verdicts[-1].time_us
         if move.commits:
+            self._uncommitted.pop(move.catalog, None)
             last = move.commits[-1]
             self._heads[move.catalog] = replace(
                 head, time_us=last.time_us, deleted=last.deletes_catalog
             )
         return Moved.WON
 
+    def _is_ended(self, move: Move) -> bool:
+        """Whether the head had no commit and is gone: it can be moved on from where it was."""
+        return move.base == 0 and move.catalog not in self._heads
+
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         with self._lock:
             for catalog, changed in documents.items():
                 for document in changed:
                     stored = self._documents.get((catalog, document.key))
-                    if stored is None or stored.revision < document.revision:
+                    if stored is None or _order(stored) < _order(document):
                         self._documents[catalog, document.key] = document
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
@@ -217,12 +255,6 @@ class MemoryStore(MemoryRetention, MemoryLeases):
                     written[commit.revision] = commit
                     for signals in self._signals:
                         signals.tell(commit.catalog, commit.revision)
-
-    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:  # noqa: ARG002
-        with self._lock:
-            for each in verdicts:
-                asked = each.idempotency
-                self._verdicts.setdefault((each.catalog, asked.principal, asked.key), each)
 
     def commit_signals(self) -> CommitSignals:
         opened = MemorySignals()
@@ -235,8 +267,9 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         found = []
         for commit in reversed(self._ascending(catalog)):
             if commit.revision <= through and key in self._keys_of(commit):
-                found.append(commit)
-                if commit.change_of(key).begins_at(commit.revision):
+                change = commit.change_of(key)
+                found.append(replace(commit, changes=(change,)))
+                if change.begins_at(commit.revision):
                     break
         return found
 
@@ -298,21 +331,22 @@ class MemoryStore(MemoryRetention, MemoryLeases):
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         with self._lock:
             newer = {
                 key: document
                 for (of, key), document in self._documents.items()
                 if of == catalog and key != APPLICATIONS_KEY and document.revision > above
             }
-        names = _names_after(newer, after, prefix)[:limit]
-        return [digested(newer[key], parts=parts) for key in names]
+        names = _names_after(newer, after, prefix)
+        return _within_bytes([digested(newer[key], parts=parts) for key in names[:limit]], names)
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         found = self.documents({catalog: keys})
-        return [digested(found[name], parts=parts) for name in sorted(found)]
+        names = sorted(found)
+        return _within_bytes([digested(found[name], parts=parts) for name in names], names)
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         with self._lock:
@@ -344,10 +378,36 @@ def digested(document: Document, *, parts: bool = False) -> Digested:
     )
 
 
+def _within_bytes(
+    records: Sequence[_Bare], names: Sequence[object], bytes_max: int = SCANNED_BYTES_MAX
+) -> Scanned[_Bare]:
+    """The first of ``records``, those of the first of ``names``."""
+    size_bytes = 0
+    for number, each in enumerate(records, 1):
+        size_bytes += len(repr((each.key, each.attributes, getattr(each, "parts", None))))
+        if size_bytes >= bytes_max:
+            return Scanned(records[:number], is_whole=number == len(names))
+    return Scanned(records, is_whole=len(records) == len(names))
+
+
 def _parts(document: Document) -> Mapping[str, str] | None:
     if document.owners is None or document.content is ABSENT:
         return {}
     return owned_digests(document.content, document.owners)
+
+
+def _order(document: Document) -> tuple[object, ...]:
+    """Of two states the later one wins, and at one revision one of the two, whoever writes last: by
+    the members in the order in which MongoDB compares them, as far as those tell."""
+    return (
+        document.revision,
+        document.create_revision,
+        document.commit_id,
+        document.time_us,
+        document.patches,
+        document.size_bytes,
+        not document.exists,
+    )
 
 
 def document_bytes(document: Document) -> int:

@@ -1,8 +1,9 @@
 """JSON Web Tokens of another issuer (RFC 7519), verified by the issuer's public keys.
 
 The keys are fetched for the first token, then every five minutes, and when a token names an unknown
-key. Fetches are bounded: one at a time and one in ten seconds, however many tokens come. Keys stay
-valid for an hour while they can't be fetched again.
+key. Fetches are bounded: one at a time, which ends after five seconds, and one in ten seconds,
+however many tokens come. Few wait for it: whoever makes tokens up mustn't take all seats of a
+worker. Keys stay valid for an hour while they can't be fetched again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import jwt
 
 from gateway.access.principal import Principal, checked_name, principal
 from gateway.errors import KeysUnavailable, Unauthenticated
+from gateway.tokens.key_fetch import fetched_keys
 
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
 # Allowed difference between the clocks of two machines.
@@ -110,6 +112,8 @@ USABLE_S: Final = 3600.0
 # Between two fetches, successful or not.
 PAUSE_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
+# How many wait for a fetch at a time.
+WAITING_MAX: Final = 64
 
 # Raises OSError, ValueError, RecursionError, or the library's PyJWTError.
 Fetch = Callable[[], Mapping[str, jwt.PyJWK]]
@@ -122,11 +126,18 @@ class _Held:
 
 
 class KeySet:
-    """Thread-safe. ``monotonic`` in seconds."""
+    """Thread-safe. ``monotonic`` in seconds; ``patience_s``: how long to wait for others' fetch."""
 
-    def __init__(self, fetch: Fetch, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        monotonic: Callable[[], float] = time.monotonic,
+        patience_s: float = _TIMEOUT_S,
+    ) -> None:
         self._fetch = fetch
         self._monotonic = monotonic
+        self._patience_s = patience_s
+        self._waiting = threading.BoundedSemaphore(WAITING_MAX)
         self._held: _Held | None = None
         self._tried_s: float | None = None
         self._failed = False
@@ -141,12 +152,14 @@ class KeySet:
             return key
         # A known key is used at once, without waiting for another thread's fetch.
         waits = self._usable(key_id, USABLE_S) is None
-        if self._fetching.acquire(blocking=waits):
+        if self._begin_fetch(waits=waits):
             try:
                 if self._usable(key_id, FRESH_S) is None:
                     self._refresh()
             finally:
                 self._fetching.release()
+        elif waits:
+            raise KeysUnavailable("the keys that tokens are signed with are still being fetched")
         key = self._usable(key_id, USABLE_S)
         if key is not None:
             return key
@@ -155,6 +168,17 @@ class KeySet:
         raise Unauthenticated(
             "the token is signed with a key that its issuer doesn't show", presented=True
         )
+
+    def _begin_fetch(self, *, waits: bool) -> bool:
+        """Whether nobody else fetches, maybe after a wait."""
+        if self._fetching.acquire(blocking=False):
+            return True
+        if not waits or not self._waiting.acquire(blocking=False):
+            return False
+        try:
+            return self._fetching.acquire(timeout=self._patience_s)
+        finally:
+            self._waiting.release()
 
     def _usable(self, key_id: str, age_max_s: float) -> jwt.PyJWK | None:
         held = self._held
@@ -175,11 +199,6 @@ class KeySet:
             self._tried_s = self._monotonic()
 
 
-def fetch_from(url: str) -> Fetch:
+def fetch_from(url: str, seconds: float = _TIMEOUT_S) -> Fetch:
     """A function that fetches the key set at ``url``; it follows no redirect."""
-    client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_TIMEOUT_S)
-
-    def fetch() -> Mapping[str, jwt.PyJWK]:
-        return {key.key_id: key for key in client.get_signing_keys(refresh=True) if key.key_id}
-
-    return fetch
+    return lambda: fetched_keys(url, seconds)

@@ -10,7 +10,8 @@ Somebody deletes k (8) and makes it again (9-bb). Now ``*`` would hold, 7-aa doe
 refused as a conflict, and k is left as 9 made it.
 
 A commit has the upload for its idempotency key, written so that no client can name it. So it is
-made once, however often it is asked for, and asking again gives the first result.
+made once, however often it is asked for, and asking again gives the first result: also that there
+was nothing to change. A refusal decides nothing: other parts may be put, and it is asked for again.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from gateway.decide.conditions import (
 from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.request import Applied, Refused, Terms, Unchanged, Unknown, Written
+from gateway.decide.verdicts import replayed
 from gateway.errors import CommitError, OutcomeUnknown, OverLimit, PreconditionFailed
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Commit, Document, Idempotency, Reply, living
+from gateway.model import Attributes, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.upload_contract import Upload, UploadPart, UploadStore
@@ -197,10 +199,10 @@ class Uploads:
     def earlier(self, opened: OpenUpload) -> Written | None:
         """The result of an earlier commit of the upload, None where there is none so far."""
         name = _idempotency(opened.upload)
-        commit = self._writes.reply(opened.upload.catalog, name.principal, name.key)
-        if not isinstance(commit, Commit):  # an upload's refusals aren't remembered
+        reply = self._writes.reply(opened.upload.catalog, name.principal, name.key)
+        if reply is None:
             return None
-        return Written(Applied(commit, {}, replayed=True), commit.id, commit.attempts)
+        return Written(replayed(name, reply), reply.id, reply.attempts)
 
     def commit(
         self,
@@ -218,7 +220,8 @@ class Uploads:
         who opened it.
 
         Raises UploadConflict where what was remembered is no longer so, and what else the write was
-        refused with. The parts are dropped once the document is replaced, and not before.
+        refused with. The parts are dropped once the document is replaced, or is so already, and not
+        before.
         """
         upload = opened.upload
         done = self._writes.write(
@@ -243,6 +246,8 @@ class Uploads:
             raise outcome.error
         if isinstance(outcome, Applied):
             self._end(upload, outcome.commit.revision)
+        elif not dry_run:
+            self._end(upload, outcome.catalog_revision)
         return done
 
     def drop(self, catalog: str, upload_id: str, by: Principal) -> None:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -73,6 +73,10 @@ class Issuer:
         self.body = b""
         self.answers = threading.Event()
         self.answers.set()
+        # Instead of an answer: what it begins with, and what it repeats until it stops.
+        self.drips: tuple[bytes, bytes] | None = None
+        self.stops = threading.Event()
+        self.dripped_bytes = 0
         self.show(*keys)
 
     def show(self, *keys: Key) -> None:
@@ -86,12 +90,25 @@ class Issuer:
             def do_GET(self) -> None:
                 issuer.fetches += 1
                 issuer.answers.wait(WAIT_S)
+                if issuer.drips is not None:
+                    self.drip(*issuer.drips)
+                    return
                 self.send_response(issuer.status)
                 if issuer.status == 302:
                     self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", str(len(issuer.body)))
                 self.end_headers()
                 self.wfile.write(issuer.body)
+
+            def drip(self, start: bytes, piece: bytes) -> None:
+                with suppress(OSError):  # who asked is gone
+                    self.wfile.write(start)
+                    while not issuer.stops.is_set():
+                        self.wfile.write(piece)
+                        if len(piece) < 1024:
+                            issuer.stops.wait(0.01)
+                        else:
+                            issuer.dripped_bytes += len(piece)
 
             def log_message(self, *_: Any) -> None: ...
 
@@ -102,5 +119,6 @@ class Issuer:
             try:
                 yield self
             finally:
+                self.stops.set()
                 server.shutdown()
                 serving.join()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.access import ANONYMOUS, Grant, Principal, Role
-from gateway.access.acl import AclMalformed, acl_of, may_read, may_write
+from gateway.access.acl import NAMES_MAX, AclMalformed, acl_of, may_read, may_write
+from gateway.access.principal import matches
+from gateway.decide.attributes import checked_attributes
+from gateway.errors import AttributesInvalid
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))
 ADMIN = Principal("zoe", (Grant(Role.ADMIN, "team/*"), Grant(Role.READ, "*")))
@@ -82,3 +90,55 @@ def test_what_is_no_acl_is_told_where_and_lets_in_admins_alone(acl: Any, pointer
     assert not may_read(ANN, "team/c", {"acl": acl})
     assert not may_write(ANN, "team/c", {"acl": acl})
     assert may_read(ADMIN, "team/c", {"acl": acl})
+
+
+@pytest.mark.parametrize("right", ["read", "write"])
+def test_a_list_that_is_written_has_a_hundred_names_at_most(right: str) -> None:
+    few: Any = {"acl": {right: ["b*" * 256] * NAMES_MAX}}
+    assert checked_attributes(few, "k", 64 * 1024) == few
+    for acl, pointer in (
+        ({right: ["bob"] * (NAMES_MAX + 1)}, f"/acl/{right}"),
+        ({right: ["bob", "b" * 513]}, f"/acl/{right}/1"),
+    ):
+        with pytest.raises(AttributesInvalid) as refused:
+            checked_attributes({"acl": acl}, "k", 64 * 1024)
+        assert refused.value.pointer == pointer
+
+
+def test_longer_ones_that_are_stored_count_as_ever_and_are_matched_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matched: list[str] = []
+
+    def counted(pattern: str, name: str) -> bool:
+        matched.append(pattern)
+        return matches(pattern, name)
+
+    monkeypatch.setattr("gateway.access.acl.matches", counted)
+    named = uuid.uuid4().hex
+    long: Any = {"acl": {"read": [f"*{named}"] * 12_000, "write": ["*b"] * 12_000 + ["ann"]}}
+    somebody = Principal(f"x{named}", (Grant(Role.WRITE, "*"),))
+    assert not may_read(ANN, "c", long)
+    assert len(matched) == 12_000
+    for _ in range(1000):
+        assert not may_read(ANN, "c", copy.deepcopy(long) if _ == 0 else long)
+    assert len(matched) == 12_000, "by what the acl says, whichever object it is"
+    assert may_read(somebody, "c", long)
+    assert may_write(ANN, "c", long)
+    assert not may_write(somebody, "c", long)
+    broken: Any = {"acl": {"read": [*long["acl"]["read"], 1]}}
+    assert not may_read(somebody, "c", broken)
+
+
+@given(
+    st.text("ab*", max_size=12),
+    st.text("ab", max_size=12),
+)
+def test_a_star_stands_for_any_text(pattern: str, name: str) -> None:
+    expected = re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name) is not None
+    assert matches(pattern, name) == expected
+
+
+def test_thousands_of_stars_are_not_gone_through() -> None:
+    assert matches("*" * 60_000 + "n", "ann")
+    assert not matches("*a" * 30_000, "a" * 255)

@@ -15,7 +15,7 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from tests.access.people import People, Person, authenticate
+from tests.access.people import APPLY, People, Person, authenticate
 from tests.http.conftest import problem
 from tests.retention.history_checks import compaction_of, wait_until_written
 
@@ -213,6 +213,60 @@ def test_a_transaction_shows_what_its_author_may_read(people: People) -> None:
     assert asked.get_json()["changes"] == []
     own = people("ann").send("POST", "/transactions", {"then": [dry], "dry_run": True})
     assert [each["key"] for each in own.get_json()["changes"]] == ["open"]
+
+
+OPENING = [
+    {"action": "delete", "key": "mine"},
+    {"action": "delete", "prefix": "mine"},
+    {"action": "put", "key": "mine", "value": {"n": 1}, "attributes": {"mode": "clear"}},
+    {"action": "attributes", "key": "mine", "value": {}},
+    {"action": "attributes", "key": "mine", "value": {"acl": {"read": ["ann", "wes"]}}},
+]
+
+
+@pytest.mark.parametrize("action", OPENING)
+def test_a_dry_run_tells_nothing_of_what_its_author_may_not_read_now(
+    action: dict[str, Any], people: People
+) -> None:
+    """Whoever may write could delete it, or open it; but then it is done, and everybody sees."""
+    ann, wes = people("ann"), people("wes")
+    wanted = {"salary_of_ann": 7, "s": ["S3CR3T"]}
+    applied = ann.send("PATCH", "/documents/mine", wanted, APPLY)
+    assert applied.status_code == 201
+    ann.put_attributes("mine", {"acl": {"read": ["ann"], "write": ["ann", "wes"]}})
+    body = {"then": [action], "dry_run": True}
+    shown = {"Prefer": "return=representation"}
+    dry = wes.send("POST", "/transactions", body, headers=shown)
+    assert dry.status_code == 200
+    told = dry.get_data(as_text=True)
+    assert "S3CR3T" not in told
+    assert "salary_of_ann" not in told
+    assert dry.get_json()["changes"] == []
+    own = ann.send("POST", "/transactions", body, headers=shown).get_json()
+    assert [each["key"] for each in own["changes"]] == ["mine"]
+
+
+@pytest.mark.parametrize("asked", ["PUT /documents", "PUT /attributes", "DELETE /documents"])
+def test_so_does_a_dry_run_of_one_write(asked: str, people: People) -> None:
+    ann, wes = people("ann"), people("wes")
+    ann.send("PATCH", "/documents/mine", {"salary_of_ann": 7}, APPLY)
+    ann.put_attributes("mine", {"acl": {"read": ["ann"], "write": ["ann", "wes"]}})
+    method, _, part = asked.partition(" ")
+    body = None if method == "DELETE" else {"acl": {"write": ["wes"]}}
+    dry = wes.send(method, f"{part}/mine?dry_run=true", body)
+    assert dry.status_code == 200
+    assert "changes" not in dry.get_json()
+    assert "salary_of_ann" not in dry.get_data(as_text=True)
+
+
+def test_a_dry_run_shows_a_new_document_under_the_key_of_a_closed_one(people: People) -> None:
+    ann, wes = people("ann"), people("wes")
+    ann.put("mine", {"n": 1})
+    ann.put_attributes("mine", ANN_ALONE)
+    ann.delete("mine")
+    body = {"then": [{"action": "put", "key": "mine", "value": {"n": 2}}], "dry_run": True}
+    dry = wes.send("POST", "/transactions", body).get_json()
+    assert [each["key"] for each in dry["changes"]] == ["mine"]
 
 
 def test_a_refusal_tells_of_commits_what_can_be_seen(people: People) -> None:

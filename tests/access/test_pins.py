@@ -10,6 +10,7 @@ from gateway.errors import OverLimit
 from gateway.http import create_app
 from gateway.http.wire.refusals import KINDS
 from gateway.limits import ServiceLimits
+from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.settings import Settings
@@ -90,17 +91,17 @@ def test_exports_are_pins_of_their_principal() -> None:
     lines = [{"catalog": "c", "key": f"k{n}", "op": "put", "value": n} for n in range(501)]
     assert {line["status"] for line in writer.bulk(*lines)} == {201}
     share = limits.retention.pins_per_principal_max
-    exports = [gateway.listing.export("c", owner="eve") for _ in range(share)]
+    exports = [gateway.listing.export("c", whole, owner="eve") for _ in range(share)]
     assert {(pin.owner, pin.note) for pin in gateway.retention.pins("c")} == {("eve", "export")}
     with pytest.raises(OverLimit):
-        gateway.listing.export("c", owner="eve")
-    other = gateway.listing.export("c", owner="ann")
-    assert len(list(other.documents)) == 501
+        gateway.listing.export("c", whole, owner="eve")
+    other = gateway.listing.export("c", whole, owner="ann")
+    assert sum(map(len, other.pages)) == 501
     eve = service.caller("eve", "read:c")
     problem(eve.send("GET", f"{catalog_path('c')}/export"), "over_limit")
     for export in exports:
         export.close()
-    assert len(list(gateway.listing.export("c", owner="eve").documents)) == 501
+    assert sum(map(len, gateway.listing.export("c", whole, owner="eve").pages)) == 501
     assert eve.send("GET", f"{catalog_path('c')}/export").status_code == 200
     assert not gateway.retention.pins("c")
 

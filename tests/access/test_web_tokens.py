@@ -23,10 +23,12 @@ from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.settings.source import resolve
 from gateway.store.memory_uploads import MemoryTokens
 from gateway.tokens.issued import Tokens
+from gateway.tokens.key_fetch import BYTES_MAX, KEYS_MAX
 from gateway.tokens.web import (
     FRESH_S,
     PAUSE_S,
     USABLE_S,
+    WAITING_MAX,
     KeySet,
     Trust,
     WebTokens,
@@ -346,3 +348,84 @@ class TestKeys:
         assert first.is_alive()
         issuer.answers.set()
         first.join(WAIT_S)
+
+    @pytest.mark.parametrize(
+        ("start", "piece"),
+        [
+            (b"", b"H"),
+            (b"HTTP/1.1 200 OK\r\nX: ", b"y"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{", b" "),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        ],
+    )
+    def test_a_set_that_drips_is_given_up_when_its_time_is_up(
+        self, start: bytes, piece: bytes, issuer: Issuer
+    ) -> None:
+        """Each byte comes within the time of a socket; all of them take for ever."""
+        issuer.drips = (start, piece)
+        keys = KeySet(fetch_from(issuer.url, seconds=0.3))
+        done = threading.Event()
+
+        def ask() -> None:
+            with pytest.raises(KeysUnavailable):
+                keys.key(KEY.id)
+            done.set()
+
+        threading.Thread(target=ask, daemon=True).start()
+        assert done.wait(WAIT_S)
+
+    def test_a_set_without_an_end_is_given_up_after_a_mebibyte(self, issuer: Issuer) -> None:
+        issuer.drips = (b"HTTP/1.1 200 OK\r\n\r\n{", b" " * 65536)
+        with pytest.raises(ValueError, match="larger"):
+            fetch_from(issuer.url, seconds=WAIT_S)()
+        assert issuer.dripped_bytes < 64 * BYTES_MAX, "what lies in the kernel, beside it"
+
+    def test_a_set_of_thousands_of_keys_is_none(self, issuer: Issuer) -> None:
+        issuer.show(*[KEY] * (KEYS_MAX + 1))
+        with pytest.raises(ValueError, match=str(KEYS_MAX)):
+            fetch_from(issuer.url, seconds=WAIT_S)()
+
+    def test_who_waits_for_a_fetch_waits_so_long_and_few_do(self) -> None:
+        fetching, go_on = threading.Event(), threading.Event()
+
+        def fetch() -> dict[str, Any]:
+            fetching.set()
+            go_on.wait(WAIT_S)
+            raise OSError("it never came")
+
+        impatient = KeySet(fetch, patience_s=0.0)
+        fetcher = threading.Thread(target=_unavailable, args=(impatient,))
+        fetcher.start()
+        assert fetching.wait(WAIT_S)
+        _unavailable(impatient)  # else this would wait until the fetch is over
+        go_on.set()
+        fetcher.join(WAIT_S)
+
+    def test_strangers_beyond_some_do_not_wait_for_a_fetch(self) -> None:
+        go_on = threading.Event()
+
+        def fetch() -> dict[str, Any]:
+            go_on.wait(WAIT_S)
+            raise OSError("it never came")
+
+        keys = KeySet(fetch, patience_s=WAIT_S)
+        over = threading.Semaphore(0)
+
+        def ask() -> None:
+            _unavailable(keys)
+            over.release()
+
+        asking = [threading.Thread(target=ask) for _ in range(WAITING_MAX + 11)]
+        for each in asking:
+            each.start()
+        for _ in range(10):
+            assert over.acquire(timeout=WAIT_S), "they are told at once"
+        assert not over.acquire(blocking=False), "the others wait"
+        go_on.set()
+        for each in asking:
+            each.join(WAIT_S)
+
+
+def _unavailable(keys: KeySet) -> None:
+    with pytest.raises(KeysUnavailable):
+        keys.key("made up")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.decide.edits import Put
-from gateway.errors import IdempotencyMismatch, PreconditionFailed
+from gateway.decide.edits import Delete, Put
+from gateway.decide.request import Request, Unchanged, Written
+from gateway.errors import IdempotencyMismatch, OverLimit, PreconditionFailed, RefusedBefore
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from tests.asking import applied, refused
+from tests.asking import applied, content_of, refused
 
 
 @pytest.fixture
@@ -21,9 +22,13 @@ def gateway() -> Gateway:
     return gateway
 
 
-def delete(gateway: Gateway, revision: int, key: str, fingerprint: str = "f") -> object:
+def delete(
+    gateway: Gateway, revision: int | None, key: str, fingerprint: str = "f", catalog: str = "c"
+) -> object:
     idempotency = Idempotency("p", key, fingerprint)
-    request = gateway.request("c", (), resource_version=revision, idempotency=idempotency)
+    request = gateway.request(
+        catalog, (), resource_version=revision, idempotency=idempotency, once=True
+    )
     return gateway.catalogs.delete(request).outcome
 
 
@@ -43,3 +48,59 @@ def test_another_request_under_its_key_is_told_so(gateway: Gateway) -> None:
 @pytest.mark.parametrize("revision", [0, 2])
 def test_one_that_was_never_done_is_held_to_the_revision(gateway: Gateway, revision: int) -> None:
     refused(delete(gateway, revision, "x"), PreconditionFailed)
+
+
+@pytest.mark.parametrize("catalog", ["never-written", "c"])
+def test_that_there_is_nothing_to_delete_is_decided_once(gateway: Gateway, catalog: str) -> None:
+    gateway.catalogs.delete(gateway.request("c", ()))
+    first = delete(gateway, None, "x", catalog=catalog)
+    assert isinstance(first, Unchanged)
+    assert not first.replayed
+    gateway.write(catalog, "k", Put(2, 1))
+    again = delete(gateway, None, "x", catalog=catalog)
+    assert isinstance(again, Unchanged)
+    assert again.replayed
+    assert again.catalog_revision == first.catalog_revision
+    assert content_of(gateway, "k", catalog) == 2
+
+
+def test_a_refusal_that_a_look_found_is_decided_once(gateway: Gateway) -> None:
+    refused(delete(gateway, 5, "x"), PreconditionFailed)
+    for n in range(2, 6):
+        gateway.write("c", "k", Put(n, 1))
+    refused(delete(gateway, 5, "x"), RefusedBefore)
+    assert content_of(gateway, "k") == 5
+
+
+def test_that_it_has_too_many_documents_is_decided_once() -> None:
+    limits = ServiceLimits(catalog_deletion_keys_max=1)
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+    for key in "kl":
+        gateway.write("c", key, Put(1, 1))
+    refused(delete(gateway, None, "x"), OverLimit)
+    gateway.write("c", "l", Delete())
+    refused(delete(gateway, None, "x"), RefusedBefore)
+
+
+def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answered() -> None:
+    """The first try has listed the catalog, and loses its race; meanwhile somebody else deletes it,
+    the same request is sent again through another worker and told that there is nothing to do, and
+    the catalog is made again."""
+    store = MemoryStore()
+    slow, other = (Gateway(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
+    other.write("c", "k", Put(1, 1))
+    commit = slow.catalogs._commit
+
+    def commit_late(request: Request) -> Written:
+        slow.catalogs._commit = commit  # type: ignore[method-assign]
+        other.catalogs.delete(other.request("c", ()))
+        resent = delete(other, None, "x")
+        assert isinstance(resent, Unchanged)
+        other.write("c", "k", Put(2, 1))
+        return commit(request)
+
+    slow.catalogs._commit = commit_late  # type: ignore[method-assign]
+    first = delete(slow, None, "x")
+    assert isinstance(first, Unchanged)
+    assert first.replayed
+    assert content_of(other, "k") == 2

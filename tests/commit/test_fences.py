@@ -6,22 +6,26 @@ import pytest
 
 from gateway.access import Grant, Principal, Role
 from gateway.decide.application_steps import ApplicationStep, Fence, scope_of
-from gateway.decide.applications import application, fence_of
+from gateway.decide.applications import Application, Term, application, fence_of
 from gateway.decide.request import Applied, Refused
 from gateway.errors import ApplicationConflict
-from gateway.limits import ServiceLimits
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from tests.asking import WatchedStore, once, put
+from tests.asking import SetClock, WatchedStore, once, put
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))
 
 
-def step(gateway: Gateway, version: int, *, finished: bool = False) -> Fence:
+def begin(gateway: Gateway, version: int, *, finished: bool = False) -> object:
     asked = ApplicationStep("c", "etl", version, finished)
-    outcome = gateway.commit(gateway.request("c", (), by=ANN, step=asked)).outcome
+    return gateway.commit(gateway.request("c", (), by=ANN, step=asked)).outcome
+
+
+def step(gateway: Gateway, version: int, *, finished: bool = False) -> Fence:
+    outcome = begin(gateway, version, finished=finished)
     assert isinstance(outcome, Applied)
     record = application(outcome.documents[APPLICATIONS_KEY], "etl")
     assert record is not None
@@ -58,3 +62,36 @@ def test_a_version_that_another_worker_finished_is_over_at_once(before_the_move:
     found = other.read("c", "k").document
     assert found is not None
     assert found.content == 2
+
+
+DAY_S = 86_400
+
+
+def remembering(store: MemoryStore, clock: SetClock, days: int) -> Gateway:
+    retention = RetentionLimits(idempotency_s=days * DAY_S)
+    return Gateway(store, clock, ServiceLimits(retention=retention))
+
+
+@pytest.mark.parametrize(("begun", "decided"), [(1, 7), (7, 1)])
+def test_a_version_ends_by_the_lesser_time_that_keys_are_remembered(
+    begun: int, decided: int
+) -> None:
+    """The setting was raised, or lowered, while it was open: the keys may be forgotten by then."""
+    store, clock = MemoryStore(), SetClock()
+    fence = step(remembering(store, clock, begun), 7)
+    gateway = remembering(store, clock, decided)
+    clock.passed_s += DAY_S - 60
+    assert isinstance(write(gateway, fence, 1, "a"), Applied)
+    clock.passed_s += 120
+    for refused in (write(gateway, fence, 2, "b"), begin(gateway, 7)):
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, ApplicationConflict)
+        assert f"more than {DAY_S} seconds ago" in refused.error.detail
+    assert isinstance(write(gateway, step(gateway, 8), 2, "c"), Applied)
+
+
+def test_a_version_that_an_earlier_gateway_began_ends_by_the_setting() -> None:
+    """Its record doesn't say for how long keys were remembered."""
+    record = Application("5b1f", ("ann",), version=7, begun_us=0)
+    assert not Term(DAY_S * 1_000_000, DAY_S).is_over(record)
+    assert Term(DAY_S * 1_000_000 + 1, DAY_S).is_over(record)

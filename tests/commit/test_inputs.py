@@ -19,6 +19,7 @@ from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document
 from gateway.read import listing
+from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import replay
@@ -69,7 +70,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
 ) -> None:
     tokens = {
         key: each.token
-        for key, each in gateway.listing.several("c", KEYS, revision=None)[1].items()
+        for key, each in gateway.listing.several("c", KEYS, whole, revision=None)[1].items()
         if each
     }
     store.most_bytes = 0
@@ -92,7 +93,7 @@ def test_large_documents_are_read_some_at_a_time(
 ) -> None:
     monkeypatch.setattr(replay, "_PIECE_BYTES", 2_100)
     monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
-    _, found = gateway.listing.several("c", KEYS, revision=None)
+    _, found = gateway.listing.several("c", KEYS, whole, revision=None)
     assert [each and each.content for each in found.values()] == [{"text": TEXT}] * 20
     assert store.most_bytes <= 2_100
     few = tuple(KeyEdit(key, Get()) for key in KEYS[:5])

@@ -29,6 +29,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable, Unsent
 from tests.asking import (
+    SetClock,
     WatchedStore,
     add,
     applied,
@@ -53,6 +54,18 @@ def gateway(store: WatchedStore, **limits: int) -> Gateway:
 
 def break_off() -> None:
     raise Unreachable("the connection broke")
+
+
+def hurried(store: WatchedStore, calls: dict[str, Callable[[], None]], call: str) -> Gateway:
+    """Whose time is over when this call has failed: that is of ``before`` or ``after``."""
+    clock = SetClock()
+
+    def fail() -> None:
+        clock.passed_s += 2 * WAIT_S
+        break_off()
+
+    calls[call] = fail
+    return Gateway(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
 
 
 def stop_at(reached: threading.Event, hold: threading.Event) -> None:
@@ -261,16 +274,15 @@ def test_a_break_before_the_move_is_simply_tried_again(store: WatchedStore) -> N
 
 
 def test_a_move_that_can_not_be_cleared_up_is_unknown(store: WatchedStore) -> None:
-    ours = gateway(store, deadline_ms=200)
-    store.after["move_heads"] = break_off
+    ours = hurried(store, store.after, "move_heads")
     written = ours.write("c", "k", put(1))
     assert written.outcome == Unknown(written.commit_id)
 
 
 def test_with_its_idempotency_key_the_client_learns_what_became_of_it(store: WatchedStore) -> None:
-    ours, other = gateway(store, deadline_ms=200), gateway(store, write_out_grace_ms=1)
+    ours = hurried(store, store.after, "move_heads")
+    other = gateway(store, write_out_grace_ms=1)
     name = Idempotency("ann", "x", "print")
-    store.after["move_heads"] = break_off
     assert isinstance(ours.write("c", "k", put(1), idempotency=name).outcome, Unknown)
     store.after.clear()
     reply = other.reply("c", "ann", "x")
@@ -282,8 +294,7 @@ def test_with_its_idempotency_key_the_client_learns_what_became_of_it(store: Wat
 def test_a_database_out_of_reach_before_the_move_is_certainly_not_applied(
     store: WatchedStore,
 ) -> None:
-    ours = gateway(store, deadline_ms=150)
-    store.before["tails"] = break_off
+    ours = hurried(store, store.before, "tails")
     refused(ours.write("c", "k", put(1)).outcome, StoreUnavailable)
     store.before.clear()
     assert revisions(ours) == []
@@ -294,15 +305,20 @@ def test_a_move_that_was_never_sent_is_certainly_not_applied(
     store: WatchedStore, known: bool
 ) -> None:
     """Also where the catalog is cached, and nothing is asked before the move."""
-    ours = gateway(store, deadline_ms=WAIT_MS)
+    clock = SetClock()
+    ours = Gateway(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
     if known:
         ours.write("c", "k", put(0))
 
     def nowhere() -> None:
         raise Unsent("there is no primary")
 
-    store.before["move_heads"] = nowhere
-    refused(ours.write("c", "k", put(1), wait_s=0.15).outcome, StoreUnavailable)
+    def nowhere_in_time() -> None:
+        clock.passed_s += 2 * WAIT_S
+        nowhere()
+
+    store.before["move_heads"] = nowhere_in_time
+    refused(ours.write("c", "k", put(1)).outcome, StoreUnavailable)
     store.before["move_heads"] = once(nowhere)
     applied(ours.write("c", "k", put(2)).outcome)
     assert len(revisions(ours)) == 1 + known

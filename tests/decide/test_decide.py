@@ -77,6 +77,14 @@ def test_times_increase_though_the_clock_stands_still_or_goes_back() -> None:
     assert [c.time_us for c in decision.commits] == [NOW + 51, NOW + 52]
 
 
+def test_a_verdict_is_no_earlier_than_the_commits_before_it() -> None:
+    """So it is kept as long as they are, though the clock of who decides is a week behind."""
+    state = view(document({"n": 1}), time_us=NOW + 50)
+    idempotency = Idempotency("p", "k", "f")
+    decision = run(state, ask(put({"n": 1}), idempotency=idempotency, once=True))
+    assert [verdict.time_us for verdict in decision.verdicts] == [NOW + 50]
+
+
 def test_an_equal_value_is_a_no_op() -> None:
     state = view(document({"n": 1, "m": [1.0, {}]}))
     decision = run(state, ask(put({"m": [1, {}], "n": 1.0})), ask(replace("/n", 1)))

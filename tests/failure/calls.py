@@ -34,7 +34,8 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Outcome:
-    """``documents``: by key, the version token and the content, None where there is none.
+    """``documents``: by key, the version token and the content, None where there is none; of a
+    transaction, what it was to tell.
 
     ``current``: by key, the tokens that a refusal tells, None where there is no document. ``next``:
     the key behind which the next page begins.
@@ -147,6 +148,8 @@ def _compare(compare: Compare) -> dict[str, Any]:
 
 
 def _action(action: Action) -> dict[str, Any]:
+    if action.deed == "get":
+        return {"action": "get", "key": action.key}
     return {"action": "patch", "key": action.key, "patch": action.value}
 
 
@@ -163,6 +166,7 @@ def written(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> O
             commit_id=headers["Commit-Id"],
             token=(answer or {}).get("etag"),
             replayed=replayed,
+            documents=_got(answer or {}),
         )
     code = answer["code"]
     if answer["applied"] == "unknown" and code == "outcome_unknown":
@@ -178,6 +182,13 @@ def written(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> O
         current[Name(each["key"])] = each["current"] and each["current"]["etag"]
     code = "patch_does_not_fit" if code in _MISFITS else code
     return Outcome("refused", code=code, replayed=replayed, current=current)
+
+
+def _got(answer: Mapping[str, Any]) -> dict[Name, tuple[str, Any] | None]:
+    """What a transaction tells; a replay may say that it can't."""
+    gets = [each for each in answer.get("results", ()) if each["action"] == "get"]
+    told = {Name(e["key"]): (e["etag"], e["value"]) for e in gets if "value" in e}
+    return {**dict.fromkeys(Name(e["key"]) for e in gets if e["exists"] is False), **told}
 
 
 def read(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> Outcome:

@@ -263,9 +263,14 @@ def _check_applied(ledger: Ledger, call: Call) -> Iterator[Violation]:
     told = made.commit.revision, made.commit.id
     if told != (outcome.revision, outcome.commit_id):
         yield Violation("lost", f"was acknowledged at {outcome.revision}, and is {told}")
-    doc = ledger.state(made.commit.revision).live(call.ask.key)
+    state = ledger.state(made.commit.revision)
+    doc = state.live(call.ask.key)
     if outcome.token is not None and (doc is None or doc.token != outcome.token):
         yield Violation("lost", f"{outcome.token} was told of {doc}")
+    for key, told in outcome.documents.items():
+        doc = state.live(key)
+        if told != (doc and (doc.token, doc.content)):
+            yield Violation("read", f"{told} was told of {key}, which was {doc}")
 
 
 def _unused(ledger: Ledger, call: Call, revision: int) -> Any:

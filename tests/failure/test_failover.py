@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -30,10 +29,14 @@ from gateway.service import Gateway
 from gateway.store.contract import Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.failure.clients import CATALOG, COMMITS, DOCUMENT, send
+from tests.failure.faults import FAULTS, Scene
 from tests.failure.linearizable import check
 from tests.failure.replica_set import Member, ReplicaSet
-from tests.failure.wire import Cut, Wire
+from tests.failure.wire import Wire
 from tests.failure.workload import Workload
+from tests.histories.check_history import check as check_calls
+from tests.histories.check_history import read_history
+from tests.histories.recorded import lines
 from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
 from tests.retention.history_checks import check_history, compaction_of
 from tests.retention.test_compaction import KEYS, write_history
@@ -80,74 +83,6 @@ def verify(replica_set: ReplicaSet, database: str) -> str:
     return ended.stdout
 
 
-@dataclass(frozen=True)
-class Scene:
-    """Two gateways on the replica set, each behind a network of its own, and their clients."""
-
-    replica_set: ReplicaSet
-    wires: Mapping[str, Wire]
-    workload: Workload
-
-
-def kill(scene: Scene) -> None:
-    """With a write that nobody else has; it comes back without it."""
-    killed = scene.replica_set.kill_primary_with_a_write_of_its_own()
-    scene.replica_set.await_primary(other_than=killed)
-    scene.workload.await_writes(10)
-    killed.start()
-    scene.replica_set.await_healthy()
-
-
-def stop_and_wake(scene: Scene) -> None:
-    """It wakes up as a primary, long after both gateways have met the next one."""
-    with scene.replica_set.await_primary().stopped() as stopped:
-        scene.replica_set.await_primary(other_than=stopped)
-        scene.workload.await_writes(10)
-    scene.replica_set.await_healthy()
-
-
-def step_down(scene: Scene) -> None:
-    stepped_down = scene.replica_set.step_down()
-    scene.replica_set.await_primary(other_than=stepped_down)
-
-
-def cut_answers(scene: Scene) -> None:
-    """Heads are moved, and nobody is told: in silence, then on broken connections."""
-    cuts: tuple[Cut, ...] = ("silent", "closed")
-    for how in cuts:
-        before = {name: wire.lost_moves for name, wire in scene.wires.items()}
-        for wire in scene.wires.values():
-            wire.cut_answers(how)
-        scene.workload.await_that(
-            lambda so_far=before: all(
-                wire.lost_moves >= so_far[name] + 3 for name, wire in scene.wires.items()
-            )
-        )
-        for wire in scene.wires.values():
-            wire.heal()
-        scene.workload.await_writes(10)
-
-
-_NOT_DONE = ("unknown", "not-applied")
-
-
-def partition(scene: Scene) -> None:
-    """One gateway from all members, with a move of a head under way, which arrives in the end."""
-    near, far = scene.wires
-    wire = scene.wires[near]
-    wire.partition()
-    scene.workload.await_that(lambda: wire.is_partitioned)
-    begun = time.monotonic()
-    scene.workload.await_that(
-        lambda: any(
-            call.gateway == near and call.returned > begun and call.outcome.kind in _NOT_DONE
-            for call in list(scene.workload.calls)
-        )
-    )
-    scene.workload.await_writes(10, far)
-    wire.heal()
-
-
 @pytest.fixture(scope="module")
 def gateways(three: ReplicaSet) -> Iterator[tuple[Mapping[str, Wire], Mapping[str, int]]]:
     """The networks and the ports of two gateways, by name."""
@@ -160,15 +95,6 @@ def gateways(three: ReplicaSet) -> Iterator[tuple[Mapping[str, Wire], Mapping[st
             )
             ports[name] = stack.enter_context(service).port
         yield wires, ports
-
-
-FAULTS = {
-    "primary-killed": kill,
-    "primary-stopped-and-woken": stop_and_wake,
-    "primary-stepped-down": step_down,
-    "answers-cut": cut_answers,
-    "gateway-partitioned": partition,
-}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -194,6 +120,10 @@ def test_every_history_around_a_fault_is_linearizable(
         for catalog, history in workload.histories().items():
             violations = [f"{each.kind}: {each.detail}" for each in check(history)]
             assert not violations, "\n".join([catalog, *violations[:9]])
+        # And by the checker that strangers have, which doesn't know the log for the order.
+        for catalog, calls in read_history(lines(workload.calls, (), {})).items():
+            wrong = check_calls(calls)
+            assert not wrong, "\n".join([catalog, *wrong])
     longest = {name: workload.longest_without_write_s(name, begun) for name in ports}
     told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in longest.items())
     print(f"the longest time without a write that succeeded: {told}")

@@ -107,7 +107,7 @@ CALLS = {
     "second": call(PUTS["second"], 10, "applied", 2, token=token(2)),
     "read": call(reading("read"), 20, "read", 2, documents=OLD),
     "unknown": call(BOTH, 30, "unknown"),
-    "again": call(BOTH, 40, "applied", 3, replayed=True),
+    "again": call(BOTH, 40, "applied", 3, replayed=True, documents=AT_THREE),
     "stale": call(STALE, 50, "refused", code="precondition_failed", current={ONE: token(3)}),
     "same": call(SAME, 60, "unchanged", 3),
     "page": call(
@@ -189,6 +189,7 @@ WRONG: dict[str, tuple[str, History]] = {
     "a write by nobody": ("log", logged(*LOG[:3], FOURTH | {"message": "nobody's"})),
     "time goes back": ("time", logged(*LOG[:3], FOURTH | {"time": THIRD["time"]})),
     "a replay tells another commit": ("lost", told("again", revision=2, commit_id="2" * 32)),
+    "a transaction was told what it didn't leave": ("read", told("again", documents=OLD)),
     "a replay is told as a conflict": (
         "denied",
         with_more(call(BOTH, 150, "refused", code="precondition_failed")),

@@ -28,7 +28,9 @@ from tests.simulation.asks import Action, Ask, Compare, Name, digest, write
 HOT, COUNTER, LEFT, RIGHT, COLD, LEASE = map(
     Name, ("hot", "counter", "left", "right", "cold/one", "cold/lease")
 )
-_BEGIN: Final = {
+LISTS: Final = tuple(Name(f"lists/{number}") for number in range(4))
+_BEGIN: Final[Mapping[Name, Any]] = {
+    **{key: [] for key in LISTS},
     HOT: {"log": []},
     COUNTER: {"count": 0, "by": None},
     LEFT: {"amount": 1000},
@@ -53,7 +55,7 @@ class Workload:
         self.stopped = threading.Event()
         self.seen: dict[str, int] = {}  # by catalog, the newest revision that anybody was told of
         self.gateways = gateways
-        self._catalogs = [Name(each) for each in catalogs]
+        self.catalogs = [Name(each) for each in catalogs]
         self._seed = seed
         self._broken: list[BaseException] = []
         self._followers: dict[str, list[Follower | LongPoller]] = {}
@@ -118,7 +120,7 @@ class Workload:
         """By catalog, once it is left: each gateway tells the same log, and each follower has come
         to its end. All documents are read once more."""
         logs = {}
-        for catalog in self._catalogs:
+        for catalog in self.catalogs:
             for gateway in self.gateways:
                 ask = Ask("list", catalog, LEFT, "at the end", limit=100, revision=None)
                 self.settle("the end", gateway, ask)
@@ -149,7 +151,7 @@ class Workload:
     def _begin(self) -> None:
         rng = random.Random(self._seed)
         near, far = self.gateways
-        for catalog in self._catalogs:
+        for catalog in self.catalogs:
             setup = Writer(self, "setup", catalog, near, rng)
             for key, content in _BEGIN.items():
                 setup.write(f"begin-{key}", Action("put", key, content), keyed=True)
@@ -224,7 +226,8 @@ class Writer:
         self._lease: str | None = None
 
     def run(self) -> None:
-        kinds = (self._patch, self._patch, self._step, self._transact, self._borrow, self._nothing)
+        kinds = (self._patch, self._patch, self._append, self._append, self._step)
+        kinds += (self._transact, self._borrow, self._nothing)
         self._rng.choice(kinds)(f"{self._name}-{next(self._count)}")
 
     def _patch(self, label: str) -> None:
@@ -238,6 +241,14 @@ class Writer:
         tests = [test] if self._last and self._rng.random() < 0.4 else []
         if self.write(label, Action("patch", HOT, [*tests, change])).outcome.kind == "applied":
             self._last = label
+
+    def _append(self, label: str) -> None:
+        """An item for each of some lists, and a look at some, at one moment."""
+        item = [{"op": "add", "path": "/-", "value": label}]
+        appended = self._rng.sample(LISTS, self._rng.randint(1, 2))
+        looked_at = self._rng.sample(LISTS, self._rng.randint(0, 2))
+        actions = [Action("patch", key, item) for key in appended]
+        self.write(label, *actions, *(Action("get", key) for key in looked_at))
 
     def _step(self, label: str) -> None:
         """Compare-and-set of a whole document."""
@@ -315,7 +326,8 @@ class Reader:
         self._ask("read", self._rng.choice((*_BEGIN, LEASE)))
 
     def _several(self) -> None:
-        self._ask("several", LEFT, keys=(LEFT, RIGHT, LEASE), revision=None)
+        keys = self._rng.choice(((LEFT, RIGHT, LEASE), LISTS))
+        self._ask("several", keys[0], keys=keys, revision=None)
 
     def _list(self) -> None:
         """All pages, of the revision that the first one had."""
@@ -326,7 +338,7 @@ class Reader:
 
     def _past(self) -> None:
         """What somebody was told of has to be there at the other gateway, and so its past."""
-        self._ask("read-at", self._rng.choice((HOT, LEFT, LEASE)), revision=self._told())
+        self._ask("read-at", self._rng.choice((HOT, LEFT, LEASE, LISTS[0])), revision=self._told())
 
     def _commits(self) -> None:
         self._ask("page", LEFT, revision=self._told(), limit=3)

@@ -122,8 +122,12 @@ class World:
         observer = Observer(self.store, cache, limits)
         self.settler = Settler(self.store, cache, observer, self.runtime, limits)
         self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
-        self.runtime.background = self.hub.step
+        self.runtime.background = self.background
         self._watching = ExitStack()
+
+    def background(self) -> None:
+        self.hub.step()
+        self.hub.step_apart()
 
     def _encode(self, commit: Commit) -> bytes:
         self.encoded.append(commit.revision)
@@ -139,7 +143,7 @@ class World:
         revision = base.revision + 1
         changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
         commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
-        self.store.move_heads([Move(of, base.revision, [commit], base.revision)])
+        self.store.move_heads([Move(of, base.revision, [commit], base.revision, last=base.last)])
         return commit
 
     def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:

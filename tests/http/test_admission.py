@@ -47,7 +47,13 @@ def behind(gateway: Gateway, **bounds: int) -> Catalog:
 
 def in_background(stack: ExitStack, call: Callable[[], Any]) -> list[Any]:
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
+
+    def run() -> None:
+        answer = call()
+        answer.get_data()  # its seat is held until it is taken
+        results.append(answer)
+
+    thread = threading.Thread(target=run)
     thread.start()
     stack.callback(thread.join)
     return results

@@ -8,8 +8,8 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPResponse
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPException, HTTPResponse
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,8 @@ import pytest
 from tests.patience import WAIT_S
 from tests.service import RunningGateway, own_database
 
+# What a client meets whose request was ended before it had sent all of it.
+GONE = (OSError, HTTPException)
 _HEAD = "POST /v1/bulk{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
 
 
@@ -127,20 +129,28 @@ def test_a_client_that_sends_everything_before_it_reads_is_answered(serve: Serve
     assert {answer["status"] for n, answer in enumerate(answers) if n % 8} == {412}
 
 
-def test_a_client_that_sends_slowly_may_read_nothing_for_long(serve: Serve) -> None:
-    """Longer than its body may stall: that isn't said of the answers."""
-    gateway = serve(body_timeout_s=3, bulk_refused_lines_max=10_000)
+def test_a_client_that_sends_slowly_may_read_nothing_for_long(
+    serve: Serve, eventually: Callable[..., Any]
+) -> None:
+    """Longer than its body may stall: that isn't said of the answers. Where this machine lets the
+    body stall for as long, it gets another chance."""
+    gateway = serve(body_timeout_s=1, bulk_refused_lines_max=10_000)
     long_answer = json.dumps({"op": "delete", "x" * 1000: 1}).encode() + b"\n"
-    with connected(gateway, receive_bytes=4096) as client:
-        client.begin()
-        for _ in range(80):
-            client.chunk(long_answer * 100)
-            time.sleep(0.02)  # so that the gateway waits for lines, not for what it does with them
-        for _ in range(17):
-            client.chunk(b"\n")
-            time.sleep(0.2)
-        client.end()
-        assert [answer["status"] for answer in client.answers()] == [400] * 8000
+
+    def is_answered() -> bool:
+        with suppress(*GONE), connected(gateway, receive_bytes=4096) as client:
+            client.begin()
+            for _ in range(80):
+                client.chunk(long_answer * 100)
+                time.sleep(0.02)  # so that the gateway waits for lines, not for its own work
+            for _ in range(5):
+                client.chunk(b"\n")
+                time.sleep(0.2)
+            client.end()
+            return [answer["status"] for answer in client.answers()] == [400] * 8000
+        return False
+
+    eventually(is_answered)
 
 
 def test_a_line_is_answered_before_the_next_one_is_sent(serve: Serve) -> None:

@@ -29,7 +29,7 @@ def windows(lines_max: int, bytes_max: int) -> Windows:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
     body = b"a\n\nbb\r\n \n" + b"c" * 12 + b"\n" + b"d" * 10 + b"\nlast"
-    splitter = LineSplitter(10)
+    splitter = LineSplitter(10, 1_000)
     lines: list[Line] = []
     for start in range(0, len(body), size):
         lines += splitter.feed(body[start : start + size])

@@ -128,6 +128,8 @@ def test_bulk_lines_decide_once_and_across_routes(catalog: Catalog) -> None:
     assert (second[0]["replayed"], second[0]["changed"]) == (True, False)
     assert second[0]["etag"] == first[0]["etag"]
     assert second[1]["problem"]["code"] == first[1]["problem"]["code"] == "test_failed"
+    assert second[1]["replayed"] is True
+    assert "replayed" not in first[1]
     again(catalog.put({"n": 1}, Idempotency_Key="a"))
     again(catalog.patch(NO_N, SET_N, Idempotency_Key="b"))
     assert catalog.get().get_json() == {"n": 9}

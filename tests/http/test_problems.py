@@ -13,7 +13,7 @@ import pytest
 from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
-from gateway import errors
+from gateway import cpu, errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
 from gateway.decide.refusals import (
@@ -21,6 +21,7 @@ from gateway.decide.refusals import (
     DocumentsBreakSettings,
     ItemsCollide,
     ListsUnchecked,
+    OvertakenLook,
 )
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
@@ -91,10 +92,13 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
     (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
+    (cpu.TooMuchWork(2_000), "too_much_work", 422),
     (errors.RefusedBefore("over_limit", "x", {"limit": "y"}), "over_limit", 413),
     (errors.QueueFull("x"), "queue_full", 429),
+    (errors.MemoryFull("x"), "overloaded", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (upload_errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
+    (OvertakenLook(1, 2), "deadline_exceeded", 503),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
@@ -365,6 +369,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "nesting_too_deep": _by(lambda c: c.put([[[[[[]]]]]])),
     "unstorable_value": _by(lambda c: c.put(2**64)),
     "idempotency_key_reused": _by(_reused),
+    "too_much_work": _by_error(cpu.TooMuchWork(2_000)),
     "queue_full": _by_error(errors.QueueFull("x")),
     "overloaded": _by_error(TryLater("overloaded", "x", 2)),
     "rate_limited": _by_error(TryLater("rate_limited", "x", 2)),
@@ -495,7 +500,7 @@ class TestWhatHelps:
         def unreachable(*_: Any, **__: Any) -> None:
             raise errors.StoreUnavailable("x")
 
-        monkeypatch.setattr(scripted, "commits", unreachable)
+        monkeypatch.setattr(scripted, "told_commits", unreachable)
         failed = errors.PreconditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content

@@ -424,8 +424,18 @@ class TestTerms:
         assert again.headers["Idempotency-Replayed"] == "true"
         gone = send(catalog, asked, Idempotency_Key="y")
         assert problem(gone, 410, "revision_compacted")["oldest_revision"] == 5
-        unknown = catalog.client.get(f"{catalog.path}/outcomes/y")
-        problem(unknown, 404, "outcome_not_found")
+        told = catalog.client.get(f"{catalog.path}/outcomes/y").get_json()
+        assert (told["applied"], told["problem"]["code"]) == (False, "revision_compacted")
+
+    def test_a_revert_to_what_is_yet_to_come_is_refused_once(self, catalog: Catalog) -> None:
+        catalog.put(1)
+        problem(send(catalog, {"to": 2}, Idempotency_Key="x"), 404, "revision_not_found")
+        catalog.put(2)
+        catalog.put(3)
+        again = send(catalog, {"to": 2}, Idempotency_Key="x")
+        problem(again, 404, "revision_not_found")
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert catalog.get().get_json() == 3
 
     def test_a_refusal_under_a_key_is_told_again(self, catalog: Catalog) -> None:
         for number in range(3):

@@ -104,6 +104,33 @@ def test_a_commit_sent_again_gives_the_first_result(catalog: Catalog, uploads: U
     problem(uploads.part(upload, 1, b"1"), 409, "upload_committed")
 
 
+def test_a_commit_that_changed_nothing_changes_nothing_later(
+    catalog: Catalog, uploads: Uploads
+) -> None:
+    catalog.put(1)
+    upload = uploads.opened(content=b"1")
+    first = uploads.commit(upload)
+    assert (first.status_code, first.json["changed"]) == (200, False)
+    catalog.put(2)
+    again = uploads.commit(upload)
+    assert (again.status_code, again.json) == (200, first.json)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert catalog.get().json == 2
+    assert uploads.get(upload).json["committed"] == 1
+    problem(uploads.part(upload, 1, b"3"), 409, "upload_committed")
+
+
+def test_a_dry_run_of_a_commit_commits_nothing(catalog: Catalog, uploads: Uploads) -> None:
+    catalog.put(1)
+    upload = uploads.opened(content=b"1")
+    dry = uploads.commit(upload, query="?dry_run=true")
+    assert (dry.status_code, dry.json["changed"]) == (200, False)
+    assert uploads.get(upload).json["committed"] is None
+    catalog.put(2)
+    assert uploads.commit(upload).json["changed"] is True
+    assert catalog.get().json == 1
+
+
 @pytest.mark.parametrize("content", [b"{", b"", b"2**64", b"18446744073709551616"])
 def test_what_is_no_document_leaves_the_parts(
     catalog: Catalog, uploads: Uploads, content: bytes

@@ -76,6 +76,20 @@ def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) 
     assert line["catalog"] == "cü"
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_line_holds_what_a_terminal_obeys(log_format: str, stream: io.StringIO) -> None:
+    """A catalog's name may be ``CSI 31m``: who reads the log sees its name, and nothing red."""
+    configure(log_format, "info", stream=stream)
+    commands = "\x1b\x7f\x80\x9b\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"
+    logging.getLogger("gateway.audit").info(commands, extra={"catalog": commands, commands: 1})
+    (line, end) = stream.getvalue().split("\n")
+    assert end == ""
+    assert not set(commands) & set(line)
+    if log_format == "json":
+        told = json.loads(line)
+        assert (told["event"], told["catalog"], told[commands]) == (commands, commands, 1)
+
+
 def test_an_exception_is_one_line(lines: Read) -> None:
     try:
         raise ValueError("because")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from msgspec.structs import replace
 
@@ -14,6 +12,7 @@ from gateway.read.digests import DigestPage
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
+from gateway.store.scanned import Scanned
 from patching import digest
 from tests.asking import put
 from tests.patience import WAIT_MS
@@ -31,9 +30,12 @@ class _WrittenBefore(MemoryStore):
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         found = super().scan_digests(catalog, after, prefix, limit, above=above, parts=parts)
-        return [replace(d, digest=None, parts=None) if d.key.startswith("a") else d for d in found]
+        return Scanned(
+            (replace(d, digest=None, parts=None) if d.key.startswith("a") else d for d in found),
+            is_whole=found.is_whole,
+        )
 
 
 def gateway_on(store: MemoryStore) -> Gateway:

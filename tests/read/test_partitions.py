@@ -15,6 +15,7 @@ from gateway.decide.edits import EditAttributes, KeyEdit, Put
 from gateway.errors import CatalogNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.read import partitions
+from gateway.read.listing import whole
 from gateway.read.partitions import KeySpan
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -82,7 +83,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def keys(gateway: Gateway, span: KeySpan, sight: Any = None) -> list[str]:
     page = gateway.listing.page(
-        "c", prefix=span.prefix, after=span.after, limit=2000, revision=None, sight=sight
+        "c", whole, prefix=span.prefix, after=span.after, limit=2000, revision=None, sight=sight
     )
     assert page.next_after is None
     return [each.key for each in page.documents if span.holds(each.key)]

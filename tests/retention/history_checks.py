@@ -12,7 +12,7 @@ from gateway.errors import DocumentNotFound, RevisionCompacted
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Document
 from gateway.read.history import History
-from gateway.read.listing import Listing
+from gateway.read.listing import Listing, whole
 from gateway.retention.compaction import Compaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
@@ -74,6 +74,7 @@ def compaction_of(
         RetentionLimits(tombstone_grace_s=tombstone_grace_s, idempotency_s=idempotency_retention_s),
         Sweeper(
             store,
+            runtime.monotonic,
             step,
             window_commits=3,
             keys_at_once=2,
@@ -104,7 +105,7 @@ def state_at(store: Store, catalog: str, revision: int) -> State:
     runtime = ThreadRuntime()
     settler = settler_of(store, runtime)
     listing = Listing(store, settler, runtime, LIMITS, lambda _catalog, _owner: None)
-    page = listing.page(catalog, prefix="", after="", limit=1000, revision=revision)
+    page = listing.page(catalog, whole, prefix="", after="", limit=1000, revision=revision)
     return live(page.documents)
 
 

@@ -379,6 +379,23 @@ def test_history_is_swept_up_to_the_floors_that_were_raised_long_ago() -> None:
     assert reached == [(5, 0), (11, 5), (12, 11), (12, 12)]
 
 
+def test_a_new_primary_whose_clock_is_ahead_ends_no_grace() -> None:
+    """It takes the floors for older than they are; the one that sweeps knows better."""
+    clock, primary = SetClock(), SetClock()
+    store = MemoryStore(primary.monotonic)
+    states = write_history(gateway_on(store), store)
+    compaction = compaction_of(store, clock, sweep_grace_s=100)
+    compaction.compact("c", 5, nothing)
+    primary.passed_s += 3600
+    for by_own_clock in (compaction, compaction_of(store, clock, sweep_grace_s=100)):
+        by_own_clock.finish("c", nothing)
+        assert bounds_of(store) == (5, 0)
+    assert check_history(store, "c", states, KEYS) == 5
+    clock.passed_s += 101
+    compaction.finish("c", nothing)
+    assert bounds_of(store) == (5, 5)
+
+
 class CountingMeters(NoMeters):
     failed = 0
 

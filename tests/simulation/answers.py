@@ -64,7 +64,8 @@ def _write(ledger: Ledger, call: Call) -> Iterator[Violation]:
             yield from _decided(ledger, call, outcome, _unchanged(ledger, call, outcome))
         elif isinstance(outcome, Refused) and outcome.error is call.unread:
             of_revert = call.ask.undone is not None
-            yield from (check_unread if of_revert else _refused)(ledger, call, outcome.error)
+            check = check_unread if of_revert else _refused
+            yield from _decided(ledger, call, outcome, check(ledger, call, outcome.error))
         elif (
             isinstance(outcome, Refused)
             and not outcome.error.retryable
@@ -162,8 +163,6 @@ def _refused(ledger: Ledger, call: Call, error: CommitError) -> Iterator[Violati
 
 def _is_true(ledger: Ledger, revision: int, call: Call, error: CommitError) -> bool:
     state = ledger.state(revision)
-    if call.ask.deletes_catalog and not state.exists and error.code == "precondition_failed":
-        return call.ask.resource_version not in (None, revision)  # as true as "not found"
     if isinstance(error, RevisionCompacted):
         floor = ledger.floors(call.called, call.answered)[-1]
         actions = (*call.ask.actions, *(call.ask.otherwise or ()))

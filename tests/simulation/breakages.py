@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.commit import inputs, queue, resolve, round
+from gateway.commit import inputs, queue, round
 from gateway.decide import decide
 from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import Commit, Document, Head, Move, Reply, Verdict
@@ -15,13 +15,13 @@ from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import tail, write_out
 from gateway.state.cache import Cache
-from gateway.store.contract import Moved, Store
+from gateway.store.contract import Moved, MoveResult, Store
 from gateway.store.memory import MemoryStore
 
 _move_head = MemoryStore.move_head
 
 
-def move_anyway(self: MemoryStore, move: Move) -> Moved:
+def move_anyway(self: MemoryStore, move: Move) -> MoveResult:
     current = self._heads.get(move.catalog) or Head(move.catalog)
     self._heads[move.catalog] = replace(current, revision=move.base)
     return _move_head(self, move)
@@ -38,7 +38,7 @@ def no_verdicts_carried(self: round.Round, catalog: str) -> tuple[list[Commit], 
     return _carried(self, catalog)[0], []
 
 
-def move_unless_committed(self: MemoryStore, move: Move) -> Moved:
+def move_unless_committed(self: MemoryStore, move: Move) -> MoveResult:
     """A move that takes no notice of one that carried verdicts alone."""
     current = self._heads.get(move.catalog) or Head(move.catalog)
     if current.revision == move.base and current.judged > move.judged:
@@ -46,7 +46,8 @@ def move_unless_committed(self: MemoryStore, move: Move) -> Moved:
             replace(each, number=current.judged + place)
             for place, each in enumerate(move.verdicts, 1)
         ]
-        move = replace(move, judged=current.judged, verdicts=verdicts)
+        known = {"judged": current.judged, "last_verdict": current.last_verdict}
+        move = replace(move, **known, verdicts=verdicts)
     return _move_head(self, move)
 
 
@@ -101,14 +102,8 @@ def never_ours(store: Store, move: Move) -> Moved:  # noqa: ARG001
     return Moved.LOST
 
 
-_move_until_known = resolve.move_until_known
-
-
-def lost_if_unknown(
-    store: Store, runtime: Any, moves: Sequence[Move], deadline: Callable[[str], float]
-) -> Mapping[str, Moved]:
-    known = _move_until_known(store, runtime, moves, deadline)
-    return {move.catalog: known.get(move.catalog, Moved.LOST) for move in moves}
+def lost_if_unknown(self: round.Round, catalog: str) -> None:
+    self._lost(catalog)
 
 
 def write_over(self: MemoryStore, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -185,11 +180,11 @@ def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
             if batches:
                 return batches
             mine.clear()
-            self._idle.append(mine)
+            self._line.idle.append(mine)
         mine.wait(wait_s)
         with self._lock:
-            if mine in self._idle:
-                self._idle.remove(mine)
+            if mine in self._line.idle:
+                self._line.idle.remove(mine)
 
 
 def all_in_doubt(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001
@@ -206,7 +201,7 @@ def join_a_look_under_way(self: Any, names: Collection[str]) -> Any:
         group = under_way[asked] = shared_looks._Group(self._runtime)
         group.names.update(asked)
         group.turn.set()
-        self._lead(group)
+        self._together._lead(group)
         del under_way[asked]
     else:
         group.done.wait()

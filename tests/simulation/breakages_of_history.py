@@ -14,6 +14,7 @@ from gateway.decide import compares, drafts
 from gateway.decide.edits import Touch
 from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request
+from gateway.errors import CatalogNotFound
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
@@ -76,8 +77,8 @@ def nothing_overlaps(*_: object) -> list[str]:
 _states = tail.states
 
 
-def first_state_alone(catalog: str, of: Any, stored: Any) -> list[Document]:
-    return _states(catalog, of, stored)[:1]
+def first_state_alone(*given: Any) -> list[Document]:
+    return _states(*given)[:1]
 
 
 def settled_at_once(self: heads.Settler, catalog: str) -> heads.Standing:
@@ -111,7 +112,11 @@ _deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
-    return replace(_deletion(self, request), resource_version=request.resource_version)
+    return replace(_deletion(self, request), as_of=None)
+
+
+def tell_at_once(request: Request, error: CatalogNotFound) -> Request:  # noqa: ARG001
+    raise error
 
 
 def as_it_is_now(
@@ -157,8 +162,8 @@ def newest_first(self: sweeper.Sweeper, catalog: str, swept: Sequence[Swept], st
     return len(swept)
 
 
-def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> None:  # noqa: ARG001
-    return
+def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> bool:  # noqa: ARG001
+    return False
 
 
 def give_up_alone(self: watch_hub.Hub, now: float) -> None:

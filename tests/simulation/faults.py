@@ -30,8 +30,16 @@ from gateway.model import (
     Verdict,
     bare,
 )
-from gateway.store.contract import CommitSignals, Moved, Swept, Unreachable, Unsent
+from gateway.store.contract import (
+    CommitSignals,
+    MoveResult,
+    Rejected,
+    Swept,
+    Unreachable,
+    Unsent,
+)
 from gateway.store.memory import digested, document_bytes
+from gateway.store.scanned import Scanned
 from gateway.store.upload_contract import UploadStore
 from patching import Json
 
@@ -52,6 +60,8 @@ class Faults:
     after: float = 0.0  # done, but the answer is lost
     part: float = 0.0  # a write is done in part, then the call fails
     late: float = 0.0  # a write is done after its call failed
+    doubt: float = 0.0  # of one move of several it isn't known whether it was made
+    reject: float = 0.0  # a move is refused for what it is
     crash: float = 0.0
     suspend: float = 0.0
     doze: float = 0.0  # suspended when it has moved a head
@@ -78,6 +88,7 @@ class Network:
         """From now on nothing fails or is slow; what is under way still arrives."""
         faults = self.faults
         faults.before = faults.after = faults.part = faults.late = 0.0
+        faults.doubt = faults.reject = 0.0
         faults.crash = faults.suspend = faults.doze = faults.slow = 0.0
         faults.latency_s = min(faults.latency_s, 0.001)
         self.down_until = 0.0
@@ -129,8 +140,14 @@ class FaultyStore:
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
         self._write([partial(self._inner.write_verdicts, [each], kept_s) for each in verdicts])
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
-        return self._read([lambda: self._inner.open_tails(before_us, limit)])[0]
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
+        return self._read([lambda: self._inner.open_tails(before_us, limit, skip)])[0]
+
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        return self._read([lambda: self._inner.uncommitted(before_us, limit)])[0]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        self._write([_bound(self._inner.drop_uncommitted, [head]) for head in heads])
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         return _merged(
@@ -147,8 +164,9 @@ class FaultyStore:
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        return _merged(self._read([_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]))
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        looks = [_bound(self._inner.bare_documents, [k]) for k in sorted(keys)]
+        return _merged([found for found, _ in self._read(looks)]), ()
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
@@ -162,11 +180,28 @@ class FaultyStore:
     def drop_claim(self, catalog: str, by: str) -> None:
         self._update(lambda: self._inner.drop_claim(catalog, by))
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
-        moved = _merged(self._write([_bound(self._inner.move_heads, [move]) for move in moves]))
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
+        steps = [_bound(self._move, move) for move in moves]
+        moved: Mapping[str, MoveResult] = _merged(self._write(steps))
         if self._happens(self._network.faults.doze):
             self._suspend()
         return moved
+
+    def _move(self, move: Move) -> Mapping[str, MoveResult]:
+        """Of each move by itself the answer may be lost, or come before it is made, if it is; or it
+        is refused."""
+        faults = self._network.faults
+        if self._happens(faults.reject):
+            return {move.catalog: Rejected("simulated: a foreign index")}
+        if self._happens(faults.doubt):
+            make = partial(self._inner.move_heads, [move])
+            match self._rng.randrange(3):
+                case 0:
+                    make()
+                case 1 if self._network.strays:
+                    self._network.later([make])
+            return {}
+        return self._inner.move_heads([move])
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         steps = [
@@ -225,7 +260,7 @@ class FaultyStore:
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         """One document at a time, as a cursor comes by it."""
 
         def scan() -> list[BareDocument]:
@@ -242,7 +277,8 @@ class FaultyStore:
                     self._scheduler.give_way()
             return found
 
-        return self._read([scan])[0]
+        found = self._read([scan])[0]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         return self._read([lambda: self._inner.range_changed(catalog, prefix, after, through)])[0]
@@ -256,16 +292,17 @@ class FaultyStore:
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         scanned = self.scan_documents(
             catalog, after, prefix, sys.maxsize if above else limit, sys.maxsize
         )
-        newer = [each for each in scanned if each.revision > above][:limit]
-        return [digested(each, parts=parts) for each in newer]
+        newer = [each for each in scanned if each.revision > above]
+        found = [digested(each, parts=parts) for each in newer[:limit]]
+        return Scanned(found, is_whole=len(found) < limit)
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         return self._read([lambda: self._inner.digests_of(catalog, keys, parts=parts)])[0]
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:

@@ -124,7 +124,10 @@ def _judged(ask: Ask, state: State, rebasing: bool) -> Verdict:
 
 def _deletion(ask: Ask, state: State) -> Verdict:
     if not state.exists:
-        raise RefusedEdit("catalog_not_found")
+        _require(ask.resource_version is None)
+        if ask.idempotency_key is None:
+            raise RefusedEdit("catalog_not_found")
+        return Verdict("unchanged")
     _require(ask.resource_version in (None, state.revision))
     gone = {key: After(GONE, None) for key in state.docs if state.live(key)}
     return Verdict("applied", gone, named=tuple(Name(key) for key in gone))

@@ -153,7 +153,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
         "twice applied-anyway",
-        (round, "move_until_known", breakages.lost_if_unknown),
+        (round.Round, "_doubt", breakages.lost_if_unknown),
     ),
     "documents-guard": mutation(
         "a document is written over older ones only",
@@ -289,6 +289,12 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a catalog is deleted at the revision that was listed",
         "untrue-commit",
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
+        adjust=deleting,
+    ),
+    "looks-are-decided": mutation(
+        "a key stands also for there being no catalog to delete",
+        "forgotten",
+        (catalogs, "_deletion_of_none", history.tell_at_once),
         adjust=deleting,
     ),
     "one-revision": mutation(

@@ -39,7 +39,7 @@ class Plan:
     @property
     def faulty(self) -> bool:
         faults = self.faults
-        chances = (faults.before, faults.after, faults.part, faults.late)
+        chances = (faults.before, faults.after, faults.part, faults.late, faults.doubt)
         return self.outages or any(chances) or bool(faults.crash or faults.suspend)
 
 
@@ -172,6 +172,8 @@ def _faults(rng: random.Random) -> Faults:
         after=some(0.01, 0.05, 0.1),
         part=some(0.02, 0.1),
         late=some(0.02, 0.15),
+        doubt=some(0.02, 0.1),
+        reject=rng.choice((0.0, 0.0, 0.0, 0.02)),
         crash=some(0.002, 0.01),
         suspend=some(0.005, 0.03),
         suspended_s=rng.choice((0.05, 1.0, 60.0)),

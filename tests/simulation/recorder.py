@@ -14,7 +14,7 @@ from gateway.model import Commit, Document, Move, Pin, Reply, Verdict
 from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
 from gateway.service import Reading
-from gateway.store.contract import Moved, Swept
+from gateway.store.contract import Moved, MoveResult, Swept
 from gateway.store.memory import MemoryStore
 
 from .asks import Ask
@@ -155,7 +155,7 @@ class RecordingStore(MemoryStore):
     def measure_leases_by(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
-    def move_head(self, move: Move) -> Moved:
+    def move_head(self, move: Move) -> MoveResult:
         result = super().move_head(move)
         if result is Moved.WON:
             tick = self._recording.tick()

@@ -43,10 +43,7 @@ def check_verdict(ledger: Ledger, call: Call, outcome: Unchanged | Refused) -> I
 
 def stands_for(call: Call) -> bool:
     """Whether the call's key has to stand for its outcome."""
-    ask = call.ask
-    looked = call.unread is not None  # nothing was decided
-    keeps = not (looked or ask.dry_run or ask.deletes_catalog)
-    return ask.idempotency_key is not None and keeps
+    return call.ask.idempotency_key is not None and not call.ask.dry_run
 
 
 def is_replay(outcome: Unchanged | Refused) -> bool:

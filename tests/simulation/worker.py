@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
-from gateway.decide.request import Refused, Request, Unchanged, Written
+from gateway.decide.request import Refused, Request, Written
 from gateway.errors import CommitError
 from gateway.model import Document
+from gateway.read.listing import whole
 from gateway.service import Gateway
 
 from .asks import Ask, Undone
@@ -81,7 +83,8 @@ class Worker:
         queue = self._gateway._loop._queue
         due = [
             catalog
-            for catalog, lane in (queue._lanes.items() if queue._idle else ())
+            for catalog, lane in queue._lanes.items()
+            if (queue._apart if catalog in queue.suspects else queue._line).idle
             if lane.waiting and not lane.busy and lane.not_before < now
             if self._gateway._may_move(catalog, queue._is_large(catalog, lane, now))
         ]
@@ -116,12 +119,14 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
             call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
         case "list":
             page = gateway.listing.page(
-                ask.catalog, prefix="", after=ask.after, limit=ask.limit, revision=revision
+                ask.catalog, whole, prefix="", after=ask.after, limit=ask.limit, revision=revision
             )
             documents = {document.key: document for document in page.documents}
             call.listed = Listed(page.revision, documents, page.next_after)
         case "several":
-            call.listed = Listed(*gateway.listing.several(ask.catalog, ask.keys, revision=revision))
+            call.listed = Listed(
+                *gateway.listing.several(ask.catalog, ask.keys, whole, revision=revision)
+            )
         case "export":
             serve_export(gateway, call, sleep)
         case "revision-at":
@@ -139,10 +144,12 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
 
 
 def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
-    export = gateway.listing.export(call.ask.catalog, owner=PRINCIPAL, revision=call.ask.revision)
+    export = gateway.listing.export(
+        call.ask.catalog, whole, owner=PRINCIPAL, revision=call.ask.revision
+    )
     documents: dict[str, Document | None] = {}
     call.listed = Listed(export.revision, documents, whole=False)
-    for document in export.documents:
+    for document in chain.from_iterable(export.pages):
         sleep(call.ask.pause_s)
         documents[document.key] = document
     call.listed = Listed(export.revision, documents)
@@ -177,22 +184,19 @@ def serve_settings(gateway: Gateway, call: Call, request: Request) -> Written:
 
 
 def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:
-    """Where it can't be told what to undo, its key may have been used: then it only looks."""
+    """Where it can't be told what to undo, its key decides that."""
     ask = call.ask
     try:
-        edits = reverting(gateway, ask, undone)
+        request = request_of(gateway, ask, reverting(gateway, ask, undone))
     except CommitError as error:
         if error.retryable:
             raise
         call.unread = error
         call.outcome = Refused(error)
-        if ask.idempotency_key is not None:
-            looked = replace(request_of(gateway, ask, []), once=False)
-            written = gateway.commit(looked)
-            if not isinstance(written.outcome, Unchanged) or written.outcome.replayed:
-                call.outcome, call.commit_id = written.outcome, written.commit_id
-        return
-    written = gateway.commit(request_of(gateway, ask, edits))
+        if ask.idempotency_key is None:
+            return
+        request = replace(request_of(gateway, ask, []), refusal=error)
+    written = gateway.commit(request)
     call.outcome, call.commit_id = written.outcome, written.commit_id
 
 

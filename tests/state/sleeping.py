@@ -10,7 +10,6 @@ from typing import Any, cast
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Commit, Document
-from gateway.retention.compaction import Compaction
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
@@ -113,6 +112,9 @@ class Sleeper:
         self._other = gateway_on(world.store)
         self._before, self._after = MEANWHILE[meanwhile]
         self._sleep_s = sleep_s
+        self._compaction = compaction_of(
+            world.store, world.clock, sweep_grace_s=GRACE_S, tombstone_grace_s=int(DAY_S)
+        )
         self._floor = 0
         self._below_s = 0.0  # since the floor was raised
         self._failed: BaseException | None = None
@@ -142,15 +144,14 @@ class Sleeper:
         self._other.write("c", "other", put({"n": 1}))  # carries the sleeper's tail along
         self._before(self._other)
         self._floor = self._store.heads(["c"])["c"].revision
-        self._compaction().compact("c", self._floor, nothing)
+        self._compaction.compact("c", self._floor, nothing)
 
     def _pass_time(self, seconds: float) -> None:
         wait_until_written(self._other)  # the others don't sleep
         self._world.pass_time(seconds)
         self._below_s += seconds
-        compaction = self._compaction()
-        compaction.finish("c", nothing)
-        compaction.tidy("c", nothing)
+        self._compaction.finish("c", nothing)
+        self._compaction.tidy("c", nothing)
         bounds = self._store.retention("c")
         assert bounds is not None
         assert bounds.swept == (self._floor if self._below_s >= GRACE_S else 0)
@@ -162,14 +163,6 @@ class Sleeper:
         self.states = {n: state_at(self._store, "c", n) for n in range(self._floor, last + 1)}
         assert findings(self._store, "c") == []
 
-    def _compaction(self) -> Compaction:
-        return compaction_of(
-            self._store,
-            self._world.clock,
-            sweep_grace_s=GRACE_S,
-            tombstone_grace_s=int(DAY_S),
-        )
-
     def check(self) -> None:
         """Everything is as it was before it woke up, also when all else is swept."""
         assert self.awake.wait(WAIT_S), "nobody slept"
@@ -178,9 +171,8 @@ class Sleeper:
         self._check()
         wait_until_written(self._other)
         self._world.pass_time(2 * DAY_S)
-        compaction = self._compaction()
-        compaction.finish("c", nothing)
-        compaction.tidy("c", nothing)
+        self._compaction.finish("c", nothing)
+        self._compaction.tidy("c", nothing)
         self._check()
 
     def _check(self) -> None:

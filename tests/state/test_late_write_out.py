@@ -234,7 +234,7 @@ def test_nothing_is_sent_before_a_look_that_is_due(world: World) -> None:
 
     def overtaken() -> None:
         sleeper.sleep()
-        watched.before["heads"] = away
+        watched.before["tails"] = away
 
     watched.after["move_heads"] = once(overtaken)
     applied(write_both(ours))
@@ -309,14 +309,15 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
 def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
     """Simulation seed 10003163: the head was read, its answer lay there until history was swept."""
     clock = SetClock()
-    heads = [Head("c", 3), Head("c", 3, written=3, floor=3)]
+    mine = cast(Commit, SimpleNamespace(revision=3, id="3"))
+    heads = [Head("c", 3, tail=(mine,)), Head("c", 3, written=3, floor=3, tail=())]
 
     class Answers:
-        def heads(self, _: object) -> dict[str, Head]:
+        def tails(self, _: object) -> dict[str, Head]:
             clock.passed_s += 2 * DAY_S if len(heads) == 2 else 0
             return {"c": heads.pop(0)}
 
-    late = tail.Tail(tail.moment(clock), 0, [cast(Commit, SimpleNamespace(revision=3))])
+    late = tail.Tail(tail.moment(clock), 0, [mine])
     clock.passed_s += 2 * LATE_S
     tail.refresh(cast(Store, Answers()), clock, {"c": late}, LATE_S)
     assert (late.commits, heads) == ([], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import write_out
@@ -46,7 +47,7 @@ def test_moves_share_a_write_out(gateway: Gateway, store: WatchedStore) -> None:
     assert written(store) == []
     gateway.write("c", "last", put(0))
     wait_until(lambda: written(store) == list(WRITES))
-    assert store.bare_documents([("c", "k0")])[("c", "k0")].revision == 1
+    assert store.bare_documents([("c", "k0")])[0][("c", "k0")].revision == 1
 
 
 def test_a_lone_move_is_written_out_in_a_moment(
@@ -61,7 +62,7 @@ def test_a_lone_move_is_written_out_in_a_moment(
 
 def test_whoever_waits_for_it_is_not_kept_waiting(gateway: Gateway, store: WatchedStore) -> None:
     gateway.write("c", "k", put(0))
-    page = gateway.listing.page("c", after="", prefix="", limit=10, revision=None)
+    page = gateway.listing.page("c", whole, after="", prefix="", limit=10, revision=None)
     assert [document.key for document in page.documents] == ["k"]
     assert written(store) == list(WRITES)
 

@@ -107,6 +107,9 @@ def model_edit(state: dict[str, tuple[Any, Any]], kind: str, key: str, value: An
         state[value] = state.pop(key)
 
 
+_asked = itertools.count()
+
+
 def run_request(catalog: str, states: list[Any], edits: list[Any], replied: bool) -> None:
     after: Any = deepcopy(states[-1])
     try:
@@ -114,7 +117,7 @@ def run_request(catalog: str, states: list[Any], edits: list[Any], replied: bool
             model_edit(after, *edit)
     except CannotApply:
         after = None
-    name = Idempotency("ann", f"{len(states)}", "print") if replied else None
+    name = Idempotency("ann", f"{next(_asked)}", "print") if replied else None
     request = _gateway.request(catalog, [key_edit(*edit) for edit in edits], idempotency=name)
     outcome = _gateway.commit(request).outcome
     if after is None:

@@ -35,6 +35,11 @@ class Shelf:
         return {name: value for name in names if name != "missing"}
 
 
+def gathering(looks: SharedLooks[str, int]) -> set[str]:
+    group = looks._together._gathering
+    return set() if group is None else group.names
+
+
 def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     eventually: Callable[..., Any],
 ) -> None:
@@ -52,7 +57,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     shelf.value = 1
     threads += [ask("a", "missing"), ask("b", "a"), ask("c")]
     waiting = {"a", "missing", "b", "c"}
-    eventually(lambda: looks._gathering is not None and looks._gathering.names == waiting)
+    eventually(lambda: gathering(looks) == waiting)
     shelf.go_on.set()
     for thread in threads:
         thread.join(WAIT_S)
@@ -96,7 +101,7 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
     assert shelf.begun.wait(WAIT_S)
     for thread in threads[1:]:
         thread.start()
-    eventually(lambda: looks._gathering is not None and len(looks._gathering.names) == 3)
+    eventually(lambda: len(gathering(looks)) == 3)
     shelf.go_on.set()
     for thread in threads:
         thread.join(WAIT_S)

@@ -10,7 +10,6 @@ from gateway.state.sweep import (
     Keeping,
     chain,
     found_under,
-    is_reduced,
     left_of,
     sweep_older,
     sweep_window,
@@ -163,8 +162,8 @@ def test_a_sweep_broken_off_anywhere_goes_on_to_the_same(done: int) -> None:
 
 def test_what_is_left_for_a_reply_shows() -> None:
     for change in (put("a", 1), patched("a", 1), kth("a", 1), attributes("a", 1)):
-        assert not is_reduced(change)
-        assert is_reduced(Change(change.key, change.action, change.create_revision))
+        assert not change.is_reduced
+        assert Change(change.key, change.action, change.create_revision).is_reduced
 
 
 def test_a_chain_needs_its_beginning() -> None:

@@ -17,6 +17,7 @@ from gateway.model import (
     Head,
     Idempotency,
     Move,
+    Place,
     Skipped,
 )
 from gateway.store.contract import CLAIMS_MAX, Moved, Store
@@ -45,15 +46,21 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
 
 
 def move(*commits: Commit, written: int = 0) -> Move:
+    """Of a head whose last commit is the one that ``commit`` makes for its revision."""
     catalog, base = commits[0].catalog, commits[0].revision - 1
-    return Move(catalog, base, commits, written)
+    return Move(catalog, base, commits, written, last=f"{base:032x}" if base else "")
 
 
 def head(*commits: Commit, written: int = 0) -> Head:
     """What the moves by ``commits`` make of a head that was written out to ``written``."""
     last = commits[-1]
     tail = tuple(each for each in commits if each.revision > written)
-    return Head(last.catalog, last.revision, last.time_us, written, tail=tail, verdicts=())
+    return Head(
+        *(last.catalog, last.revision, last.time_us, written),
+        tail=tail,
+        verdicts=(),
+        last=last.id,
+    )
 
 
 def document(revision: int, *, key: str = "k", content: object = None) -> Document:
@@ -128,6 +135,20 @@ class StoreContract:
         assert store.move_heads([move(late)]) == {"c": Moved.LOST}
         assert store.move_heads([move(commit(3))]) == {"c": Moved.LOST}
         assert store.tails(["c"]) == before
+
+    def test_a_move_is_lost_where_another_commit_is_at_its_revision(self, store: Store) -> None:
+        """As where a database was put back, and others went on from there."""
+        store.move_heads([move(commit(1)), move(commit(1, catalog="d"), commit(2, catalog="d"))])
+        store.move_heads([move(commit(2, id="f" * 32))])
+        before = store.tails(["c"])
+        assert before["c"].place == Place(2, "f" * 32, 0, "")
+        assert store.move_heads([move(commit(3)), move(commit(3, catalog="d"))]) == {
+            "c": Moved.LOST,
+            "d": Moved.WON,
+        }
+        assert store.move_heads([replace(move(commit(3)), last="")]) == {"c": Moved.LOST}
+        assert store.tails(["c"]) == before
+        assert store.move_heads([replace(move(commit(3)), last="f" * 32)]) == {"c": Moved.WON}
 
     def test_the_same_move_is_won_once(self, store: Store) -> None:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.WON}
@@ -223,6 +244,7 @@ class StoreContract:
             Change("bare", "attributes", 2, attributes={}),
             Change("kept", "put", 2, None, {"$a": 1}, owners=OWNERS),
             Change("taken", "patch", 2, [], owners_change=change_between(None, OWNERS)),
+            Change("based", "patch", 1, [], base_revision=2, base_id="ab" * 16),
         )
         full = commit(
             3,
@@ -234,6 +256,7 @@ class StoreContract:
             rebased_from="2-abc",
             deletes_catalog=True,
             skipped=(Skipped("kept", "/$a", OWNERS.by[0]),),
+            parent=commit(2).id,
         )
         store.write_commits([full])
         assert store.commits({"c": (2, 3)})["c"] == [full]
@@ -265,7 +288,9 @@ class StoreContract:
         plain = replace(document(5, key="other"), attributes={"team": "x"})
         tombstone = replace(document(6, key="gone"), content=ABSENT)
         store.write_documents({"c": [narrowed, plain, tombstone]})
-        found = store.bare_documents([("c", key) for key in ("k", "other", "gone", "never")])
+        names = [("c", key) for key in ("k", "other", "gone", "never")]
+        found, left = store.bare_documents(names)
+        assert not left
         assert found == {
             ("c", "k"): BareDocument("k", 4, 1, True, {"acl": acl}),
             ("c", "other"): BareDocument("other", 5, 1, True),
@@ -348,6 +373,27 @@ class StoreContract:
         assert store.documents({"c": ["k", "other"]}) == {
             ("c", "k"): document(6),
             ("c", "other"): document(9, key="other"),
+        }
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"patches": 1}, {"patches": 3, "content": {}}),
+            ({"commit_id": "a" * 32, "patches": 9}, {"commit_id": "b" * 32}),
+            ({"create_revision": 1, "commit_id": "b" * 32}, {"create_revision": 2}),
+            ({"time_us": 1, "patches": 9}, {"time_us": 2}),
+        ],
+    )
+    def test_of_two_states_at_one_revision_the_same_stays_in_any_order(
+        self, store: Store, one: dict[str, object], other: dict[str, object]
+    ) -> None:
+        """There mustn't be two; so that tests see what becomes of it on MongoDB."""
+        lower, higher = (replace(document(5), **fields) for fields in (one, other))  # type: ignore[arg-type]
+        store.write_documents({"c": [lower], "d": [higher]})
+        store.write_documents({"c": [higher], "d": [lower]})
+        assert store.documents({"c": ["k"], "d": ["k"]}) == {
+            ("c", "k"): higher,
+            ("d", "k"): higher,
         }
 
     def test_many_new_documents_are_written_only_where_no_newer_ones_are(

@@ -162,7 +162,8 @@ class RetentionContract:
         assert not store.commits({"c": (0, 3)}).get("c")
         assert store.replies({"c": [("ann", "x")]}) == {("c", "ann", "x"): left}
         assert store.changes_of("c", "b", 9) == []
-        assert store.changes_of("c", "a", 9) == [commit(3, key="a"), left]
+        of_a = replace(left, changes=(left.change_of("a"),))
+        assert store.changes_of("c", "a", 9) == [commit(3, key="a"), of_a]
         assert store.list_commits("c", 0, 9, 9, "b", _MANY) == []
         assert store.list_commits("c", 0, 9, 9, "a", _MANY) == [left, commit(3, key="a")]
         assert store.commits_of_keys("c", ["b"], 9) == []

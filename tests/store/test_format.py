@@ -128,9 +128,11 @@ def test_a_gateway_of_format_2_is_refused(
     """It would write documents without their owners."""
     store.heads(["settled"])
     monkeypatch.setattr("gateway.store.mongodb.format.FORMAT", 2)
-    monkeypatch.setattr("gateway.store.mongodb.format._AS_BEFORE", 1)
+    monkeypatch.setattr("gateway.store.mongodb.format._OLDER", (1,))
     older = connect(mongodb_uri, database.name, WAIT_MS)
-    with pytest.raises(Unreachable, match="the database has format 3, this gateway knows up to 2"):
+    with pytest.raises(
+        Unreachable, match=f"the database has format {FORMAT}, this gateway knows up to 2"
+    ):
         older.heads(["settled"])
     older.close()
 

@@ -27,7 +27,16 @@ def verdict(number: int, *, catalog: str = "c", revision: int = 1, key: str = ""
 def judging(*verdicts: Verdict, base: int = 1, written: int = 0) -> Move:
     """A move of the head of "c" at ``base`` by verdicts alone."""
     first = verdicts[0]
-    return Move(first.catalog, base, (), base, first.number - 1, verdicts, written)
+    last = f"{base:032x}" if base else ""
+    return knowing(
+        Move(first.catalog, base, (), base, 0, verdicts, last=last), first.number - 1, written
+    )
+
+
+def knowing(move: Move, judged: int, written: int = 0) -> Move:
+    """The move, of a head whose last verdict is the one that ``verdict`` makes for ``judged``."""
+    last_verdict = f"{judged:032x}" if judged else ""
+    return replace(move, judged=judged, last_verdict=last_verdict, judged_written=written)
 
 
 class VerdictsContract:
@@ -46,9 +55,31 @@ class VerdictsContract:
         store.move_heads([judging(verdict(1))])
         assert store.move_heads([judging(verdict(1))]) == {"c": Moved.LOST}
         assert store.move_heads([move(commit(2))]) == {"c": Moved.LOST}
-        knowing = replace(move(commit(2)), judged=1)
-        assert store.move_heads([knowing]) == {"c": Moved.WON}
+        informed = knowing(move(commit(2)), 1)
+        assert store.move_heads([informed]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].verdicts == (verdict(1),)
+
+    def test_a_move_is_lost_where_another_verdict_has_the_number(self, store: Store) -> None:
+        store.move_heads([move(commit(1))])
+        store.move_heads([judging(replace(verdict(1), id="f" * 32))])
+        assert store.tails(["c"])["c"].last_verdict == "f" * 32
+        assert store.move_heads([judging(verdict(2))]) == {"c": Moved.LOST}
+        assert store.move_heads([knowing(move(commit(2)), 1)]) == {"c": Moved.LOST}
+        informed = replace(judging(verdict(2)), last_verdict="f" * 32)
+        assert store.move_heads([informed]) == {"c": Moved.WON}
+        assert store.tails(["c"])["c"].last_verdict == verdict(2).id
+
+    def test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_told(self, store: Store) -> None:
+        """The verdict was over, and was written out late."""
+        made = commit(2, idempotency=verdict(1).idempotency)
+        for catalog in ("c", "d"):
+            mine = replace(made, catalog=catalog)
+            late = verdict(1, catalog=catalog)
+            if catalog == "c":
+                store.write_commits([mine])
+            store.write_verdicts([late], 1 << 30)
+            store.write_commits([mine])
+            assert store.replies({catalog: [("ann", "v1")]}) == {(catalog, "ann", "v1"): mine}
 
     def test_a_move_drops_the_verdicts_that_are_written_out(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
@@ -56,14 +87,69 @@ class VerdictsContract:
         store.move_heads([judging(verdict(3), written=1)])
         found = store.tails(["c"])["c"]
         assert (found.judged_written, found.verdicts) == (1, (verdict(2), verdict(3)))
-        store.move_heads([replace(move(commit(2)), judged=3, judged_written=3)])
+        store.move_heads([knowing(move(commit(2)), 3, 3)])
         assert store.tails(["c"])["c"].verdicts == ()
 
     def test_a_catalog_may_have_verdicts_and_no_commit(self, store: Store) -> None:
         assert store.move_heads([judging(verdict(1), base=0)]) == {"c": Moved.WON}
         assert store.list_heads("", "", 9) == []
-        store.move_heads([replace(move(commit(1)), judged=1)])
+        store.move_heads([knowing(move(commit(1)), 1)])
         assert store.tails(["c"])["c"].tail == (commit(1),)
+
+    def test_a_head_without_a_commit_is_found_by_its_last_verdict(self, store: Store) -> None:
+        for catalog, count in (("a", 2), ("b", 1), ("c", 1)):
+            verdicts = [verdict(n + 1, catalog=catalog) for n in range(count)]
+            store.move_heads([judging(*verdicts, base=0)])
+        store.move_heads([judging(verdict(2, catalog="b"), base=0)])
+        store.move_heads([judging(verdict(3, catalog="b"), base=0)])
+        store.move_heads([move(commit(1, catalog="made"))])
+        store.move_heads([judging(verdict(1, catalog="made"))])
+        assert found(store) == ["c", "a", "b"]
+        assert [each.catalog for each in store.uncommitted(verdict(3).time_us, 9)] == ["c", "a"]
+        assert [each.catalog for each in store.uncommitted(_LATER_US, 1)] == ["c"]
+        store.move_heads([knowing(move(commit(1, catalog="a")), 2)])
+        assert found(store) == ["c", "b"]
+
+    def test_a_head_without_a_commit_ends_when_no_verdict_is_kept(self, store: Store) -> None:
+        store.move_heads([judging(verdict(1), base=0), judging(verdict(1, catalog="d"), base=0)])
+        heads = store.uncommitted(_LATER_US, 9)
+        store.drop_uncommitted(heads)
+        assert sorted(found(store)) == ["c", "d"]  # not written out
+        store.write_verdicts([verdict(1)], 1 << 30)
+        store.end_tails({"c": (0, 1), "d": (0, 1)})
+        store.drop_uncommitted(heads)
+        assert found(store) == ["c"]  # it is kept
+        assert store.heads(["c", "d"]).keys() == {"c"}
+        store.drop_uncommitted([])
+
+    def test_a_head_ends_only_where_it_was_found(self, store: Store) -> None:
+        """Meanwhile there was a first commit, or another verdict."""
+        for catalog in "cde":
+            store.move_heads([judging(verdict(1, catalog=catalog), base=0)])
+            store.end_tails({catalog: (0, 1)})
+        heads = store.uncommitted(_LATER_US, 9)
+        store.move_heads([knowing(move(commit(1)), 1)])
+        store.move_heads([judging(verdict(2, catalog="d"), base=0)])
+        store.end_tails({"c": (1, 1), "d": (0, 2)})
+        store.drop_uncommitted([*heads, *store.heads(["c"]).values()])
+        assert store.heads(["c", "d", "e"]).keys() == {"c", "d"}
+        assert store.heads(["c"])["c"].revision == 1
+
+    def test_where_a_head_ended_one_move_wins(self, store: Store) -> None:
+        """By whoever knew it, or found none."""
+        for catalog, first in (
+            ("c", knowing(move(commit(1)), 1)),
+            ("d", move(commit(1, catalog="d"))),
+        ):
+            store.move_heads([judging(verdict(1, catalog=catalog), base=0)])
+            store.end_tails({catalog: (0, 1)})
+            store.drop_uncommitted(store.uncommitted(_LATER_US, 9))
+            assert not store.heads([catalog])
+            assert store.move_heads([first]) == {catalog: Moved.WON}
+            for late in (judging(verdict(1, catalog=catalog), base=0), first):
+                assert store.move_heads([late]) == {catalog: Moved.LOST}
+            assert store.heads([catalog])[catalog].revision == 1
+        assert store.uncommitted(_LATER_US, 9) == []
 
     def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:
         store.move_heads([judging(verdict(1), base=0)])
@@ -88,3 +174,8 @@ class VerdictsContract:
             ("c", "ann", "v1"): verdict(1),
             ("c", "ann", "v2"): verdict(2),
         }
+
+
+def found(store: Store) -> list[str]:
+    """The catalogs without a commit, oldest first."""
+    return [each.catalog for each in store.uncommitted(_LATER_US, 9)]

@@ -3,16 +3,33 @@ one of its aspects."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
+from gateway.http import create_app
+from gateway.limits import ServiceLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway as HeldGateway
+from gateway.store.contract import Store
+from gateway.store.mongodb import connect
 from patching import ABSENT
 from patching.client import Follower, Gateway, Snapshot, append
+from tests.asking import WatchedStore, once, wait_until
+from tests.patience import WAIT_MS
 from tests.systems.feeds import applied
-from tests.systems.service import Answer, Catalog, Service, add, put, side_by_side, statuses
+from tests.systems.service import (
+    EXTENDED_PATCH,
+    Answer,
+    Catalog,
+    Service,
+    add,
+    put,
+    side_by_side,
+    statuses,
+)
 
 ROUNDS = 10
 TAGS = "/tags/-"
@@ -256,18 +273,20 @@ def test_d9_the_default_budget_holds_and_a_spent_one_says_so(catalog: Catalog) -
 
     # Without any budget some are refused, and then they weren't applied: a 503 is the truth, also
     # in the middle of a race, and so is a 200.
-    calls = [
-        partial(catalog.patch, "hot", add(TAGS, f"r{n}"), prefer=f"wait={n % 2 * 10}")
-        for n in range(64)
-    ]
-    racing = side_by_side(calls)
-    spent = [answer for answer in racing if answer.status == 503]
-    assert spent, "nobody's budget was spent: this showed nothing"
+    spent, landed = [], list[str]()
+    while not spent:
+        names = [f"{len(landed)} {n}" for n in range(64)]
+        none = [{"prefer": "wait=0"}, {}] * 32
+        racing = side_by_side(
+            partial(catalog.patch, "hot", add(TAGS, name), **budget)
+            for name, budget in zip(names, none, strict=True)
+        )
+        spent = [answer for answer in racing if answer.status == 503]
+        assert {answer.status for answer in racing[1::2]} == {200}, "these had time"
+        landed += [n for n, answer in zip(names, racing, strict=True) if answer.status == 200]
     for answer in spent:
         assert answer.refused(503, "deadline_exceeded")["retryable"] is True
         assert int(answer.headers["Retry-After"]) >= 1
-    assert {answer.status for answer in racing[1::2]} == {200}, "these had ten seconds"
-    landed = [f"r{n}" for n, answer in enumerate(racing) if answer.status == 200]
     tags = catalog.get("hot").done()["tags"]
     assert sorted(tag for tag in tags if isinstance(tag, str)) == sorted(landed)
 
@@ -352,33 +371,34 @@ def test_d11_what_became_of_a_write_is_told_after_a_lost_answer(
     )
 
 
-def test_d12_clients_of_one_aspect_do_not_wait_for_each_other_one_by_one(catalog: Catalog) -> None:
+def test_d12_clients_of_one_aspect_do_not_wait_for_each_other_one_by_one(
+    catalog: Catalog, mongodb_uri: str, database_name: str
+) -> None:
     """The contention formula of the RFC (the n-th client waits n round trips) doesn't hold: n
     clients on one aspect cost few round trips, and few attempts each."""
     catalog.put("hot", {"n": 0})
     increment = {"op": "increment", "path": "/n"}
-    done = 0
+    answers = side_by_side([partial(catalog.extended, "hot", increment)] * 64)
+    assert statuses(answers) == [200] * 64
+    assert catalog.get("hot").done() == {"n": 64}
+
+    # All that come while the first of them is written are written together.
+    store = WatchedStore(connect(mongodb_uri, database_name, timeout_ms=WAIT_MS))
+    held = HeldGateway(cast(Store, store), ThreadRuntime(), ServiceLimits())
+    client = create_app(held).test_client
+    hot = f"{catalog.path}/documents/hot"
+    assert client().put(hot, json={"n": 0}).status_code == 201
+    one_more = {"data": json.dumps({"patch": [increment]}), "content_type": EXTENDED_PATCH}
     for clients in (1, 4, 16, 64):
-        rounds = clients
-        for _ in range(3):  # on a busy machine they may come one after the other
-            before = catalog.revision
-            answers = side_by_side([partial(catalog.extended, "hot", increment)] * clients)
-            assert statuses(answers) == [200] * clients
-            # Clients that retry by themselves need about half of n times n.
-            attempts = sum(answer.attempts for answer in answers)
-            assert attempts <= 1.5 * clients + 8, f"{clients} clients needed {attempts} attempts"
-            done += clients
-            rounds = min(rounds, batches(catalog.commits(before)))
-            if rounds <= clients / 4 + 5:
-                break
-        assert rounds <= clients / 4 + 5, f"{clients} writes took {rounds} round trips"
-    assert catalog.get("hot").done() == {"n": done}
-
-
-def batches(commits: list[dict[str, Any]]) -> int:
-    """How many moves of the head made them: within one, times are a microsecond apart."""
-    times = [datetime.fromisoformat(commit["time"]) for commit in commits]
-    return 1 + sum((two - one).total_seconds() > 1e-6 for one, two in pairwise(times))
+        store.calls.clear()
+        is_complete = partial(lambda count: held.readings().queue_requests == count, clients)
+        store.before["move_heads"] = once(partial(wait_until, is_complete))
+        told = side_by_side([lambda: client().patch(hot, **one_more)] * clients)
+        # Clients that retry by themselves need about half of n times n.
+        assert {(each.status_code, each.headers["Attempts"]) for each in told} == {(200, "1")}
+        assert store.calls.count("move_heads") <= 2, "round trips"
+    assert client().get(hot).get_json() == {"n": 1 + 4 + 16 + 64}
+    store.close()
 
 
 def test_d13_two_producers_keep_their_own_fields(catalog: Catalog) -> None:

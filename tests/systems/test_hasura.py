@@ -216,7 +216,7 @@ def test_h6_whoever_applied_the_feed_up_to_a_version_has_the_export_at_it(catalo
     for compared in told[1:]:
         assert compared == sorted(set(compared)), "versions only go up"
         assert compared[-1] == catalog.revision
-        assert len(compared) > 2
+    assert len(told[2]) >= catalog.revision // 7, "page by page"
 
 
 def test_h7_a_change_without_a_version_never_fails_for_a_race(catalog: Catalog) -> None:

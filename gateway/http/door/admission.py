@@ -1,9 +1,11 @@
 """Admission: a bound on the requests that a worker has under way; more are refused at once.
 
-Writes, bulk requests and reads are counted apart. A write counts from the arrival of its whole body
-until its answer, so that a slow sender takes no one's place; a bulk request counts for as long as
-it lasts. Feeds have a bound of their own, and probes such as ``/livez`` always get through. Of each
-kind a principal may have only a share, which is checked once the principal is known.
+Writes, bulk requests and reads are counted apart, each until the last byte of its answer was sent.
+A write counts from the arrival of its whole body, so that a slow sender takes no one's place. Feeds
+have a bound of their own, and probes such as ``/livez`` always get through. Of each kind a
+principal may have only a share, which is checked once the principal is known.
+
+Each request has an account of the memory that it takes; see ``gateway.memory``.
 
 The server bounds the cost of refusing: it asks ``has_room_for`` before it reads a request.
 """
@@ -26,6 +28,7 @@ from gateway.http.wire.members import invalid_body
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import AdmissionLimits, RequestLimits
+from gateway.memory import Account, Memory, work_for
 
 _WAIT_S: Final = 1.0
 _READING: Final = ("GET", "HEAD", "OPTIONS")
@@ -141,6 +144,9 @@ class _Seat:
             self._among.claim(holder, self._size)
         self._holder = holder
 
+    def is_among(self, kind: InFlight) -> bool:
+        return self._among is kind
+
     def leave(self) -> None:
         if self._size is not None:
             self._among.leave(self._holder, self._size)
@@ -150,8 +156,11 @@ class _Seat:
 class Admission:
     """The WSGI middleware that counts requests; ``Observation`` around it gives them their ids."""
 
-    def __init__(self, application: WsgiApplication, limits: AdmissionLimits) -> None:
+    def __init__(
+        self, application: WsgiApplication, limits: AdmissionLimits, memory: Memory
+    ) -> None:
         self._application = application
+        self._memory = memory
         writes = ("writes_in_flight_max", limits.writes_in_flight_max)
         self._writes = InFlight("writes", *writes, limits.writes_in_flight_bytes_max)
         self._reads = InFlight("reads", "reads_in_flight_max", limits.reads_in_flight_max, None)
@@ -160,6 +169,8 @@ class Admission:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         among = self._kind(environ)
         if among is None:
+            if environ["PATH_INFO"].startswith("/v1/"):
+                return self._fed(environ, start_response)
             return self._application(environ, start_response)
         seat = _Seat(among)
         try:
@@ -167,15 +178,32 @@ class Admission:
         except Full as full:
             refused = problem_answer(_refusal(full), context_of(environ))
             return refused(environ, start_response)
+        held = self._held(environ, seat)
         try:
-            answer = self._application(environ, start_response)
+            held.answer = answer = self._application(environ, start_response)
+            if held.account is not None and isinstance(answer, tuple):
+                held.account.keep(sum(map(len, answer)))
         except BaseException:
-            seat.leave()
+            held.close()
             raise
-        if among is self._bulk:
-            return _Held(answer, seat)
-        seat.leave()
-        return answer
+        return held
+
+    def _held(self, environ: Environ, seat: _Seat) -> Held:
+        if seat.is_among(self._bulk):  # lines in large numbers, with bounds of their own
+            return Held(seat, None)
+        account = context_of(environ).account = self._memory.account()
+        work_for(account)
+        return Held(seat, account)
+
+    def _fed(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """A feed, which has no seat here, and an account like any other."""
+        held = self._held(environ, _Seat(self._reads))
+        try:
+            held.answer = self._application(environ, start_response)
+        except BaseException:
+            held.close()
+            raise
+        return held
 
     def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
         context_of(environ).seat = seat
@@ -201,6 +229,8 @@ class Admission:
 
 def claim_share(context: Context) -> None:
     """Count the request among those of its principal, now known. Raises TryLater beyond a share."""
+    if context.account is not None:
+        context.account.claim(context.holder)
     if context.seat is None or context.holder is None:
         return
     try:
@@ -242,26 +272,40 @@ def _refusal(full: Full) -> TryLater:
     return TryLater("overloaded", full.detail, _WAIT_S)
 
 
-class _Held:
-    """An answer that holds its request's seat until it has been sent."""
+class Held:
+    """An answer that holds its request's seat and account until its last byte was sent."""
 
-    def __init__(self, answer: Iterable[bytes], seat: _Seat) -> None:
-        self._answer = answer
+    __slots__ = ("_is_over", "_seat", "account", "answer")
+
+    def __init__(self, seat: _Seat, account: Account | None) -> None:
         self._seat = seat
+        self._is_over = False
+        self.account = account
+        self.answer: Iterable[bytes] = ()
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._answer
-        finally:
-            self._seat.leave()
+        yield from self.answer
+        self.close()
 
     def close(self) -> None:
+        """Called by the server in any case."""
+        if self._is_over:
+            return
+        self._is_over = True
         try:
-            close = getattr(self._answer, "close", None)
+            close = getattr(self.answer, "close", None)
             if close is not None:
                 close()
         finally:
+            self.answer = ()
             self._seat.leave()
+            if self.account is not None:
+                self.account.close()
+                work_for(None)
+
+    def __del__(self) -> None:
+        if not self._is_over:  # whoever was to close it forgot: others need the seat
+            self.close()
 
 
 def _is_feed(path: str) -> bool:

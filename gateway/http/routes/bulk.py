@@ -30,6 +30,7 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
+from gateway import cpu
 from gateway.decide.request import Refused, Request, Written, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack
 from gateway.http.context import Context, HeaderList, this_request
@@ -203,13 +204,16 @@ class _Run:
 
     def _read(self) -> None:
         """The reader: until the body is over, or nobody takes its lines."""
-        splitter = LineSplitter(self._terms.limits.bulk_line_bytes_max)
+        limits = self._terms.limits
+        splitter = LineSplitter(limits.bulk_line_bytes_max, limits.bulk_refused_lines_max)
         pieces = _pieces(self._body)
         try:
             for piece in pieces:
                 lines = splitter.feed(piece)
                 if lines:
                     self._moved_at = time.monotonic()
+                else:
+                    time.sleep(0)  # who sends fast never lets the reader wait, nor others begin
                 if not self._lines.put(lines):
                     self._discard(pieces)
                     return
@@ -272,10 +276,12 @@ class _Run:
         told: list[LineOutcome] = []
         refusal = self._refusal()
         for place, line in enumerate(lines):
+            self._refused += line.blank_before
             if self._refused >= self._terms.limits.bulk_refused_lines_max:
                 self._ended_early = True
                 del answers[place:]
                 break
+            cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
             try:
                 if refusal is not None:
                     raise refusal
@@ -322,7 +328,7 @@ class _Run:
         """In the place of the line at ``index``, which isn't looked at."""
         maximum = self._terms.limits.bulk_refused_lines_max
         detail = (
-            f"{maximum} lines in a row were refused (bulk_refused_lines_max);"
+            f"{maximum} lines in a row were refused or blank (bulk_refused_lines_max);"
             " this one and what comes behind it isn't read"
         )
         return problem_line(index, RequestRefused("too_many_refused", detail), self._name)

@@ -11,11 +11,10 @@ from itertools import islice
 from flask import Flask
 
 from gateway.access import Principal, Role
-from gateway.conflict import Conflict, Required
-from gateway.decide.conditions import ANY, CatalogTag
+from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
-from gateway.errors import CatalogNotFound, CommitError, PreconditionFailed
+from gateway.errors import CatalogNotFound
 from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
@@ -121,8 +120,6 @@ class CatalogRoutes:
                 self._gateway, context, ask, lambda: self._gateway.catalogs.delete(request)
             )
         except CatalogNotFound as error:
-            if ask.is_conditional:
-                raise _nothing_there(error) from error
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
         return catalog_answer(ask, result)
 
@@ -135,11 +132,6 @@ class CatalogRoutes:
 
     def _ask(self, context: Context, catalog: str) -> Ask:
         return read_ask(context, catalog_name(catalog, self._limits))
-
-
-def _nothing_there(error: CatalogNotFound) -> CommitError:
-    about = f"the catalog: {error.detail}"
-    return PreconditionFailed(Conflict(Required.IF_MATCH, (ANY,), about=about))
 
 
 _PAGE = 1000

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 from flask import Flask
 
 from gateway.http.context import this_request
@@ -43,12 +46,13 @@ class HistoryRoutes:
             sight.require_named([asked["key"]])
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
         asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
-        page = self._gateway.commits(catalog, **span, which=Which(**asked))
-        commits = page.commits if sight is None else sight.commits(page.commits)
-        content = {
-            "commits": [commit_shape(commit) for commit in commits],
-            "next": page.next_after,
-        }
+
+        def tell(commits: Sequence[Commit]) -> list[msgspec.Raw]:
+            seen = commits if sight is None else sight.commits(commits)
+            return [msgspec.Raw(encode(commit_shape(commit))) for commit in seen]
+
+        page = self._gateway.told_commits(catalog, tell, **span, which=Which(**asked))
+        content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
     def commit(self, catalog: str, revision: str) -> Answer:

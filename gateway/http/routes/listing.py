@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import flask
+import msgspec
 from flask import Flask
 
+from gateway import memory
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
@@ -59,14 +62,17 @@ class ListingRoutes:
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(context.by, catalog)
-        page: DocumentPage | DigestPage
+        page: DocumentPage[msgspec.Raw] | DigestPage
+        documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
         if asked.pop("select") is None:
             if asked["limit"] > _LIMIT_MAX:
                 _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
             del asked["manager"]
-            page = self._gateway.listing.page(catalog, revision=revision, sight=sight, **asked)
-            documents = [_shape(document) for document in page.documents]
+            page = self._gateway.listing.page(
+                catalog, _encoded, revision=revision, sight=sight, **asked
+            )
+            documents = page.documents
         else:
             page = self._gateway.digests.page(
                 catalog, revision=revision, sight=sight, names=names, **asked
@@ -104,23 +110,24 @@ class ListingRoutes:
         if len(keys) > _KEYS_MAX:
             _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
-        at, found = self._gateway.listing.several(catalog, keys, revision=revision, sight=sight)
-        shape: Callable[[Document], dict[str, Any]] = _shape
-        if asked["select"] is not None:
-            shape = self._digest_shapes(catalog, at, asked["manager"])
-        tokens = tuple((key, d.token if (d := found[key]) else None) for key in keys)
+        found: Mapping[str, KeyDigest | _Told | None]
+        shape: Callable[[Any], Any] = _digest_shape
+        if asked["select"] is None:
+            shape = attrgetter("shape")
+            at, found = self._gateway.listing.several(
+                catalog, keys, _told, revision=revision, sight=sight
+            )
+        else:
+            at, found = self._gateway.digests.several(
+                catalog, keys, revision=revision, sight=sight, manager=asked["manager"]
+            )
+        tokens = tuple((key, told.token if (told := found[key]) else None) for key in keys)
         documents = [
-            {"key": key, "etag": None} if (document := found[key]) is None else shape(document)
+            {"key": key, "etag": None} if (told := found[key]) is None else shape(told)
             for key in keys
         ]
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
         return _answer(context.environ, Composite(tokens), at, content)
-
-    def _digest_shapes(
-        self, catalog: str, at: int, manager: str | None
-    ) -> Callable[[Document], dict[str, Any]]:
-        digested = self._gateway.digests.of_documents(catalog, at, manager)
-        return lambda document: _digest_shape(digested(document))
 
     def export(self, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
@@ -130,6 +137,7 @@ class ListingRoutes:
         revision = asked_revision(self._gateway, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
+            _export_line,
             owner=context.by.name,
             prefix=asked["prefix"],
             revision=revision,
@@ -145,7 +153,7 @@ class ListingRoutes:
         finally:
             if not sending:
                 export.close()
-        lines = _export_lines(export.revision, export.documents) if sending else iter(())
+        lines = _export_lines(export.revision, export.pages) if sending else iter(())
         body = Stream(_pieces(lines, context.require_still_let_in), export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
 
@@ -155,6 +163,19 @@ def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) 
     if is_not_modified(environ, tag, "what is listed"):
         return empty_answer(headers, 304)
     return body_answer(encode(content), headers)
+
+
+class _Told(NamedTuple):
+    token: str
+    shape: msgspec.Raw
+
+
+def _told(document: Document) -> _Told:
+    return _Told(document.token, _encoded(document))
+
+
+def _encoded(document: Document) -> msgspec.Raw:
+    return msgspec.Raw(encode(_shape(document)))
 
 
 def _shape(document: Document) -> dict[str, Any]:
@@ -192,12 +213,20 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     return names
 
 
-def _export_lines(revision: int, documents: Iterator[Document]) -> Iterator[bytes]:
+def _export_line(document: Document) -> bytes:
+    return encode(document.key) + b":" + encode(document.content)
+
+
+def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[bytes]:
+    """What waits of a page is counted as an answer that isn't sent; it is bytes, no objects."""
     yield b'{"resource_version":%d,"metadata":{' % revision
     between = b"\n"
-    for document in documents:
-        yield between + encode(document.key) + b":" + encode(document.content)
-        between = b",\n"
+    for page in pages:
+        memory.account().keep(sum(map(len, page)))
+        for line in page:
+            yield between + line
+            between = b",\n"
+        del page  # before the next one is read
     yield b"\n}}\n"
 
 

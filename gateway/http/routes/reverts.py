@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway.access import Role
 from gateway.decide.edits import KeyEdit
-from gateway.decide.request import Request, Unchanged, Written
+from gateway.decide.request import Request
 from gateway.decide.reverting import Forced
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.errors import CommitError
@@ -115,16 +115,11 @@ class RevertRoutes:
         except CommitError as error:
             if ask.idempotency_key is None:
                 raise
-            # It may have been done under this key, and its history be gone: without edits the
-            # request only looks.
+            # Its key decides that, unless it has decided already: the history may be gone since.
             edits, refusal = [], error
         spend_operations(context, len(edits))
-        request = self._request(ask, asked, edits)
-        if refusal is None:
-            done = carried_out(self._gateway, context, ask, lambda: self._gateway.commit(request))
-        else:
-            looked = replace(request, once=False)
-            done = carried_out(self._gateway, context, ask, lambda: self._earlier(looked, refusal))
+        request = replace(self._request(ask, asked, edits), refusal=refusal)
+        done = carried_out(self._gateway, context, ask, lambda: self._gateway.commit(request))
         return revert_answer(self._gateway, ask, done)
 
     def _edits(self, context: Context, ask: Ask, asked: dict[str, Any]) -> list[KeyEdit]:
@@ -151,13 +146,6 @@ class RevertRoutes:
         body = {name: value for name, value in asked.items() if name not in told}
         sent = Sent({"revert": body}, media_types.JSON, _REQUEST_BYTES + size_bytes)
         return request_of(self._gateway, ask, edits, sent)
-
-    def _earlier(self, request: Request, refusal: CommitError) -> Written:
-        """What the request's key decided before; raises ``refusal`` where that is nothing."""
-        written = self._gateway.commit(request)
-        if isinstance(written.outcome, Unchanged) and not written.outcome.replayed:
-            raise refusal
-        return written
 
 
 def _forced(places: Sequence[Mapping[str, str | None]]) -> dict[str, Forced]:

@@ -14,6 +14,7 @@ import msgspec
 from flask import Response
 from werkzeug.datastructures import Headers
 
+from gateway import cpu
 from gateway.decide.conditions import Tag, tag_text
 from gateway.http.context import Environ, HeaderList
 from gateway.http.wire.headers import JSON
@@ -92,7 +93,9 @@ class Stream:
         self._close = close
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
+        for piece in self._pieces:
+            yield piece
+            cpu.renew()  # a long answer takes long: each of its pieces may take a request's time
 
     def close(self) -> None:
         """Called by the server when the response is over, or its client is gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gateway.cpu import interruptible
 from gateway.model import Skipped
 from patching import Owner, Owners, OwnersChange, join_pointer
 
@@ -13,6 +14,7 @@ def owner_shapes(owners: Iterable[Owner]) -> list[dict[str, Any]]:
     return [{"manager": each.manager, "since": each.since, "plain": each.plain} for each in owners]
 
 
+@interruptible
 def owners_shape(owners: Owners | None) -> list[dict[str, Any]]:
     """By pointer, ascending, the owners of each leaf that has any."""
     leaves = owners.leaves() if owners else ()
@@ -28,5 +30,6 @@ def owners_change_shape(change: OwnersChange) -> list[dict[str, Any]]:
     ]
 
 
+@interruptible
 def skipped_shape(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     return [{"pointer": each.pointer, "owners": owner_shapes(each.owners)} for each in skipped]

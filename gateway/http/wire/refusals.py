@@ -116,12 +116,13 @@ KINDS: Final[dict[str, Kind]] = {
     "documents_break_settings": Kind(422, "Documents break the settings"),
     "invalid_settings": Kind(422, "Invalid catalog settings"),
     "invalid_attributes": Kind(422, "Invalid attributes"),
+    "too_much_work": Kind(422, "More work than a request may take"),
     "unstorable_value": Kind(422, "Value can't be stored"),
     "idempotency_key_reused": Kind(422, "Idempotency key reused"),
     # The service
     "queue_full": Kind(429, "Too many writes are waiting", retry_after_s=1),
-    # These two say themselves when to try again.
-    "overloaded": Kind(429, "Too much is under way"),
+    "overloaded": Kind(429, "Too much is under way", retry_after_s=1),
+    # It says itself when to try again.
     "rate_limited": Kind(429, "More than this principal may ask for"),
     "too_many_watchers": Kind(429, "Too many watchers", retry_after_s=5),
     "too_many_uploads": Kind(429, "Too many open uploads", retry_after_s=30),

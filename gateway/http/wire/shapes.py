@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.answers import encode
 from gateway.http.wire.owner_shapes import owners_change_shape
@@ -20,6 +21,7 @@ from patching import ABSENT, Json, diff
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@interruptible
 def commit_shape(commit: Commit) -> dict[str, Any]:
     """With each document's effective patch, whatever kind of write it was.
 
@@ -84,6 +86,7 @@ def rfc3339(time_us: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+@interruptible
 def change_shape(change: Change, revision: int) -> dict[str, Any]:
     """A commit's change of one document at ``revision``.
 
@@ -117,6 +120,7 @@ def _shown(commit: Commit) -> Iterable[Change]:
     return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
 
 
+@interruptible
 def difference_shape(each: Difference) -> dict[str, Any]:
     """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
 
@@ -149,7 +153,22 @@ def _action(change: Change) -> str:
     return "settings" if change.key == SETTINGS_KEY else change.action
 
 
-_decode = msgspec.json.Decoder().decode
+class _Life(msgspec.Struct):
+    """What a change that is told says of the life that it is of."""
+
+    key: str | None
+    create_revision: int
+
+    @property
+    def named(self) -> Life:
+        return Life(self.key, self.create_revision)  # type: ignore[arg-type] # as it is told
+
+
+# Values are passed on as they are: to decode some numbers takes long.
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_life = msgspec.json.Decoder(_Life).decode
+_text = msgspec.json.Decoder(str).decode
 
 
 def commit_event(commit: Commit) -> bytes:
@@ -207,12 +226,10 @@ class Seen:
 
 def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
     """The event for ``name`` that leaves the changes of ``hidden`` out."""
-    shape: dict[str, Any] = _decode(event_data(told.encoded))
+    shape: dict[str, Any] = _members(event_data(told.encoded))
     shape["changes"] = [
-        change
-        for change in shape["changes"]
-        if Life(change["key"], change["create_revision"]) not in hidden
+        change for change in _list(shape["changes"]) if _life(change).named not in hidden
     ]
-    if shape["author"] != name:
+    if _text(shape["author"]) != name:
         shape |= {"message": None, "idempotency_key": None}
     return _event("commit", shape, told.revision)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gateway.cpu import computed
 from gateway.errors import Unstorable
 from patching import Json, join_pointer
 
@@ -90,3 +91,26 @@ def _is_unicode(text: str) -> bool:
 
 def _printable(token: str) -> str:
     return token.encode("utf-8", "backslashreplace").decode()
+
+
+@computed
+def check_operations(operations: Json, depth_max: int) -> None:
+    """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        if isinstance(operation, dict):
+            _check_operation(operation, index, depth_max)
+
+
+def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> None:
+    path = operation.get("path")
+    pointer = path if isinstance(path, str) else ""
+    for member in ("path", "from"):
+        place = operation.get(member)
+        if isinstance(place, str) and "\0" in place:
+            raise Unstorable("a member name holds NUL", pointer, index)
+    if "value" in operation:
+        try:
+            check(operation["value"], depth_max=depth_max)
+        except Unstorable as error:
+            shown = pointer.encode("utf-8", "backslashreplace").decode()
+            raise Unstorable(error.detail, shown + error.pointer, index) from error

@@ -30,6 +30,7 @@ from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.model import Commit, Document, version_token
+from gateway.read.visibility import Life
 from gateway.service import Gateway
 from patching import Json
 
@@ -293,10 +294,30 @@ def _document_left(gateway: Gateway, ask: Ask, result: Result) -> Document | Non
     document = result.outcome.document
     if document is None or not document.exists:
         return None
+    if ask.key in hidden_now(gateway, ask, result.outcome):
+        return None
     if document.attributes is None:
         return document
     sight = gateway.acls.sight(ask.by, ask.catalog)
     return document if sight is None or sight.sees(document) else None
+
+
+def hidden_now(gateway: Gateway, ask: Ask, outcome: Applied | Unchanged) -> frozenset[str]:
+    """The keys that a dry run would change of documents that who asks may not read as they are.
+
+    What it would leave may be open to them, or be gone; that is for the day when it is done, and
+    everybody sees by whom.
+    """
+    sight = gateway.acls.sight(ask.by, ask.catalog)
+    if sight is None or not isinstance(outcome, Unchanged) or not outcome.changes:
+        return frozenset()
+    changed = {
+        Life(each.key, each.create_revision)
+        for each in outcome.changes
+        if each.create_revision <= outcome.catalog_revision
+    }
+    before = frozenset(life.key for life in sight.hidden(changed))
+    return before | sight.closed([each.key for each in outcome.changes])
 
 
 def _document_then(gateway: Gateway, ask: Ask, result: Result) -> Document | None:

@@ -20,6 +20,7 @@ from marshmallow import Schema
 from msgspec.structs import replace
 
 from gateway.access import Principal
+from gateway.cpu import computed
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
@@ -194,6 +195,7 @@ def _refuse_many_tokens(conditions: Conditions) -> None:
         )
 
 
+@computed
 def fingerprint(ask: Ask, sent: Sent) -> str:
     """A digest of what was asked: equal requests have equal ones, however they are written, and on
     whichever route they come.

@@ -32,12 +32,13 @@ from msgspec.structs import replace
 
 import patching
 from gateway.access import Principal, Role
+from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Conditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Request, Written
 from gateway.decide.strict import SWITCH, Exact
-from gateway.errors import CommitError
+from gateway.errors import CommitError, RefusedBefore
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.answers import encode
@@ -113,6 +114,8 @@ _COMMON: Final = (
 )
 _KNOWN: Final = {name: frozenset((*_COMMON, *own)) for name, own in _OPERATIONS.items()}
 _CATALOGS_MAX: Final = 1_000
+# A member that may take long to decode.
+_LONG_BYTES: Final = 16 * 1024
 # Decoded with the document or the patch that they are.
 _LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
 
@@ -149,6 +152,7 @@ class BulkTerms:
         return name
 
 
+@computed
 def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
     """Raises RequestRefused, and what decoding a document or a patch raises."""
     if line.text is None:
@@ -205,17 +209,19 @@ def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]
     """The line's members: decoded, and those that are decoded later."""
     members = {}
     large = {}
-    for name, value in _undecoded_members(raw, limits).items():
+    for name, undecoded in _undecoded_members(raw, limits).items():
+        value = bytes(undecoded)
         if name in _LARGE:
-            large[name] = bytes(value)
+            large[name] = value
             continue
         try:
-            members[name] = _decode(value)
+            long = len(value) > _LONG_BYTES
+            members[name] = decode_value(value, limits, f"/{name}") if long else _decode(value)
         except ValueError as error:
             detail = f"'/{name}': {error}"
             raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
         if isinstance(members[name], dict | list):
-            refuse_repeated(members[name], bytes(value), f"/{name}")
+            refuse_repeated(members[name], value, f"/{name}")
     return members, large
 
 
@@ -316,6 +322,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
     skipped: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
+@interruptible
 def written_line(
     index: int,
     request: Request,
@@ -366,7 +373,10 @@ def problem_line(index: int, error: Exception, request_name: str, **more: Any) -
         problem = Problem("internal_error", "the gateway has a defect; it was logged")
     problem.members.update(more)
     content = problem_content(problem, request_name)
-    return _line({"index": index, "status": content["status"], "problem": content})
+    line = {"index": index, "status": content["status"], "problem": content}
+    if isinstance(error, RefusedBefore):
+        line["replayed"] = True
+    return _line(line)
 
 
 def _line(content: Any) -> bytes:

@@ -19,19 +19,23 @@ MIB: Final = 1024 * 1024
 
 class Line(NamedTuple):
     """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
-    place in the body."""
+    place in the body. ``blank_before``: how many blank lines came since the one before it."""
 
     offset: int
     size_bytes: int
     text: bytes | None
+    blank_before: int = 0
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines, leaving out blank ones. Holds at most one line, of which
+    """Cuts a stream of bytes into lines, leaving out blank ones; but of ``blank_max``
+    in a row the last is one, for that they come is to be known. Holds at most one line, of which
     ``begun_bytes`` have come, the first one at ``offset``."""
 
-    def __init__(self, line_bytes_max: int) -> None:
+    def __init__(self, line_bytes_max: int, blank_max: int) -> None:
         self._line_bytes_max = line_bytes_max
+        self._blank_max = blank_max
+        self._blank = 0
         self._begun: list[bytes] = []
         self.begun_bytes = 0
         self.offset = 0
@@ -65,7 +69,12 @@ class LineSplitter:
         self._begun.clear()
         self.begun_bytes = 0
         self.offset += size + end_bytes
-        return Line(offset, size, text) if text is None or text.strip() else None
+        if text is not None and not text.strip():
+            self._blank += 1
+            if self._blank < self._blank_max:
+                return None
+        blank_before, self._blank = self._blank, 0
+        return Line(offset, size, text, blank_before)
 
 
 # As many requests as a batch of one catalog holds by default: more at a time gain nothing.

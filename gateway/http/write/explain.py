@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from gateway.errors import CommitError, OutcomeUnknown, PreconditionFailed
 from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.shapes import commit_summary
-from gateway.model import Commit, token_revision
+from gateway.model import Change, Commit, token_revision
 from gateway.read.visibility import Sight
 from gateway.service import Gateway
 
@@ -69,13 +69,26 @@ class _Log:
         if since is None or not 0 <= since < REVISION_MAX:
             return None
         try:
-            page = self.gateway.commits(self.catalog, after=since, limit=limit, key=key)
-            if self.sight is None:
-                return page.commits
-            commits = self.sight.commits(page.commits)
+            commits = self.gateway.told_commits(
+                self.catalog, self._bare, after=since, limit=limit, key=key
+            ).commits
         except CommitError:
             return None
+        if self.sight is None:
+            return commits
         return [c for c in commits if key is None or any(key == each.key for each in c.changes)]
+
+    def _bare(self, commits: Sequence[Commit]) -> list[Commit]:
+        """What can be seen, without values: these aren't told."""
+        seen = commits if self.sight is None else self.sight.commits(commits)
+        return [
+            replace(each, changes=tuple(map(_without_value, each.changes)), skipped=())
+            for each in seen
+        ]
+
+
+def _without_value(change: Change) -> Change:
+    return Change(change.key, change.action, change.create_revision)
 
 
 def changes_since(

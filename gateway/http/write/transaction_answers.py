@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
-from gateway.decide.drafts import named_keys
 from gateway.decide.edits import (
     ApplyPatch,
     Delete,
@@ -22,6 +21,7 @@ from gateway.decide.edits import (
     Move,
     Put,
     Touch,
+    named_keys,
 )
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
@@ -30,10 +30,11 @@ from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.answers import Answer, body_answer, encode, etag
 from gateway.http.wire.owner_shapes import skipped_shape
 from gateway.http.wire.shapes import change_shape
-from gateway.http.write.answer import Result, headers_of, preferences_applied
+from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
 from gateway.http.write.ask import Ask
 from gateway.http.write.transactions import Transaction
 from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
+from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
 from gateway.service import Gateway
 
@@ -78,7 +79,8 @@ def transaction_answer(
     succeeded = outcome.commit.succeeded if isinstance(outcome, Applied) else outcome.succeeded
     edits = transaction.then if succeeded else transaction.otherwise or ()
     represented = ask.prefer.returns == "representation"
-    states = _states(gateway, ask, outcome, edits)
+    hidden = hidden_now(gateway, ask, outcome)
+    states = _states(gateway, ask, outcome, edits, hidden)
     content: dict[str, Any] = {
         "catalog": ask.catalog,
         "succeeded": succeeded,
@@ -97,7 +99,6 @@ def transaction_answer(
     if ask.dry_run:
         content["dry_run"] = True
         if isinstance(outcome, Unchanged):
-            hidden = _hidden(gateway, ask, outcome, states)
             content["changes"] = [
                 change_shape(each, result.catalog_revision + 1)
                 for each in outcome.changes
@@ -112,21 +113,12 @@ def transaction_answer(
     return body_answer(encode(content), headers)
 
 
-def _hidden(
-    gateway: Gateway, ask: Ask, outcome: Unchanged, states: Mapping[str, _State]
-) -> Collection[str]:
-    """The keys of documents that would be changed with a range and that who asks may not read."""
-    sight = gateway.acls.sight(ask.by, ask.catalog)
-    changed = {
-        Life(each.key, each.create_revision)
-        for each in outcome.changes
-        if each.key not in states and each.create_revision <= outcome.catalog_revision
-    }
-    return set() if sight is None else {life.key for life in sight.hidden(changed)}
-
-
 def _states(
-    gateway: Gateway, ask: Ask, outcome: Applied | Unchanged, edits: Sequence[KeyEdit]
+    gateway: Gateway,
+    ask: Ask,
+    outcome: Applied | Unchanged,
+    edits: Sequence[KeyEdit],
+    hidden: Collection[str],
 ) -> dict[str, _State]:
     keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
     if outcome.replayed:
@@ -135,7 +127,7 @@ def _states(
     states = {}
     for key in keys:
         document = outcome.documents.get(key)
-        seen = sight is None or document is None or sight.sees(document)
+        seen = sight is None or document is None or (key not in hidden and sight.sees(document))
         states[key] = _state(document, seen=seen)
     if isinstance(outcome, Unchanged):
         for change in outcome.changes:  # of a dry run; those of ranges aren't told one by one
@@ -175,7 +167,7 @@ def _replayed(
     untold = None
     try:
         if to_read:
-            _, documents = gateway.listing.several(ask.catalog, to_read, revision=revision)
+            _, documents = gateway.listing.several(ask.catalog, to_read, whole, revision=revision)
             sight = gateway.acls.sight(ask.by, ask.catalog)
             if sight is not None:
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})

@@ -26,6 +26,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 import patching
+from gateway.cpu import computed
 from gateway.decide.compares import Compare, compared_ranges
 from gateway.decide.edits import (
     ApplyPatch,
@@ -97,6 +98,7 @@ class Transaction:
     body: dict[str, Json]
 
 
+@computed
 def read_transaction(
     raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
 ) -> Transaction:

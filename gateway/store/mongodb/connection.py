@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Self
 
 import pymongo
+from bson.errors import InvalidDocument
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
@@ -41,7 +43,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from gateway.store.contract import Unreachable, Unsent
+from gateway.store.contract import Rejected, Unreachable, Unsent, WriteRejected
 from gateway.store.mongodb import records
 from gateway.store.mongodb.format import UnknownFormat, take_over
 from gateway.store.mongodb.indexes import INDEXES
@@ -51,6 +53,15 @@ _log = logging.getLogger(__name__)
 
 _DUPLICATE_KEY: Final = 11000
 _DISK_FULL: Final = 14031
+_TOO_LARGE: Final = "it is larger than a record of MongoDB may be"
+_TOO_LARGE_CODES: Final = (10334, 17419, 17420)
+# Errors of a server about what is written: bad values, conflicting paths, indexes that can't hold
+# it, validators, writes that an administrator blocks.
+_DATA_CODES: Final = (2, 9, 14, 16, 28, 40, 52, 53, 54, 55, 56, 57, 66, 67, 121, 171, 371)
+_ASSERTIONS: Final = 10_000
+# Errors about the state of a member, with numbers as high: not primary, shutting down, interrupted,
+# the routing is out of date.
+_STATE_CODES: Final = (10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436)
 # Errors of a server about times that it can't have given: those of another MongoDB.
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
 # A MongoDB that never has sessions must not get a new client for every call.
@@ -188,14 +199,30 @@ class Connection:
     ) -> set[int]:
         """Run a bulk; the positions of the operations whose ``_id`` was taken.
 
-        Any other refusal is Unreachable, also one by a unique index that isn't the gateway's.
+        Any other refusal is WriteRejected, also one by a unique index that isn't the gateway's.
         """
+        results = self.bulk_each(bulk_write, operations, ordered)
+        if results.in_doubt:
+            raise Unreachable(_told(results.in_doubt.values()))
+        if results.rejected:
+            raise WriteRejected(_told(each.reason for each in results.rejected.values()))
+        return results.taken
+
+    def bulk_each(
+        self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
+    ) -> BulkResults:
+        """Run a bulk; what became of each operation. Raises Unreachable where all are in doubt."""
         with self.writing() as session:
             try:
                 bulk_write(operations, ordered=ordered, session=session)
             except BulkWriteError as error:
-                return _taken(error)
-        return set()
+                return _results(error)
+            except InvalidDocument as error:
+                # One of them is larger than can be sent; those before it may have been.
+                if len(operations) > 1:
+                    raise Unreachable("an operation of a bulk is too large to be sent") from error
+                return BulkResults(rejected={0: Rejected(_TOO_LARGE, too_large=True)})
+        return BulkResults()
 
     def _meet_primary(self) -> ObjectId | str | None:
         """The election of the primary, once reads wait for its last write."""
@@ -253,18 +280,52 @@ def _refuses_time(error: PyMongoError) -> bool:
     return above or details.get("codeName") in _TIMES_REFUSED
 
 
-def _taken(error: BulkWriteError) -> set[int]:
-    """Raises Unreachable for any failure but a duplicate ``_id``.
+@dataclass(frozen=True, slots=True)
+class BulkResults:
+    """What became of a bulk's operations, by position; those that aren't named were done.
 
-    The error repeats nothing of the write: the server quotes that behind the first brace.
+    ``taken``: its ``_id`` was taken. ``rejected``: the server refuses it for what it is.
+    ``in_doubt``: neither is known; the reason.
     """
+
+    taken: set[int] = field(default_factory=set)
+    rejected: Mapping[int, Rejected] = field(default_factory=dict)
+    in_doubt: Mapping[int, str] = field(default_factory=dict)
+
+
+def _results(error: BulkWriteError) -> BulkResults:
+    """Raises Unreachable where it isn't known that a majority has what was done."""
     details = error.details or {}
-    failures = details.get("writeErrors", [])
-    reasons = [_reason(each) for each in failures if not _has_name_taken(each)]
-    reasons = reasons or [_reason(each) for each in details.get("writeConcernErrors", [])]
-    if reasons:
-        raise Unreachable(f"a bulk write failed: {'; '.join(reasons[:3])}") from None
-    return {failure["index"] for failure in failures}
+    if unconfirmed := details.get("writeConcernErrors", []):
+        raise Unreachable(_told(map(_reason, unconfirmed))) from None
+    failures = {each["index"]: each for each in details.get("writeErrors", [])}
+    others = {n: each for n, each in failures.items() if not _has_name_taken(each)}
+    return BulkResults(
+        failures.keys() - others.keys(),
+        {n: _rejected(each) for n, each in others.items() if _is_about_data(each)},
+        {n: _reason(each) for n, each in others.items() if not _is_about_data(each)},
+    )
+
+
+def _told(reasons: Iterable[str]) -> str:
+    return f"a bulk write failed: {'; '.join(list(dict.fromkeys(reasons))[:3])}"
+
+
+def _rejected(failure: Mapping[str, Any]) -> Rejected:
+    return Rejected(_reason(failure), too_large=failure.get("code") in _TOO_LARGE_CODES)
+
+
+def _is_about_data(failure: Mapping[str, Any]) -> bool:
+    """Whether the server refuses what was to be written, not the moment or the place.
+
+    Only then is it certain that nothing was done: a router says of a shard that it lost, too, that
+    the operation failed.
+    """
+    code = failure.get("code")
+    if code in _DATA_CODES:
+        return True
+    # From there on they are numbers of single assertions, but for a few of old.
+    return isinstance(code, int) and code >= _ASSERTIONS and code not in _STATE_CODES
 
 
 def _has_name_taken(failure: Mapping[str, Any]) -> bool:
@@ -282,6 +343,8 @@ def _reason(failure: Mapping[str, Any]) -> str:
         return f"a unique index on {index} refuses it, which is not the gateway's: drop that index"
     if failure.get("code") == _DISK_FULL:
         return "the disk of MongoDB is full"
+    if failure.get("code") in _TOO_LARGE_CODES:
+        return _TOO_LARGE
     said = str(failure.get("errmsg")).partition("{")[0][:200]
     return f"{said.rstrip(': ')} (code {failure.get('code')})"
 

@@ -8,10 +8,15 @@
 3. Documents and changes may have owners, and commits what their applies skipped and which actions
    were left out. All else is as in format 2.
 
-A gateway that knows only format 1 can't write a head of format 2: its condition on ``revision``
-holds of none, so all its moves are lost. Whatever such a gateway still makes, a catalog that is
-new, is taken over when it is read. One that knows only format 2 would write documents without their
-owners: it refuses a database of format 3, when it connects.
+4. A head says where it is in one field: format, revision and commit, verdict. Commits name their
+   parents, and changes what they were made from. What was recorded before is as it was; the last
+   commit of a head without a tail isn't known until its next one.
+
+A gateway looks at the number when it connects, and refuses one that it doesn't know. One that runs
+on is kept out by the heads, since every move asks for ``head`` as its own format has it: as a
+number, in 2 and 3; as an object with the number of the format in it, from 4 on; in 1, for another
+field. So all its moves are lost, and it can't read a head either. Whatever it still makes, a
+catalog that is new, is taken over when it is read, or by the janitor.
 """
 
 from __future__ import annotations
@@ -21,10 +26,9 @@ from typing import Any, Final
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from gateway.store.mongodb.records import Record
+from gateway.store.mongodb.records import FORMAT, Record
 
-FORMAT: Final = 3
-_AS_BEFORE: Final = 2  # nothing to be changed
+_OLDER: Final = (2, 3)  # which differ in what documents and commits may have
 _NAME: Final = {"_id": "format"}
 
 _SWEEP_LEFT = {"$gt": [{"$ifNull": ["$floor", 0]}, {"$ifNull": ["$swept", 0]}]}
@@ -33,12 +37,31 @@ _FROM_1: Final[list[Record]] = [
         "$set": {
             "head": "$revision",
             "written": "$base_revision",
+            "judged": 0,
             "tail": {"$ifNull": ["$batch", []]},
             "open": True,
             "raises": {"$cond": [_SWEEP_LEFT, [{"floor": "$floor", "at": "$$NOW"}], []]},
         }
     },
     {"$unset": ["revision", "base_revision", "batch"]},
+]
+_NOW_US = {"$multiply": [{"$toLong": "$$NOW"}, 1_000]}
+_FROM_3: Final[list[Record]] = [
+    {
+        "$set": {
+            "head": {
+                "format": FORMAT,
+                "revision": "$head",
+                "last": {"$ifNull": [{"$last": "$tail.id"}, ""]},
+                "judged": {"$ifNull": ["$judged", 0]},
+                "verdict": {"$ifNull": [{"$last": "$verdicts.id"}, ""]},
+            },
+            "out": "$written",
+            "judged_out": {"$ifNull": ["$judged_written", 0]},
+            "uncommitted": {"$cond": [{"$eq": ["$head", 0]}, _NOW_US, "$$REMOVE"]},
+        }
+    },
+    {"$unset": ["written", "judged", "judged_written"]},
 ]
 
 
@@ -61,17 +84,25 @@ def take_over(database: Database[Record]) -> None:
     if found is None:
         take_over_heads(database["catalogs"], {})
         database["format"].update_one(_NAME, {"$set": {"number": FORMAT}}, upsert=True)
-    elif found.get("number") == _AS_BEFORE:
-        database["format"].update_one({**_NAME, "number": _AS_BEFORE}, {"$set": {"number": FORMAT}})
+    elif found.get("number") in _OLDER:
+        take_over_heads(database["catalogs"], {})
+        older = {**_NAME, "number": {"$in": _OLDER}}
+        database["format"].update_one(older, {"$set": {"number": FORMAT}})
     elif found.get("number") != FORMAT:
         raise UnknownFormat(found.get("number"))
 
 
 def take_over_heads(catalogs: Collection[Record], which: Any) -> None:
-    """Bring the heads that ``which`` finds, of format 1, to ``FORMAT``."""
+    """Bring the heads that ``which`` finds to ``FORMAT``, each by itself at one moment."""
     catalogs.update_many({**which, "revision": {"$exists": True}}, _FROM_1)
+    catalogs.update_many({**which, "head": {"$type": "number"}}, _FROM_3)
 
 
 def is_older(record: Record) -> bool:
-    """Whether a head is of format 1."""
-    return record["_id"] != "" and "head" not in record
+    """Whether a head is of an older format. Raises UnknownFormat where it is of a newer one."""
+    head = record.get("head")
+    if not isinstance(head, dict):
+        return bool(record["_id"] != "")
+    if head["format"] != FORMAT:
+        raise UnknownFormat(head["format"])
+    return False

@@ -5,6 +5,8 @@ that every collection has anyway serves what is done all day: a head, a document
 commits, a scan over keys. The ones below serve the rest:
 
 ``catalogs``   open, sparse: the heads that have a tail; a move of one that has doesn't touch it
+               uncommitted, sparse: those without a commit, by the time of their last verdict; no
+               move beyond the first commit touches it
 ``commits``    catalog, keys, revision: the history of a key; with ``keys`` empty, the commits that
                are kept for their reply alone (an empty array has an entry of its own)
                catalog, time_us: the state at a time
@@ -54,11 +56,15 @@ BY_REPLY: Final = "reply_id_1"
 TOMBSTONES: Final = "tombstones"
 HELD: Final = "held"
 OPEN: Final = "open_1"
+UNCOMMITTED: Final = "uncommitted_1"
 
 _EXPIRY = IndexModel([("expires", ASCENDING)], expireAfterSeconds=0)
 
 INDEXES: Mapping[str, Sequence[IndexModel]] = {
-    "catalogs": [IndexModel([("open", ASCENDING)], name=OPEN, sparse=True)],
+    "catalogs": [
+        IndexModel([("open", ASCENDING)], name=OPEN, sparse=True),
+        IndexModel([("uncommitted", ASCENDING)], name=UNCOMMITTED, sparse=True),
+    ],
     "commits": [
         IndexModel(
             [("catalog", ASCENDING), ("keys", ASCENDING), ("revision", ASCENDING)], name=BY_KEY

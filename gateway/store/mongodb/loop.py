@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
 
-from gateway.model import BareDocument, Claim, Commit, Document, Head, Move, Reply, Verdict
-from gateway.store.contract import CLAIMS_MAX, Moved, Unreachable
+from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
+from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
 from gateway.store.mongodb import records, verdict_records
 from gateway.store.mongodb.connection import StorePart
-from gateway.store.mongodb.format import is_older, take_over_heads
-from gateway.store.mongodb.indexes import BY_REPLY, OPEN, in_spans, of_catalogs, one_of
+from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
+from gateway.store.mongodb.indexes import (
+    BY_REPLY,
+    OPEN,
+    UNCOMMITTED,
+    in_spans,
+    of_catalog,
+    of_catalogs,
+    one_of,
+)
 from gateway.store.mongodb.records import Record
+
+_log = logging.getLogger(__name__)
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
@@ -36,11 +47,19 @@ class LoopPart(StorePart):
         while True:
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
-            older = [record["_id"] for record in found if is_older(record)]
-            if not older:
+            if not self._took_over(found):
                 return {record["_id"]: records.head_from(record) for record in found}
+
+    def _took_over(self, found: Sequence[Record]) -> bool:
+        """Whether heads among these were of an older format, and are not any more."""
+        try:
+            older = [record["_id"] for record in found if is_older(record)]
+        except UnknownFormat as error:
+            raise Unreachable(str(error)) from error
+        if older:
             with self._on.as_unreachable():
                 take_over_heads(self._on.catalogs, {"_id": one_of(older)})
+        return bool(older)
 
     def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
         ids = [records.commit_id(catalog, r) for catalog, each in revisions.items() for r in each]
@@ -50,9 +69,14 @@ class LoopPart(StorePart):
     def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
         updates = [
             UpdateOne(
-                records.head_at(catalog, revision, judged),
                 {
-                    "$set": {"written": revision, "tail": [], "judged_written": judged},
+                    "_id": catalog,
+                    "head.format": records.FORMAT,
+                    records.REVISION: revision,
+                    "head.judged": judged,
+                },
+                {
+                    "$set": {"out": revision, "tail": [], "judged_out": judged},
                     "$unset": {"open": "", "verdicts": ""},
                 },
             )
@@ -61,11 +85,42 @@ class LoopPart(StorePart):
         if updates:
             self._on.bulk(self._on.catalogs.bulk_write, updates)
 
-    def open_tails(self, before_us: int, limit: int) -> Sequence[Head]:
+    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         query = {"open": True, "time_us": {"$lt": before_us}}
+        while True:
+            with self._on.reading() as session:
+                cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+                found = list(cursor.hint(OPEN).skip(skip).limit(limit))
+            # So what a gateway of an older format still makes is found, though nobody asks for it.
+            if not self._took_over(found):
+                return [records.head_from(record) for record in found]
+
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        query = {"uncommitted": {"$lt": before_us}}
         with self._on.reading() as session:
             cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
-            return [records.head_from(record) for record in cursor.hint(OPEN).limit(limit)]
+            found = list(cursor.hint(UNCOMMITTED).sort("uncommitted", ASCENDING).limit(limit))
+        return [records.head_from(record) for record in found]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        deletions = [
+            DeleteOne(
+                {
+                    **records.head_at(head.catalog, head.place),
+                    "uncommitted": {"$exists": True},
+                    "open": {"$exists": False},
+                }
+            )
+            for head in heads
+            if head.revision == 0 and not self._has_verdicts(head.catalog)
+        ]
+        if deletions:
+            self._on.bulk(self._on.catalogs.bulk_write, deletions)
+
+    def _has_verdicts(self, catalog: str) -> bool:
+        with self._on.reading() as session:
+            of_it = {"_id": of_catalog(catalog)}
+            return self._on.verdicts.find_one(of_it, {"_id": 1}, session=session) is not None
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         prefixes: dict[str, list[Commit]] = {}
@@ -92,15 +147,6 @@ class LoopPart(StorePart):
             found = [records.document_from(each) for each in raw]
         return {(catalog, document.key): document for catalog, document in found}
 
-    def bare_documents(
-        self, keys: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], BareDocument]:
-        query = {"_id": one_of([records.document_id(catalog, key) for catalog, key in keys])}
-        with self._on.reading() as session:
-            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
-            found = [records.bare_document_from(each) for each in raw]
-        return {(catalog, document.key): document for catalog, document in found}
-
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
@@ -125,7 +171,10 @@ class LoopPart(StorePart):
                 else records.commit_from(record)
             )
             assert reply.idempotency is not None
-            replies[reply.catalog, reply.idempotency.principal, reply.idempotency.key] = reply
+            name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
+            # A commit beside a verdict was made when that was over.
+            if isinstance(reply, Commit) or name not in replies:
+                replies[name] = reply
         return replies
 
     def claim(self, catalog: str, claim: Claim) -> Head | None:
@@ -142,28 +191,34 @@ class LoopPart(StorePart):
                 return_document=ReturnDocument.AFTER,
                 session=session,
             )
-        return None if record is None or is_older(record) else records.head_from(record)
+        if record is None or self._took_over([record]):
+            return None
+        return records.head_from(record)
 
     def drop_claim(self, catalog: str, by: str) -> None:
         update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
         self._on.bulk(self._on.catalogs.bulk_write, [update])
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, Moved]:
+    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                records.head_at(move.catalog, move.base, move.judged) | records.in_line(move),
+                records.head_at(move.catalog, move.place) | records.in_line(move),
                 records.head_move(move),
                 upsert=True,
             )
             for move in moves
         ]
-        lost = self._on.bulk(self._on.catalogs.bulk_write, updates)
-        return {
-            move.catalog: Moved.LOST if index in lost else Moved.WON
-            for index, move in enumerate(moves)
-        }
+        results = self._on.bulk_each(self._on.catalogs.bulk_write, updates)
+        moved: dict[str, MoveResult] = {move.catalog: Moved.WON for move in moves}
+        moved |= {moves[index].catalog: Moved.LOST for index in results.taken}
+        moved |= {moves[index].catalog: each for index, each in results.rejected.items()}
+        for index, reason in results.in_doubt.items():
+            catalog = moves[index].catalog
+            _log.warning("a move is in doubt: %s", reason, extra={"catalog": catalog})
+            del moved[catalog]
+        return moved
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
         every = [(catalog, each) for catalog, changed in documents.items() for each in changed]

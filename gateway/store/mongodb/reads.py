@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
-from typing import Any, Final
+import struct
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+import msgspec
 from bson import decode_all
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 
 from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
+from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
+from gateway.store.scanned import Scanned, Undecoded
 
+_T = TypeVar("_T")
 _FEW = 4
 _MANY = 64
 # Up to so many commits it costs less to look at each than at each key that they may have changed.
 _NEAR_COMMITS = 1_000
 _LAST: Final = 2**63 - 1
+_PIECE_BYTES: Final = 512 * 1024
+_length_at = struct.Struct("<i").unpack_from  # each record begins with its length
 _DIGESTED: Final = {
     **{name: 1 for name in records.BARE_DOCUMENT if name != "catalog"},
     **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
@@ -56,7 +64,7 @@ class HistoryPart(StorePart):
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
             with cursor.hint(BY_KEY).limit(limit).batch_size(limit or _MANY) as records_found:
                 for record in records_found:
-                    yield records.commit_from(record)
+                    yield records.commit_from(_of_key_alone(record, key))
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
@@ -84,15 +92,16 @@ class HistoryPart(StorePart):
         if author is not None:
             query = {**query, "author": author}
         direction = DESCENDING if newest_first else ASCENDING
-        commits: list[Commit] = []
+        found: list[Record] = []
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort(order, direction)
-            for record in cursor.hint(index).limit(limit):
-                commits.append(records.commit_from(record))
-                bytes_max -= len(record["changes"])
-                if bytes_max <= 0:
-                    break
-        return commits
+            with cursor.hint(index).limit(limit):
+                for record in cursor:
+                    found.append(record)
+                    bytes_max -= len(record["changes"])
+                    if bytes_max <= 0:
+                        break
+        return Undecoded(found, records.commit_from, _changes_size)
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
@@ -105,6 +114,23 @@ class HistoryPart(StorePart):
             found = [records.commit_from(record) for record in cursor]
         # Sorted here: the server would sort whole records, with less memory for it.
         return sorted(found, key=lambda commit: commit.revision)
+
+
+class _Named(msgspec.Struct):
+    key: str
+
+
+_changes_in = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_name_of = msgspec.json.Decoder(_Named).decode
+
+
+def _of_key_alone(record: Record, key: str) -> Record:
+    """The record without its changes of other keys: they may be many, and large."""
+    changes = _changes_in(record["changes"])
+    if len(changes) < 2:
+        return record
+    of_key = [each for each in changes if _name_of(each).key == key]
+    return {**record, "changes": b"[" + b",".join(map(bytes, of_key)) + b"]"}
 
 
 def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
@@ -129,7 +155,7 @@ class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        query = {"_id": names_after(after, prefix), "head": {"$gt": 0}}
+        query = {"_id": names_after(after, prefix), records.REVISION: {"$gt": 0}}
         with self._on.reading() as session:
             cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
             return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
@@ -138,20 +164,20 @@ class ListingsPart(StorePart):
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
     ) -> Sequence[Document]:
         query = _scan(catalog, after, prefix)
-        documents: list[Document] = []
+        found: list[RawBSONDocument] = []
         with self._on.reading() as session:
             cursor = self._on.raw_documents.find(query, session=session).sort("_id").limit(limit)
             with cursor:
                 for raw in cursor:
-                    documents.append(records.document_from(raw)[1])
+                    found.append(raw)
                     bytes_max -= len(raw.raw)
                     if bytes_max <= 0:
                         break
-        return documents
+        return Undecoded(found, _document, _size)
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
-    ) -> Sequence[BareDocument]:
+    ) -> Scanned[BareDocument]:
         query = {
             **_scan(catalog, "", prefix),
             "$or": [{"state.deleted": False}, {"state.revision": {"$gt": newer_than}}],
@@ -160,7 +186,7 @@ class ListingsPart(StorePart):
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
             with batches.sort("_id").hint("_id_").limit(limit).batch_size(limit) as cursor:
-                return [each for batch in cursor for each in _bare(batch)]
+                return _scanned(cursor, _bare, limit, RANGE_BYTES_MAX)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         keys = {"$elemMatch": {**names_after("", prefix), "$ne": APPLICATIONS_KEY}}
@@ -183,7 +209,7 @@ class ListingsPart(StorePart):
         *,
         above: int = 0,
         parts: bool = False,
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         if above and self._is_near(catalog, above):
             return self._changed_above(catalog, after, prefix, limit, above, parts)
         query = _scan(catalog, after, prefix)
@@ -201,16 +227,19 @@ class ListingsPart(StorePart):
 
     def _changed_above(
         self, catalog: str, after: str, prefix: str, limit: int, above: int, parts: bool
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         """What the few commits above a revision have changed."""
-        found: list[Digested] = []
+        found: Scanned[Digested] = Scanned()
         while True:
             keys = self._keys_above(catalog, after, prefix, limit, above)
             records = self.digests_of(catalog, keys, parts=parts)
             found += [each for each in records if each.revision > above]
             # A commit may be there before its documents, and what it deleted be gone.
-            if len(keys) < limit or len(found) >= limit:
-                return found[:limit]
+            found.is_whole = records.is_whole and len(keys) < limit
+            if found.is_whole or not records.is_whole or len(found) >= limit:
+                if len(found) > limit:
+                    return Scanned(found[:limit], is_whole=False)
+                return found
             after = keys[-1]
 
     def _keys_above(
@@ -231,17 +260,36 @@ class ListingsPart(StorePart):
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
-    ) -> Sequence[Digested]:
+    ) -> Scanned[Digested]:
         ids = [records.document_id(catalog, key) for key in keys]
         return self._digests({"_id": {"$in": ids}}, parts)
 
-    def _digests(self, query: Record, parts: bool, limit: int = 0) -> Sequence[Digested]:
-        """All of them where ``limit`` is 0."""
+    def _digests(self, query: Record, parts: bool, limit: int = 0) -> Scanned[Digested]:
+        """Of all of them where ``limit`` is 0."""
         shown = {**_DIGESTED, **_PARTS} if parts else _DIGESTED
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
-                return [each for batch in cursor for each in _digested(batch)]
+                return _scanned(cursor, _digested, limit, SCANNED_BYTES_MAX)
+
+    def bare_documents(
+        self, keys: Collection[tuple[str, str]]
+    ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+        by_id = {records.document_id(*name): name for name in keys}
+        query = {"_id": one_of([*by_id])}
+        found: dict[tuple[str, str], BareDocument] = {}
+        left_bytes = SCANNED_BYTES_MAX
+        with self._on.reading() as session:
+            raw = self._on.raw_documents.find(query, records.BARE_DOCUMENT, session=session)
+            with raw.sort("_id") as cursor:
+                for each in cursor:
+                    catalog, document = records.bare_document_from(each)
+                    found[catalog, document.key] = document
+                    left_bytes -= len(each.raw)
+                    if left_bytes <= 0:
+                        last = records.document_id(catalog, document.key).encode()
+                        return found, [by_id[i] for i in by_id if i.encode() > last]
+        return found, ()
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
         with self._on.reading() as session:
@@ -251,7 +299,48 @@ class ListingsPart(StorePart):
         return [each[len(catalog) + 1 :] for each in ids]
 
 
-def _bare(batch: Any) -> list[BareDocument]:
+def _document(raw: RawBSONDocument) -> Document:
+    return records.document_from(raw)[1]
+
+
+def _size(raw: RawBSONDocument) -> int:
+    return len(raw.raw)
+
+
+def _changes_size(record: Record) -> int:
+    return len(record["changes"])
+
+
+def _scanned(
+    batches: Iterable[Any], decode: Callable[[bytes], list[_T]], limit: int, bytes_max: int
+) -> Scanned[_T]:
+    """The records of raw batches, which are at most ``limit`` (0: all), up to the one that fills
+    ``bytes_max``, or a few behind it."""
+    found: Scanned[_T] = Scanned()
+    for piece in _pieces(batches):
+        if bytes_max <= 0:
+            found.is_whole = False
+            return found
+        bytes_max -= len(piece)
+        found += decode(piece)
+    found.is_whole = not 0 < limit <= len(found)
+    return found
+
+
+def _pieces(batches: Iterable[Any]) -> Iterator[bytes]:
+    """The same records in pieces of _PIECE_BYTES or little more, which are decoded at once."""
+    for batch in batches:
+        begin = end = 0
+        while len(batch) - begin > _PIECE_BYTES:
+            while end - begin < _PIECE_BYTES:
+                end += _length_at(batch, end)[0]
+            yield batch[begin:end]
+            begin = end
+        if begin < len(batch):
+            yield batch[begin:] if begin else batch
+
+
+def _bare(batch: bytes) -> list[BareDocument]:
     """From a raw batch of records with the fields of BARE_DOCUMENT."""
     return [
         BareDocument(

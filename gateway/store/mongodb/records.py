@@ -1,16 +1,20 @@
 """How heads, commits and documents are laid out as BSON.
 
-``catalogs``   ``_id`` the catalog's name; head (its revision), time_us, written, deleted, and
-               tail: [commit], judged (the number of the last verdict), judged_written and
-               verdicts: [verdict], with ``open`` where it has any of either; claims: [claim]; of
-               retention floor, raises, swept and pins: [pin], which no move touches
+``catalogs``   ``_id`` the catalog's name; ``head``, which each move asks for and replaces: format
+               (see ``format``), revision and last (the commit's id), judged (the number of the last
+               verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
+               out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
+               any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
+               which no move touches; and ``uncommitted``, the time of the last verdict, where it
+               has no commit
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
                and owners, as JSON text, where anybody has applied, with ``parts``, the digests of
                what each manager owns, unless that is large, or of items of lists
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
-               ``keys`` are those that it is found under: of what it changed, or what was kept
+               ``keys`` are those that it is found under: of what it changed, or what was kept;
+               of each change ``base`` is what it was made from: [revision, commit id]
 ``verdicts``   see ``verdict_records``
 
 What a commit changed is kept as JSON text: it is written three times as often as it is read, and
@@ -23,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from bson import Int64, decode, encode
@@ -42,8 +46,10 @@ from gateway.model import (
     Idempotency,
     Move,
     Pin,
+    Place,
     Retention,
     Skipped,
+    Verdict,
 )
 from gateway.store.mongodb.verdict_records import (
     idempotency_fields,
@@ -54,6 +60,10 @@ from gateway.store.mongodb.verdict_records import (
 from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
 
 Record = dict[str, Any]
+_Reply = TypeVar("_Reply", Commit, Verdict)
+
+# The number of this layout: see ``format``.
+FORMAT: Final = 4
 
 _encode = msgspec.json.Encoder().encode
 parts_from = msgspec.json.Decoder(dict[str, str]).decode
@@ -78,7 +88,7 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 # The fields of a head without its tail.
-_BARE_HEAD = ("head", "time_us", "written", "floor", "deleted", "judged", "judged_written")
+_BARE_HEAD = ("head", "time_us", "out", "floor", "deleted", "judged_out")
 BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
 HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 # The fields of a document without its content.
@@ -117,10 +127,24 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
-def head_at(catalog: str, revision: int, judged: int) -> Record:
-    """The filter on a head at this revision and this verdict."""
-    # A head may have no verdicts yet; and an $in is no value for one that is made by an upsert.
-    return {"_id": catalog, "head": revision, "judged": judged or {"$in": [0, None]}}
+def head_at(catalog: str, place: Place) -> Record:
+    """The filter on a head at this place, of this format."""
+    return {"_id": catalog, "head": _head_fields(place)}
+
+
+def _head_fields(place: Place) -> Record:
+    """In the order in which MongoDB compares them."""
+    return {
+        "format": FORMAT,
+        "revision": place.revision,
+        "last": place.last,
+        "judged": place.judged,
+        "verdict": place.last_verdict,
+    }
+
+
+# The revision of a head, to be asked for.
+REVISION: Final = "head.revision"
 
 
 def in_line(move: Move) -> Record:
@@ -142,43 +166,55 @@ def head_move(move: Move) -> Record:
     verdicts likewise.
     """
     revision, judged = move.reached
-    state: Record = {"head": revision, "judged": judged, "open": True}
+    state: Record = {"head": _head_fields(move.goal), "open": True}
     if move.commits:
         last = move.commits[-1]
         state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
-    written = {"written": move.written}
+    written = {"out": move.written}
     tail = [_commit_fields(commit) for commit in move.commits]
     pushed: Record = {"tail": {"$each": tail, "$slice": move.written - revision}}
     if judged:
-        written["judged_written"] = move.judged_written
+        written["judged_out"] = move.judged_written
         verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if not move.base:  # a catalog that was never written may have verdicts
+        if move.commits:
+            update["$unset"] = {"uncommitted": ""}
+        elif move.verdicts:
+            state["uncommitted"] = move.verdicts[-1].time_us
     if move.past:
         update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
-    if not move.commits:  # a catalog that was never written may have verdicts
+    if not move.commits:
         update["$setOnInsert"] = {"time_us": 0}
     return update
 
 
 def head_from(record: Mapping[str, Any]) -> Head:
     catalog = record["_id"]
-    tail, written = record.get("tail"), record["written"]
+    tail, at = record.get("tail"), record["head"]
     return Head(
         catalog=catalog,
-        revision=record["head"],
+        revision=at["revision"],
         time_us=record["time_us"],
-        written=written,
+        written=record["out"],
         floor=record.get("floor", 0),
         deleted=record.get("deleted", False),
-        tail=None if tail is None else tuple(_commit_from(catalog, c) for c in tail),
-        judged=record.get("judged", 0),
-        judged_written=record.get("judged_written", 0),
+        tail=None if tail is None else tuple(_of_tail(_commit_from(catalog, c), c) for c in tail),
+        judged=at["judged"],
+        judged_written=record.get("judged_out", 0),
         verdicts=None
         if tail is None
-        else tuple(verdict_of(catalog, v) for v in record.get("verdicts", ())),
+        else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
         claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
+        last=at["last"],
+        last_verdict=at["verdict"],
     )
+
+
+def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
+    """The commit or verdict with the size that it takes in its head."""
+    return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
 
 
 def pin_record(pin: Pin) -> Record:
@@ -188,7 +224,7 @@ def pin_record(pin: Pin) -> Record:
 def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
     """``now``, by the database's clock, is needed where the floor was raised."""
     return Retention(
-        revision=record["head"],
+        revision=record["head"]["revision"],
         floor=record.get("floor", 0),
         swept=record.get("swept", 0),
         pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
@@ -242,6 +278,8 @@ def _commit_fields(commit: Commit) -> Record:
         fields["skipped"] = _encode(commit.skipped).decode()
     if commit.left_out:
         fields["left_out"] = list(commit.left_out)
+    if commit.parent:
+        fields["parent"] = commit.parent
     return fields
 
 
@@ -263,6 +301,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         skipped=_skipped_from(record["skipped"]) if "skipped" in record else (),
         left_out=tuple(record.get("left_out", ())),
         size_bytes=len(record["changes"]),
+        parent=record.get("parent", ""),
     )
 
 
@@ -283,10 +322,13 @@ def _change_fields(change: Change) -> dict[str, Json]:
         fields["owners"] = cast(Json, change.owners)
     if change.owners_change is not None:
         fields["owners_change"] = cast(Json, change.owners_change)
+    if change.base_revision:
+        fields["base"] = [change.base_revision, change.base_id]
     return fields
 
 
 def _change_from(fields: Mapping[str, Any]) -> Change:
+    base_revision, base_id = fields.get("base", (0, ""))
     return Change(
         key=fields["key"],
         action=cast(Action, fields["action"]),
@@ -297,6 +339,8 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
         attributes=fields.get("attributes"),
         owners=msgspec.convert(fields.get("owners"), Owners | None),
         owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
+        base_revision=base_revision,
+        base_id=base_id,
     )
 
 

@@ -32,7 +32,7 @@ class RetentionPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def retention(self, catalog: str) -> Retention | None:
-        there = {"_id": catalog, "head": {"$gt": 0}}
+        there = {"_id": catalog, records.REVISION: {"$gt": 0}}
         with self._on.reading() as session:
             record = self._on.catalogs.find_one(there, _BOUNDS, session=session)
             if record is None or not record.get("raises"):
@@ -44,7 +44,7 @@ class RetentionPart(StorePart):
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         allowed: Record = {
             "_id": catalog,
-            "head": {"$gte": max(1, pin.revision)},
+            records.REVISION: {"$gte": max(1, pin.revision)},
             "floor": {"$not": {"$gt": pin.revision}},  # no floor: 0
         }
         if held is not None:
@@ -63,7 +63,7 @@ class RetentionPart(StorePart):
         standing: Record = {"$gte": floor} if at is None else {"$gte": floor, "$eq": at}
         allowed = {
             "_id": catalog,
-            "head": standing,
+            records.REVISION: standing,
             "floor": {"$not": {"$gte": floor}},
             "pins": {"$not": {"$elemMatch": holding}},
         }
@@ -72,7 +72,7 @@ class RetentionPart(StorePart):
             "floor": floor,
             "pins": _members("$pins", {"$gt": ["$$this.expires_us", now_us]}),
             "raises": {"$concatArrays": [raises, [{"floor": floor, "at": "$$NOW"}]]},
-            "written": {"$max": ["$written", floor]},
+            "out": {"$max": ["$out", floor]},
             "tail": _members("$tail", {"$gt": ["$$this.revision", floor]}),
         }
         return self._update_head(allowed, [{"$set": raised}])

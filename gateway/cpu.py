@@ -1,0 +1,235 @@
+"""The processor time of requests: an account for each, and the sections of code that draw on it.
+
+A worker computes for one request at a time, so what one computes all others wait for. A *section*
+is code that only computes: it waits for nothing, holds no lock, and changes nothing that outlives
+it. So it can be interrupted between any two instructions of it, to give others a turn, and it can
+be broken off where the account of its request is used up: then nothing was done.
+
+The server calls ``draw`` every few milliseconds of processor time, in the middle of whatever is
+being computed (``server.time_slices``). No section looks at a clock: entering one costs less than a
+microsecond, and a request pays by how often it is met computing. Where nobody calls ``draw``, in
+tests and in commands, accounts never end.
+
+Worked example: a leader decides the requests p and q of one batch, each in a section on its own
+account. p takes 20 ms of processor time to decide, q would take a minute. While q is computed,
+other requests get their turns; when its two seconds are over, ``BrokenOff`` is raised in it, leaves
+the section as ``TooMuchWork``, and is q's refusal. p is committed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from functools import wraps
+from types import CodeType, TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+from gateway.errors import CommitError
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class TooMuchWork(CommitError):
+    """It would be computed for longer than a request may: nothing was applied, nor decided."""
+
+    code = "too_much_work"
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(
+            f"the request takes more than {limit_ms} ms of processor time (request_cpu_ms):"
+            " ask for less at a time"
+        )
+        self.limit_ms = limit_ms
+
+
+class BrokenOff(BaseException):
+    """Raised in a section whose account is used up. No handler of ``Exception`` may swallow it:
+    what is half computed decides nothing."""
+
+
+class Account:
+    """What one request may compute: ``limit_s`` seconds of processor time."""
+
+    __slots__ = ("left_s", "limit_s")
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.left_s = limit_s
+
+    def draw(self, seconds: float) -> bool:
+        """Whether what draws on it may be interrupted. Raises BrokenOff where it is used up."""
+        self.left_s -= seconds
+        if self.left_s < 0:
+            slices.broken_off += 1
+            raise BrokenOff
+        return True
+
+    def refusal(self) -> TooMuchWork:
+        return TooMuchWork(round(self.limit_s * 1000))
+
+
+class _Lenient(Account):
+    """Stands for an account where nothing may be broken off; it may be overdrawn."""
+
+    __slots__ = ("_account",)
+
+    def __init__(self, account: Account | None) -> None:
+        super().__init__(math.inf)
+        self._account = account
+
+    def draw(self, seconds: float) -> bool:
+        if self._account is not None:
+            self._account.left_s -= seconds
+        return True
+
+
+class _Whole(Account):
+    __slots__ = ()
+
+    def draw(self, _seconds: float) -> bool:
+        return False
+
+
+_WHOLE: Final = _Whole(math.inf)
+# Whose request this thread or greenlet works for, and the account of the section it is in, if any.
+_own: ContextVar[Account | None] = ContextVar("own", default=None)
+_drawn: ContextVar[Account | None] = ContextVar("drawn", default=None)
+
+
+def begin(limit_s: float) -> None:
+    """From here on this thread, or greenlet, works for a new request."""
+    _own.set(Account(limit_s))
+
+
+def renew() -> None:
+    """What comes now of the same request has an account of its own."""
+    account = _own.get()
+    if account is not None:
+        _own.set(Account(account.limit_s))
+
+
+def own_account() -> Account | None:
+    """That of the request that this thread or greenlet works for, if it does for one."""
+    return _own.get()
+
+
+class section:  # noqa: N801 - it reads as a statement
+    """A context in which ``account`` is drawn on; None: it is no section.
+
+    Raises TooMuchWork where the account is used up before its end. Within a section another one is
+    a part of it.
+    """
+
+    __slots__ = ("_account", "_token")
+
+    def __init__(self, account: Account | None) -> None:
+        self._account = account
+        self._token: Token[Account | None] | None = None
+
+    def __enter__(self) -> None:
+        if self._account is not None and _drawn.get() is None:
+            self._token = _drawn.set(self._account)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._token is None:
+            return
+        _drawn.reset(self._token)
+        if kind is BrokenOff:
+            assert self._account is not None
+            raise self._account.refusal() from None
+
+
+class whole:  # noqa: N801 - it reads as a statement
+    """A context within a section that is neither interrupted nor broken off: it takes a lock, or
+    changes what others see."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _drawn.set(_WHOLE)
+
+    def __exit__(self, *_: object) -> None:
+        _drawn.reset(self._token)
+
+
+def is_whole() -> bool:
+    """Whether this thread, or greenlet, is where it is not to be interrupted."""
+    return _drawn.get() is _WHOLE
+
+
+def conclude() -> None:
+    """It is decided what becomes of the request: from here on nothing of it is broken off.
+
+    In a section that is true up to its end, elsewhere of all that this thread or greenlet computes
+    for the request.
+    """
+    where = _own if _drawn.get() is None else _drawn
+    if where.get() is not None:
+        where.set(_Lenient(None))
+
+
+def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """``function`` as a section on the account of the request that it is called for, if any."""
+
+    @wraps(function)
+    def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        with section(_own.get()):
+            return function(*given, **named)
+
+    return call
+
+
+def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Likewise, but never broken off: for what is called by code that has things half done, or
+    tells of what is done."""
+
+    @wraps(function)
+    def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        with section(_Lenient(_own.get())):
+            return function(*given, **named)
+
+    return call
+
+
+def draw(seconds: float, code: CodeType | None = None) -> bool:
+    """Charge ``seconds`` to the section that this thread or greenlet is in; whether it is in one,
+    which may be interrupted.
+
+    ``code`` is what is being executed: where that is the beginning or the end of a section, it is
+    as if there were none. Raises BrokenOff where the account is used up; again at each call, for
+    whatever may swallow it.
+    """
+    account = _drawn.get()
+    return account is not None and code not in _EDGES and account.draw(seconds)
+
+
+class Slices:
+    """What this process has seen of its slices: the stretches of processor time between two looks
+    at its sockets. ``longest_s`` and ``long`` count all code, sections or not."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.long = 0
+        self.turns = 0
+        self.broken_off = 0
+
+
+slices: Final = Slices()
+_EDGES: Final = frozenset(
+    each.__code__
+    for each in (
+        section.__enter__,
+        section.__exit__,
+        whole.__enter__,
+        whole.__exit__,
+        conclude,
+        Account.refusal,
+    )
+)

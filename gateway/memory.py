@@ -1,0 +1,328 @@
+"""Memory: one account of bytes for each request, and one for the whole process.
+
+What is being read, what is built of it, and the answer that waits to be sent are taken from the
+request's account before they are there. A request that asks for more than its part is refused. One
+that finds no room in the process waits: in the order of arrival, but a principal holds no more than
+it leaves to others (``access.limits.Shares``), and who is beyond its share is overtaken. After some
+seconds it is refused, and may be sent again.
+
+Whoever waits may hold some already, and a process whose requests all wait for each other would
+stand still. So the request that has been building for longest is never kept waiting: alone it may
+take the process beyond its bound, by its own part at most. That holds unless unsent answers fill
+the bound; then their clients have to take them, or are cut off.
+
+Not all is weighed to the byte. An answer from the database is taken at its largest, REPLY_BYTES,
+for its size is known when it is there. Parsed JSON is taken at PARSED times its text, which is
+about the most that real documents take, or at ``parsed_bytes``, which is closer and takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gateway.access.limits import Shares
+from gateway.errors import MemoryFull, OverLimit
+from gateway.limits import MIB, MemoryLimits
+from gateway.runtime import Event, Runtime
+
+# A batch of the database's answer, which sends at most 16 MB at once.
+REPLY_BYTES: Final = 16 * MIB
+# One document of it: few are stored that are larger, and a store reads each by itself.
+DOCUMENT_BYTES: Final = 4 * MIB
+# Parsed JSON by its text: most documents take 5 to 10 times their size, nested ones 20.
+PARSED: Final = 20
+# Below it nothing is taken: so much is behind every request.
+_SMALL_BYTES: Final = 64 * 1024
+# Others have their turn after so much was parsed or encoded: about 10 ms.
+_TURN_BYTES: Final = 512 * 1024
+_LOOK_S: Final = 1.0
+
+_NOTHING: Final = nullcontext()
+
+_encode: Final = msgspec.json.Encoder().encode
+_OBJECT_BYTES: Final = 184
+_ARRAY_BYTES: Final = 88
+_ITEM_BYTES: Final = 64
+_NAME_BYTES: Final = 64
+
+
+def parsed_bytes(*values: object) -> int:
+    """About what JSON values take in memory, rather too much; as costly as to encode them."""
+    return sum(map(_parsed_bytes, values))
+
+
+def _parsed_bytes(value: object) -> int:
+    text = _encode(value)
+    marks = (
+        _OBJECT_BYTES * text.count(b"{")
+        + _ARRAY_BYTES * text.count(b"[")
+        + _ITEM_BYTES * text.count(b",")
+        + _NAME_BYTES * text.count(b":")
+    )
+    # One character beyond the first planes makes all of a text take four bytes each.
+    return marks + len(text) * (1 if text.isascii() else 4)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReadings:
+    """``waited`` and ``refused`` count requests since the process began."""
+
+    held_bytes: int
+    unsent_bytes: int
+    waiting: int
+    waited: int
+    refused: int
+
+
+class Memory:
+    """The account of a process. Thread-safe."""
+
+    def __init__(self, runtime: Runtime, limits: MemoryLimits) -> None:
+        self.limits = limits
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._held = Shares(limits.bytes_max)
+        self._unsent = 0
+        # Those that hold some and are not sent yet, the longest first.
+        self._building: dict[Account, None] = {}
+        self._waiting: list[_Waiter] = []
+        self._waited = 0
+        self._refused = 0
+        # Called while somebody waits: makes room where answers lie unsent.
+        self.when_short: Callable[[], None] = lambda: None
+
+    def account(self) -> Account:
+        """That of a request; to be closed."""
+        return Account(self)
+
+    def readings(self) -> MemoryReadings:
+        return MemoryReadings(
+            self._held.held, self._unsent, len(self._waiting), self._waited, self._refused
+        )
+
+    def turn(self) -> None:
+        """Let others have their turn."""
+        self._runtime.sleep(0)
+
+    def take(self, account: Account, size: int) -> None:
+        """See ``Account.take``."""
+        with self._lock:
+            self._require_within_part(account, size)
+            if (not self._waiting and self._fits(account, size)) or self._goes_first(account):
+                self._hold(account, size)
+                return
+            waiter = _Waiter(account, size, self._runtime.event())
+            self._waiting.append(waiter)
+            self._waited += 1
+            self._let_pass()  # where all others wait to be sent, it goes first
+        self._wait(waiter)
+
+    def give_back(self, account: Account, size: int) -> None:
+        with self._lock:
+            self._let_go(account, size)
+            self._let_pass()
+
+    def keep(self, account: Account, size: int) -> None:
+        """See ``Account.keep``."""
+        with self._lock:
+            self._let_go(account, account.held)
+            if size > 0:
+                self._held.take(account.holder, size)
+                account.held, account.is_sent = size, True
+                self._unsent += size
+            self._let_pass()
+
+    def claim(self, account: Account, holder: str | None) -> None:
+        """The account is ``holder``'s from now on, with all that it holds."""
+        with self._lock:
+            self._held.give_back(account.holder, account.held)
+            account.holder = holder
+            self._held.take(holder, account.held)
+
+    def _wait(self, waiter: _Waiter) -> None:
+        until = self._runtime.monotonic() + self.limits.patience_s
+        while not waiter.passes.wait(min(_LOOK_S, max(0.0, until - self._runtime.monotonic()))):
+            if self._runtime.monotonic() >= until:
+                break
+            self.when_short()
+        with self._lock:
+            if waiter not in self._waiting:
+                return
+            self._waiting.remove(waiter)
+            self._refused += 1
+            self._let_pass()
+        raise MemoryFull(
+            f"there was no room for {waiter.size} bytes among the {self.limits.bytes_max} that this"
+            " process has for requests (memory_bytes_max)"
+        )
+
+    def _require_within_part(self, account: Account, size: int) -> None:
+        maximum, actual = self.limits.request_bytes_max, account.held + size
+        if actual > maximum:
+            raise OverLimit(
+                f"it would take about {actual} bytes of memory, {maximum} are allowed",
+                limit="request_memory_bytes_max",
+                maximum=maximum,
+                actual=actual,
+            )
+
+    def _fits(self, account: Account, size: int) -> bool:
+        if self._held.held + size > self._held.maximum:
+            return False
+        return account.holder is None or self._held.has_room_for(account.holder, size)
+
+    def _goes_first(self, account: Account) -> bool:
+        """Whether the account isn't kept waiting, whatever the others hold."""
+        if self._unsent > self._held.maximum:
+            return False
+        first = next(iter(self._building), None)
+        if first is None and self._waiting:
+            first = self._waiting[0].account
+        return first is account
+
+    def _let_pass(self) -> None:
+        """Let those pass who wait and find room now."""
+        is_full = False
+        for waiter in tuple(self._waiting):
+            fits = not is_full and self._fits(waiter.account, waiter.size)
+            if fits or self._goes_first(waiter.account):
+                self._waiting.remove(waiter)
+                self._hold(waiter.account, waiter.size)
+                waiter.passes.set()
+            elif self._held.held + waiter.size > self._held.maximum:
+                is_full = True  # nobody is overtaken by those who need less
+
+    def _hold(self, account: Account, size: int) -> None:
+        if account.is_sent:  # an answer that is made while it is sent
+            account.is_sent = False
+            self._unsent -= account.held
+        self._held.take(account.holder, size)
+        account.held += size
+        self._building[account] = None
+
+    def _let_go(self, account: Account, size: int) -> None:
+        self._held.give_back(account.holder, size)
+        account.held -= size
+        if account.is_sent:
+            self._unsent -= size
+        elif not account.held:
+            self._building.pop(account, None)
+
+
+class Account:
+    """What one request holds; by one thread at a time."""
+
+    __slots__ = ("_memory", "_since_turn", "held", "holder", "is_sent")
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._since_turn = 0
+        self.held = 0
+        self.holder: str | None = None
+        self.is_sent = False
+
+    def take(self, size: int) -> None:
+        """Take so many bytes, maybe after a wait.
+
+        Raises OverLimit beyond the request's part, and MemoryFull where there is no room for long.
+        """
+        self._memory.take(self, size)
+
+    def give_back(self, size: int) -> None:
+        self._memory.give_back(self, size)
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        self.take(size)
+        try:
+            yield
+        finally:
+            self.give_back(size)
+
+    def parsing(self, text_bytes: int) -> AbstractContextManager[None]:
+        """For as long as JSON of that size is there as objects; as much as the part has room for,
+        as this is an estimate that tends to the worst. Others have their turn now and then."""
+        self.passed(text_bytes)
+        if text_bytes <= _SMALL_BYTES:
+            return _NOTHING
+        room = max(0, self._memory.limits.request_bytes_max - self.held)
+        return self.holding(min(PARSED * text_bytes, room))
+
+    def take_parsed(self, text_bytes: int) -> None:
+        """JSON of that size is there as objects, until the request is answered."""
+        self.passed(text_bytes)
+        if text_bytes > _SMALL_BYTES:
+            room = max(0, self._memory.limits.request_bytes_max - self.held)
+            self.take(min(PARSED * text_bytes, room))
+
+    def passed(self, size: int) -> None:
+        """So many bytes were gone through: now and then others have their turn."""
+        self._since_turn += size
+        if self._since_turn >= _TURN_BYTES:
+            self._since_turn = 0
+            self._memory.turn()
+
+    def keep(self, size: int) -> None:
+        """Give all back but an answer of that size, which is there and only has to be sent."""
+        if self.held or size > _SMALL_BYTES:
+            self._memory.keep(self, size if size > _SMALL_BYTES else 0)
+
+    def claim(self, holder: str | None) -> None:
+        """The principal is known: see ``access.limits.holder_of``."""
+        self._memory.claim(self, holder)
+
+    def close(self) -> None:
+        if self.held:
+            self._memory.give_back(self, self.held)
+
+
+class _Unaccounted(Account):
+    """That of the process's own work, which has bounds of its own."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:  # it has no memory to ask
+        self.held = 0
+        self.holder = None
+
+    def take(self, size: int) -> None: ...
+
+    def give_back(self, size: int) -> None: ...
+
+    def parsing(self, text_bytes: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        return _NOTHING
+
+    def take_parsed(self, text_bytes: int) -> None: ...
+
+    def passed(self, size: int) -> None: ...
+
+    def keep(self, size: int) -> None: ...
+
+    def claim(self, holder: str | None) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    account: Account
+    size: int
+    passes: Event
+
+
+_UNACCOUNTED: Final = _Unaccounted()
+_current: ContextVar[Account] = ContextVar("gateway.memory", default=_UNACCOUNTED)
+
+
+def account() -> Account:
+    """That of the request which this thread works on."""
+    return _current.get()
+
+
+def work_for(account: Account | None) -> None:
+    """This thread works on the request of ``account`` from now on; None: on none."""
+    _current.set(_UNACCOUNTED if account is None else account)

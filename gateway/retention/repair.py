@@ -1,0 +1,219 @@
+"""Documents that differ from their log, written anew from it, beside live writers.
+
+The log is what was acknowledged; a document is derived from it, and so is the full value that is
+recorded beside some patches. One that says something else was
+read, and perhaps written on, by whoever asked: it can't be exchanged behind their backs. Workers
+would go on with the copy that they remember, and version tokens would stand for two contents. So
+the right state is *committed*, as a whole value or a deletion, by a move that asks for the very
+head at which the two were compared. Workers learn of it as of any commit, clients get a new token,
+and followers hear of it. A race that is lost is tried again on what is there then, with a claim.
+
+What it can't mend is told: a log that doesn't lead to a state, and a stored document that is newer
+than its catalog's head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from msgspec import structs
+
+import patching
+from gateway.model import Change, Claim, Commit, Document, Head, Move
+from gateway.retention.verification import Finding, Verification
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, as_unavailable
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
+from gateway.store.contract import Moved, Store
+from patching import ABSENT, Absent, Json
+
+_AUTHOR = "gateway repair"
+_MESSAGE = "written anew from the log, from which it differed"
+_TRIES = 100
+_HOLD_MS = 1_000
+_COMMITS_AT_ONCE = 1_000
+_PAGE_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What became of a document, or is to become of it. ``mended``: nothing is left to be done."""
+
+    catalog: str
+    key: str
+    detail: str
+    mended: bool = False
+
+
+class Repair:
+    """Every method raises StoreUnavailable, and may be repeated."""
+
+    def __init__(
+        self, store: Store, settler: Settler, runtime: Runtime, verification: Verification
+    ) -> None:
+        self._store = store
+        self._settler = settler
+        self._runtime = runtime
+        self._verification = verification
+
+    def repair(self, catalog: str, *, apply: bool) -> Iterator[Finding | Repaired]:
+        """The findings of a verification, then for each document among them what is done about it;
+        without ``apply`` what would be. Raises CatalogNotFound."""
+        keys: dict[str, None] = {}
+        for finding in self._verification.verify(catalog):
+            yield finding
+            if finding.key is not None:
+                keys[finding.key] = None
+        for key in keys:
+            with as_unavailable():
+                yield self._mend(catalog, key, apply=apply)
+
+    def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
+        by = self._runtime.new_id()
+        try:
+            for tried in range(_TRIES):
+                written = self._settler.settle(catalog).revision
+                # Who has lost a race has the others wait.
+                claimed = self._store.claim(catalog, Claim(by, _HOLD_MS)) if tried else None
+                head = claimed or self._store.tails([catalog])[catalog]
+                done = self._mend_at(head, written, key, apply=apply)
+                if done is not None:
+                    return done
+                self._store.drop_claim(catalog, by)
+        finally:
+            self._store.drop_claim(catalog, by)
+        return Repaired(catalog, key, "not repaired: others write the catalog all the time")
+
+    def _mend_at(self, head: Head, written: int, key: str, *, apply: bool) -> Repaired | None:
+        """None where the head was moved meanwhile. Everything up to ``written`` is written out."""
+        catalog = head.catalog
+        written = max(written, head.written)
+        stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        through = max(written, 0 if stored is None else stored.revision)
+        if through > head.revision:
+            if self._has_moved(head):
+                return None
+            newer = f"it is stored as of {through}, the head is at {head.revision}"
+            return Repaired(catalog, key, f"can't be repaired: {newer}")
+        try:
+            expected = self._by_log(head, written, key, through)
+            right = self._by_log(head, written, key, head.revision)
+        except (HistoryIncomplete, WrongBase) as error:
+            if self._has_moved(head):
+                return None
+            why = str(error) or "a part of it is gone"
+            return Repaired(catalog, key, f"can't be repaired: the log gives no state: {why}")
+        if _is_same(stored, expected):
+            return Repaired(catalog, key, "is as the log has it now", mended=True)
+        if not apply:
+            return Repaired(catalog, key, f"would be {_to(right)}")
+        commit = self._commit(head, key, stored, right)
+        if self._store.move_heads([_move(head, commit)])[catalog] is not Moved.WON:
+            return None
+        self._settler.settle(catalog)
+        detail = f"was {_to(right)}, by commit {commit.revision}"
+        return Repaired(catalog, key, detail, mended=True)
+
+    def _by_log(self, head: Head, written: int, key: str, through: int) -> Document | None:
+        """The document at ``through`` as the log has it. A value that is recorded beside a patch is
+        what a worker made of the document as it was then, so that the patch itself is followed."""
+        catalog, floor = head.catalog, head.floor
+        state = rebuild(self._store, catalog, key, floor) if floor else None
+        tail = (commit for commit in head.tail or () if commit.revision > max(written, floor))
+        for commit in chain(self._log(catalog, key, floor, written), tail):
+            for change in commit.changes if commit.revision <= through else ():
+                if change.key == key:
+                    state = advance(state, commit, _without_copy(change, commit))
+        return state
+
+    def _log(self, catalog: str, key: str, after: int, through: int) -> Iterator[Commit]:
+        while after < through:
+            commits = self._store.list_commits(
+                catalog, after, through, _COMMITS_AT_ONCE, key, _PAGE_BYTES_MAX
+            )
+            if not commits:
+                return
+            yield from commits
+            after = commits[-1].revision
+
+    def _has_moved(self, head: Head) -> bool:
+        return self._store.heads([head.catalog])[head.catalog].place != head.place
+
+    def _commit(
+        self, head: Head, key: str, seen: Document | None, right: Document | None
+    ) -> Commit:
+        if right is None or not right.exists:
+            begun = right or seen
+            assert begun is not None
+            change = Change(key, "delete", begun.create_revision)
+        else:
+            change = Change(
+                key,
+                "put",
+                right.create_revision,
+                None,
+                right.content,
+                right.size_bytes,
+                right.attributes,
+                right.owners,
+            )
+        return Commit(
+            catalog=head.catalog,
+            revision=head.revision + 1,
+            time_us=max(self._runtime.now_us(), head.time_us + 1),
+            id=self._runtime.new_id(),
+            author=_AUTHOR,
+            message=_MESSAGE,
+            idempotency=None,
+            attempts=1,
+            changes=(change,),
+            parent=head.last,
+        )
+
+
+def _without_copy(change: Change, commit: Commit) -> Change:
+    if change.patch is None or change.create_revision == commit.revision:
+        return change
+    return structs.replace(change, value=ABSENT)
+
+
+def _move(head: Head, commit: Commit) -> Move:
+    """The move of this very head by ``commit``, past everybody in line, over the head's tail."""
+    return Move(
+        head.catalog,
+        head.revision,
+        (commit,),
+        head.written,
+        head.judged,
+        (),
+        head.judged_written,
+        None,
+        head.last,
+        head.last_verdict,
+    )
+
+
+def _to(right: Document | None) -> str:
+    if right is None or not right.exists:
+        return "deleted, as the log has it"
+    return f"written anew, as the log has it since {right.revision}"
+
+
+def _is_same(seen: Document | None, right: Document | None) -> bool:
+    """Whether two states say the same. A deletion may have been compacted away from the log."""
+    if seen is None or not seen.exists or right is None or not right.exists:
+        return not (seen and seen.exists) and not (right and right.exists)
+    fields = ("revision", "create_revision", "commit_id", "time_us", "owners")
+    return (
+        all(getattr(seen, name) == getattr(right, name) for name in fields)
+        and _equal(seen.content, right.content)
+        and patching.equal(seen.attributes or {}, right.attributes or {})
+    )
+
+
+def _equal(one: Json | Absent, other: Json | Absent) -> bool:
+    if one is ABSENT or other is ABSENT:
+        return one is other
+    return patching.equal(one, other)

@@ -1,0 +1,272 @@
+"""Rule: one catalog's trouble is its own. Fifty healthy catalogs are written and read beside a sick
+one, in each way that a catalog can be sick: no healthy request fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from gateway.decide.edits import KeyEdit
+from gateway.decide.request import Applied, Outcome, Unchanged
+from gateway.errors import StoreUnavailable
+from gateway.feed.channel import Selection
+from gateway.limits import ServiceLimits
+from gateway.meters import NoMeters
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.state import suspects
+from gateway.store.contract import Rejected, Store, Unreachable, WriteRejected
+from gateway.store.memory import MemoryStore
+from tests.asking import applied, put, refused, replace, wait_until
+from tests.patience import WAIT_MS, WAIT_S
+
+HEALTHY = [f"healthy-{number:02}" for number in range(50)]
+SICK = "sick"
+READS = ("heads", "tails", "documents", "replies", "commits", "last_written")
+WRITES = ("move_heads", "write_documents", "write_commits", "write_verdicts")
+
+
+def named(asked: Any) -> set[str]:
+    """The catalogs that a call of the store is for."""
+    names = list(asked) if isinstance(asked, Collection) else []
+    return {each if isinstance(each, str) else each.catalog for each in names}
+
+
+class SickStore:
+    """The calls named in ``sick`` are made as it says where the sick catalog is among others."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self.inner = inner
+        self.sick: dict[str, Callable[[Callable[..., Any], Any], Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(*given: Any, **more: Any) -> Any:
+            way = self.sick.get(name)
+            if way is None or not given or SICK not in named(given[0]):
+                return method(*given, **more)
+            return way(method, given[0])
+
+        return call
+
+
+def fail(error: Exception) -> Callable[..., Any]:
+    def way(_method: object, _asked: object) -> Any:
+        raise error
+
+    return way
+
+
+def done_but(error: Exception) -> Callable[..., Any]:
+    """The others are done, and nobody can tell: a shard of several is away."""
+
+    def way(method: Callable[..., Any], moves: Any) -> Any:
+        method([move for move in moves if move.catalog != SICK])
+        raise error
+
+    return way
+
+
+def of_its_own(result: Any) -> Callable[..., Any]:
+    """The database tells what became of each; of the sick one ``result``, None: nothing."""
+
+    def way(method: Callable[..., Any], moves: Any) -> Mapping[str, Any]:
+        told = method([move for move in moves if move.catalog != SICK])
+        return {**told, SICK: result} if result is not None else told
+
+    return way
+
+
+def hang(_method: object, _asked: object) -> Any:
+    time.sleep(0.3)
+    raise Unreachable("no answer in time")
+
+
+def take_long(method: Callable[..., Any], asked: Any) -> Any:
+    time.sleep(1.2 * suspects._SLOW_S)
+    return method(asked)
+
+
+AWAY = Unreachable("no primary of a shard")
+WAYS: dict[str, dict[str, Callable[..., Any]]] = {
+    "head unreadable": {name: fail(KeyError("head")) for name in ("heads", "tails")},
+    "shard away": {n: fail(AWAY) for n in (*READS, *WRITES)} | {"move_heads": done_but(AWAY)},
+    "documents unreadable": {"documents": fail(KeyError("state"))},
+    "move broken off": {"move_heads": done_but(AWAY)},
+    "move in doubt": {"move_heads": of_its_own(None)},
+    "move refused": {"move_heads": of_its_own(Rejected("a foreign index"))},
+    "defect in the move": {"move_heads": fail(ZeroDivisionError())},
+    "documents refused": {"write_documents": fail(WriteRejected("a foreign index"))},
+    "log refused": {"write_commits": fail(WriteRejected("a foreign index"))},
+    "write-out unreachable": {"write_documents": fail(AWAY)},
+    "hangs": dict.fromkeys((*READS, *WRITES), hang),
+    "slow": dict.fromkeys(("heads", "tails", "move_heads"), take_long),
+}
+
+
+@pytest.fixture
+def store() -> SickStore:
+    return SickStore(MemoryStore())
+
+
+def gateway(store: SickStore) -> Gateway:
+    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+
+
+def written(ours: Gateway, value: int, wait_s: float = 0.5) -> dict[str, Outcome]:
+    """All catalogs are written at once."""
+    names = [*HEALTHY[:25], SICK, *HEALTHY[25:]]
+    requests = [
+        ours.request(n, (KeyEdit("k", put(value)),), wait_s=wait_s if n == SICK else None)
+        for n in names
+    ]
+    told = ours.commit_each(requests)
+    return {name: each.outcome for name, each in zip(names, told, strict=True)}
+
+
+def readings(ours: Gateway) -> dict[str, Any]:
+    """All catalogs are read at once."""
+    found: dict[str, Any] = {}
+    names = [*HEALTHY, SICK]
+    barrier = threading.Barrier(len(names))
+
+    def read(name: str) -> None:
+        barrier.wait(WAIT_S)
+        try:
+            reading = ours.read(name, "k")
+            found[name] = reading.document and reading.document.content
+        except Exception as error:  # noqa: BLE001 - told to whoever looks
+            found[name] = error
+
+    threads = [threading.Thread(target=read, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    return found
+
+
+def require_healthy(ours: Gateway, store: SickStore) -> Outcome:
+    """Returns what the sick catalog was told last."""
+    for value in range(1, 5):
+        told = written(ours, value)
+        last = told.pop(SICK)
+        assert [n for n, each in told.items() if not isinstance(each, Applied)] == []
+        found = readings(ours)
+        found.pop(SICK)
+        assert [n for n, each in found.items() if each != value] == []
+    wait_until(lambda: all(store.inner.last_written({name: [5]}) for name in HEALTHY))
+    return last
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_beside_a_sick_one_no_healthy_request_fails(
+    store: SickStore, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "_SLOW_S", 0.2)
+    ours = gateway(store)
+    written(ours, 0)
+    store.sick = WAYS[way]
+    require_healthy(ours, store)
+    store.sick = {}
+    wait_until(lambda: isinstance(written(ours, 9)[SICK], Applied | Unchanged))
+    assert readings(ours)[SICK] == 9
+
+
+def test_what_the_database_refuses_is_certainly_not_applied(store: SickStore) -> None:
+    """And is told so, long before its time is over."""
+    ours = gateway(store)
+    written(ours, 0)
+    store.sick = WAYS["move refused"]
+    told = written(ours, 1, wait_s=WAIT_S)
+    assert "a foreign index" in refused(told.pop(SICK), StoreUnavailable).detail
+    assert all(isinstance(each, Applied) for each in told.values())
+    assert readings(ours)[SICK] == 0
+
+
+def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> None:
+    store = MemoryStore(head_bytes_max=10_000)
+    ours = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    sizes = [10, 20_000, 10, 4_000, 4_000, 4_000, 10]
+    requests = [
+        ours.request("c", (KeyEdit(f"k{number}", put("x" * size)),))
+        for number, size in enumerate(sizes)
+    ]
+    told = [each.outcome for each in ours.commit_each(requests)]
+    refused(told.pop(1), StoreUnavailable)
+    assert [applied(each).commit.revision for each in told] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_document_edited_by_hand_holds_up_no_other_catalog(store: SickStore) -> None:
+    """Its tail, which a worker that died has left, can't be replayed on it."""
+    theirs = gateway(store)
+    written(theirs, 0)
+    wait_until(lambda: bool(store.inner.last_written({SICK: [1]})))
+    store.sick = {"write_documents": fail(AWAY)}
+    applied(theirs.write(SICK, "k", replace("", {"n": 1})).outcome)
+    store.sick = {}
+    store.inner._documents.pop((SICK, "k"), None)
+    store.inner._commits[SICK].clear()
+    require_healthy(gateway(store), store)
+
+
+def test_a_hole_in_the_log_of_one_delays_no_others_feed(store: SickStore) -> None:
+    ours = gateway(store)
+    feed = ours.feed(lambda commit: b"%d" % commit.revision)
+    watched = partial(feed.watch, after=0, selection=Selection())
+    written(ours, 0)
+    with watched(SICK), watched(HEALTHY[0]) as healthy:
+        store.inner._commits[SICK].clear()
+        require_healthy(ours, store)
+        told: list[int] = []
+        while len(told) < 5:
+            told += [each.revision for each in healthy.take(WAIT_S, patient=True).told]
+        assert told == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("where", ["told", "metered"])
+def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
+    """Each of them meets it several times; every lane comes back."""
+
+    class Meters(NoMeters):
+        left = 8
+
+        def written_out(self, seconds: float) -> None:  # noqa: ARG002
+            if where == "metered" and Meters.left:
+                Meters.left -= 1
+                raise ZeroDivisionError
+
+    limits = ServiceLimits(deadline_ms=WAIT_MS)
+    ours = Gateway(cast(Store, store), ThreadRuntime(), limits, meters=Meters())
+    if where == "told":
+        tell, left = ours._write_out._written, [ZeroDivisionError] * 8
+
+        def defect(catalog: str) -> None:
+            if left:
+                raise left.pop()
+            tell(catalog)
+
+        ours._write_out._written = defect
+    for number in range(40):
+        applied(ours.write("c", "k", put(number)).outcome)
+    wait_until(lambda: bool(store.inner.last_written({"c": [40]})))
+
+
+def test_a_suspect_that_works_again_shares_calls_again(
+    store: SickStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "_HELD_S", 0.1)
+    ours = gateway(store)
+    written(ours, 0)
+    store.sick = WAYS["shard away"]
+    assert not isinstance(written(ours, 1)[SICK], Applied)
+    assert SICK in ours._queue.suspects
+    store.sick = {}
+    number = iter(range(2, 10_000))
+    wait_until(lambda: bool(written(ours, next(number))) and SICK not in ours._queue.suspects)

@@ -1,0 +1,188 @@
+"""A request that is broken off while it is decided leaves nothing behind, wherever that was.
+
+``cpu.draw`` is called before every line that is executed in a section, as a signal might; the
+account lasts for so many lines. So each test is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from gateway import cpu
+from gateway.cpu import Account, TooMuchWork
+from gateway.decide.compares import IsAbsent
+from gateway.decide.decide import decide
+from gateway.decide.edits import KeyEdit, Move
+from gateway.decide.owning import ApplyWanted
+from gateway.decide.request import Applied, Decision, Refused, Request, View
+from gateway.model import SETTINGS_KEY, Idempotency
+from tests.asking import NOW, RULES, ask, document, extended, put, refused, run, view
+
+LINES_MAX = 100_000
+
+
+@contextmanager
+def drawn_at_each_line() -> Iterator[None]:
+    """Each line of a section costs a second."""
+
+    def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        if event == "line":
+            cpu.draw(1.0, frame.f_code)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def a_request(**fields: Any) -> Request:
+    """One that does a bit of everything: it compares, patches, applies, moves, under a schema."""
+    edits = (
+        KeyEdit("k", extended({"op": "add", "path": "/f", "value": [{"id": 1}, {"id": 2}]})),
+        KeyEdit("k", ApplyWanted({"mine": {"a": 1}}, 16, "m")),
+        KeyEdit("a", put({"n": 1})),
+        KeyEdit("b", Move("c")),
+    )
+    idempotency = Idempotency("p", "key", "print")
+    given = {"compare": (IsAbsent("a"),), "idempotency": idempotency, "once": True, **fields}
+    return ask(put(0), **given | {"edits": edits})
+
+
+def a_view() -> View:
+    settings = {
+        "schemas": {"*": {"type": "object"}},
+        "arrays": [{"keys": "*", "pointer": "/f", "item_key": ["id"]}],
+    }
+    return view(
+        document({"f": []}, "k"),
+        document({"x": 1}, "b"),
+        document(settings, SETTINGS_KEY),
+        keys="kabcxy",
+    )
+
+
+def decided(*requests: Request, accounts: list[Account | None]) -> Decision:
+    with drawn_at_each_line():
+        return decide(
+            a_view(), requests, [1] * len(requests), now_us=NOW, rules=RULES, accounts=accounts
+        )
+
+
+def lines_of(request: Request) -> int:
+    """How many lines it takes to decide it, when the settings are compiled."""
+    run(a_view(), request)
+    account = Account(LINES_MAX)
+    decided(request, accounts=[account])
+    return int(account.limit_s - account.left_s)
+
+
+NEIGHBOURS = (ask(put({"before": 1}), "x"), ask(put({"after": 1}), "y"))
+
+
+def a_batch(middle: Request) -> tuple[Request, ...]:
+    return NEIGHBOURS[0], middle, NEIGHBOURS[1]
+
+
+@pytest.mark.parametrize("refuses", [False, True], ids=["applied", "refused"])
+def test_wherever_it_is_broken_off_it_was_never_sent(refuses: bool) -> None:
+    """Or it is decided to its end: then it is what it would have been anyway."""
+    compare = (IsAbsent("k"),) if refuses else (IsAbsent("a"),)
+    heavy = a_request(compare=compare)
+    lines = lines_of(heavy)
+    assert lines > 300
+    whole = run(a_view(), *a_batch(heavy))
+    alone = run(a_view(), *NEIGHBOURS)
+    luck = random.Random(29)
+    broken = 0
+    for at in [*range(20), *(luck.randrange(lines) for _ in range(60)), *range(lines - 20, lines)]:
+        decision = decided(*a_batch(heavy), accounts=[None, Account(at), None])
+        outcome = decision.outcomes[1]
+        if isinstance(outcome, Refused) and isinstance(outcome.error, TooMuchWork):
+            broken += 1
+            assert (decision.commits, decision.documents) == (alone.commits, alone.documents), at
+            assert decision.verdicts == alone.verdicts == (), at
+            assert [decision.outcomes[0], decision.outcomes[2]] == list(alone.outcomes), at
+        else:
+            assert decision.commits == whole.commits, at
+            assert decision.documents == whole.documents, at
+            assert [each.number for each in decision.verdicts] == [1] * refuses, at
+    assert broken > 90
+
+
+def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
+    """Sent again in the same batch it is decided anew."""
+    heavy = a_request()
+    twice = decided(heavy, a_request(), accounts=[Account(5), None])
+    refused(twice.outcomes[0], TooMuchWork)
+    outcome = twice.outcomes[1]
+    assert isinstance(outcome, Applied)
+    assert not outcome.replayed
+
+
+def test_an_account_lasts_through_all_tries() -> None:
+    """A race that is lost again and again is no way to more time."""
+    heavy = a_request()
+    account = Account(lines_of(heavy) * 2.5)
+    outcomes = [decided(heavy, accounts=[account]).outcomes[0] for _ in range(3)]
+    assert [isinstance(each, Applied) for each in outcomes] == [True, True, False]
+
+
+def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> None:
+    done: list[str] = []
+
+    @cpu.computed
+    def stubborn() -> None:
+        try:
+            cpu.draw(2.0)
+        except Exception:  # noqa: BLE001 - what is to be shown
+            done.append("swallowed")
+        done.append("went on")
+
+    cpu.begin(1.0)
+    with pytest.raises(TooMuchWork):
+        stubborn()
+    assert done == []
+    assert not cpu.draw(1.0)  # it is no section any more
+
+
+def test_what_is_whole_is_neither_interrupted_nor_broken_off() -> None:
+    with cpu.section(Account(1.0)), cpu.whole():
+        assert cpu.draw(100.0) is False
+    assert cpu.draw(100.0) is False
+
+
+def test_a_section_in_what_is_whole_is_a_part_of_it() -> None:
+    cpu.begin(1.0)
+    with cpu.section(cpu.own_account()), cpu.whole():
+        assert cpu.computed(lambda: cpu.draw(100.0))() is False
+
+
+def test_what_has_its_result_gives_turns_to_its_end() -> None:
+    with cpu.section(Account(1.0)):
+        cpu.conclude()
+        assert cpu.draw(100.0) is True
+
+
+def test_what_tells_of_what_is_done_is_not_broken_off_and_costs() -> None:
+    cpu.begin(1.0)
+    assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
+    with pytest.raises(TooMuchWork):
+        cpu.computed(lambda: cpu.draw(0.1))()
+    cpu.begin(1.0)
+    cpu.conclude()  # it was decided
+    assert cpu.computed(lambda: cpu.draw(100.0))() is True
+
+
+def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:
+    with cpu.section(Account(1.0)):
+        assert cpu.draw(100.0, cpu.section.__exit__.__code__) is False

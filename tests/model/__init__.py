@@ -1,0 +1,1 @@
+"""A model of the commit protocol, explored state by state: see docs/commit-loop.md, *The model*."""

@@ -1,0 +1,101 @@
+"""All states that can be reached, nearest first, so that a history that goes wrong is a shortest one."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from .properties import check
+from .steps import Steps
+from .values import BEFORE, KEYS, NOTHING, Head, State, Worker, Wrong, truth
+from .worlds import World
+
+
+@dataclass
+class Explored:
+    """``history`` are the steps to what is ``wrong``; () and "" where nothing is."""
+
+    world: World
+    states: int = 0
+    transitions: int = 0
+    depth: int = 0
+    seconds: float = 0.0
+    wrong: str = ""
+    history: tuple[str, ...] = field(default=())
+
+
+def first(world: World) -> State:
+    made = (BEFORE,)
+    return State(
+        head=Head(),
+        documents=truth(made),
+        log=made,
+        kept=(),
+        workers=(Worker(),) * world.workers,
+        asked=(0,) * len(world.requests),
+        made=made,
+    )
+
+
+def explore(world: World, without: Collection[str] = ()) -> Explored:
+    """Every state of the world, or those up to the first that is wrong, ``without`` some rules."""
+    begun = time.process_time()
+    found = Explored(world)
+    steps = Steps(world, lambda rule: rule not in without)
+    start = first(world)
+    came_from: dict[State, State | None] = {start: None}
+    level = [start]
+    while level and not found.wrong:
+        following = []
+        for state in level:
+            try:
+                for _, after in steps.of(state):
+                    found.transitions += 1
+                    after = alike(after)
+                    if after not in came_from:
+                        came_from[after] = state
+                        following.append(after)
+                        check(after)
+            except Wrong as wrong:
+                found.history, found.wrong = _told(steps, came_from, state, str(wrong))
+                break
+        found.depth += bool(following)
+        level = following
+    found.states = len(came_from)
+    found.seconds = time.process_time() - begun
+    return found
+
+
+def alike(state: State) -> State:
+    """The same for all states that differ only in which worker is which."""
+    workers = state.workers
+    for index in range(len(workers) - 1):
+        if workers[index] > workers[index + 1]:
+            return state._replace(workers=tuple(sorted(workers)))
+    return state
+
+
+def _told(
+    steps: Steps, came_from: dict[State, Any], last: State, wrong: str
+) -> tuple[tuple[str, ...], str]:
+    """The steps to the last state, and what goes wrong there, each worker under its own name."""
+    path = [last]
+    while (before := came_from[path[-1]]) is not None:
+        path.append(before)
+    path.reverse()
+    state, told = path[0], []
+    for wanted in path[1:]:
+        text, state = next(step for step in steps.of(state) if alike(step[1]) == wanted)
+        told.append(text)
+    try:
+        for text, after in steps.of(state):
+            try:
+                check(after)
+            except Wrong as found:  # the step leaves a state that is wrong
+                return (*told, text), str(found)
+    except Wrong as found:  # the step itself can't be taken
+        return tuple(told), str(found)
+    return tuple(told), wrong

@@ -1,0 +1,45 @@
+"""Rule: what the gateway's own code does to a store is what the model allows, at every step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutations import broken
+from tests.simulation.plans import keeping
+
+from .conformance import conform, conform_all
+
+_SEEDS = 40
+_SEEDS_MAX = 400
+# By rule of the code (``tests.simulation.mutations``), what the model says of code without it.
+CAUGHT = {
+    "head-condition": "the model doesn't let it",
+    "drops-only-written": "has left the tail and isn't written out",
+    "whole-tail-in-order": "isn't there, and a later one is",
+    "verdicts-stay": "a verdict is lost",
+    "documents-before-commits": "is in the log, and",
+    "commits-in-order": "isn't there, and a later one is",
+    "documents-guard": "in the model",
+    "replies-in-tail": "a key has decided twice",
+    "late-guard": "comes back, after its deletion was compacted",
+}
+
+
+def test_every_step_of_a_history_is_one_of_the_model() -> None:
+    assert conform_all(range(1, _SEEDS + 1)) > 20 * _SEEDS
+
+
+def test_likewise_where_history_is_compacted() -> None:
+    assert conform_all(range(1, _SEEDS + 1), keeping) > 20 * _SEEDS
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_code_without_a_rule_does_what_the_model_does_not_allow(name: str) -> None:
+    told = set()
+    with broken(name) as mutation:
+        for seed in range(1, _SEEDS_MAX):
+            _, wrong = conform(seed, mutation.adjust)
+            if CAUGHT[name] in wrong:
+                return
+            told.add(wrong)
+    pytest.fail(f"without {mutation.rule!r} the model only objects to {sorted(told)}")

@@ -1,0 +1,199 @@
+"""`gateway repair`: documents that differ from their log are written anew, beside live writers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+from pymongo import MongoClient
+
+from gateway.cli.main import main
+from gateway.decide.edits import Delete
+from gateway.model import Owner, Owners
+from gateway.retention.repair import Repair, Repaired
+from gateway.retention.verification import Verification
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.store.memory import MemoryStore
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.records import document_id
+from patching import ABSENT
+from tests.asking import add, applied, content_of, put
+from tests.patience import WAIT_MS
+from tests.retention.history_checks import findings, settler_of, wait_until_written
+from tests.retention.test_compaction import gateway_on
+from tests.store.contract_suite import OWNERS
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    memory = MemoryStore()
+    gateway = gateway_on(memory)
+    for key in ("k", "gone"):
+        applied(gateway.write("c", key, put({"n": 0})).outcome)
+    applied(gateway.write("c", "k", add("/acknowledged", 1)).outcome)
+    applied(gateway.write("c", "gone", Delete()).outcome)
+    wait_until_written(gateway)
+    return memory
+
+
+def spoil(store: MemoryStore, key: str = "k", **fields: Any) -> None:
+    """Not as the gateway writes: the commit's own id and revision, another state."""
+    store._documents["c", key] = replace(store._documents["c", key], **fields)
+
+
+def documents_differing(store: Any) -> list[str]:
+    """Without what was recorded of a wrong document beside a patch: history is left as it is."""
+    beside = "the value isn't what the patch gives"
+    return [each for each in findings(store, "c") if not each.endswith(beside)]
+
+
+def repair(store: Any, *, apply: bool) -> list[str]:
+    runtime = ThreadRuntime()
+    settler = settler_of(store, runtime)
+    repairing = Repair(store, settler, runtime, Verification(store, settler, runtime))
+    done = repairing.repair("c", apply=apply)
+    return [each.detail for each in done if isinstance(each, Repaired)]
+
+
+RIGHT = {"n": 0, "acknowledged": 1}
+# What is wrong, and what every gateway must read afterwards of k and of gone.
+SPOILT: dict[str, Callable[[MemoryStore], object]] = {
+    "a patch is missing": lambda s: spoil(s, content={"n": 0}, patches=99),
+    "it was written on": lambda s: (
+        spoil(s, content={"n": 0}, patches=99),
+        wait_until_written(written_on(s)),
+    ),
+    "attributes": lambda s: spoil(s, attributes={"acl": {"read": ["eve"]}}),
+    "owners": lambda s: spoil(s, owners=Owners(((Owner("eve", 1),),), 0)),
+    "another commit": lambda s: spoil(s, commit_id="f" * 32),
+    "an older one": lambda s: spoil(s, revision=1, content={"n": 0}),
+    "it is missing": lambda s: s._documents.pop(("c", "k")),
+    "it was deleted": lambda s: spoil(s, content=ABSENT),
+    "it came back": lambda s: spoil(s, "gone", content={"n": 0}),
+}
+
+
+def written_on(store: MemoryStore) -> Gateway:
+    gateway = gateway_on(store)
+    applied(gateway.write("c", "k", add("/later", 1)).outcome)
+    return gateway
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_what_differs_is_written_anew(store: MemoryStore, how: str) -> None:
+    SPOILT[how](store)
+    remembering = gateway_on(store)
+    content_of(remembering)
+    right = {**RIGHT, "later": 1} if how == "it was written on" else RIGHT
+    assert findings(store, "c")
+    before = dict(store._documents), dict(store._heads)
+    (would,) = repair(store, apply=False)
+    assert would.startswith("would be ")
+    assert (store._documents, {"c": replace(store._heads["c"], claims=())}) == before
+    (was,) = repair(store, apply=True)
+    assert was.startswith("was ")
+    assert documents_differing(store) == []
+    for gateway in (remembering, gateway_on(store)):
+        assert content_of(gateway) == right
+        assert content_of(gateway, "gone") is ABSENT
+    assert applied(remembering.write("c", "k", add("/m", 1)).outcome).documents["k"]
+    wait_until_written(remembering)
+    assert content_of(gateway_on(store)) == {**right, "m": 1}
+    assert set(repair(store, apply=True)) <= {"is as the log has it now"}
+    commits = store._commits["c"]
+    assert [each.author for each in commits.values()].count("gateway repair") == 1
+
+
+def test_clients_with_the_wrong_content_are_told(store: MemoryStore) -> None:
+    """Their token stood for something else."""
+    spoil(store, content={"n": 0})
+    token = gateway_on(store).read("c", "k").document
+    repair(store, apply=True)
+    now = gateway_on(store).read("c", "k").document
+    assert token
+    assert now
+    assert now.token != token.token
+
+
+def test_what_the_log_doesnt_lead_to_is_told_and_left(store: MemoryStore) -> None:
+    commit = store._commits["c"][3]
+    change = replace(commit.changes[0], base_revision=1, base_id="f" * 32)
+    store._commits["c"][3] = replace(commit, changes=(change,))
+    (told,) = repair(store, apply=True)
+    assert told.startswith("can't be repaired: the log gives no state")
+    assert store._heads["c"].revision == 4
+
+
+def test_so_is_what_is_newer_than_the_head(store: MemoryStore) -> None:
+    spoil(store, revision=9)
+    assert "k: the document is at 9, but the head at 4" in findings(store, "c")
+    (told,) = repair(store, apply=True)
+    assert told == "can't be repaired: it is stored as of 9, the head is at 4"
+
+
+def test_owners_and_attributes_are_as_the_log_has_them(store: MemoryStore) -> None:
+    gateway = gateway_on(store)
+    commit = applied(
+        gateway.write("c", "k", put({"$a": 0, "a.b": {"": 1, "\0": 1}})).outcome
+    ).commit
+    wait_until_written(gateway)
+    store.end_tails({"c": (5, 0)})
+    change = replace(commit.changes[0], owners=OWNERS, attributes={"x": 1})
+    store._commits["c"][5] = replace(commit, changes=(change,))
+    repair(store, apply=True)
+    assert findings(store, "c") == []
+    stored = store.documents({"c": ["k"]})["c", "k"]
+    assert (stored.revision, stored.owners, stored.attributes) == (6, OWNERS, {"x": 1})
+
+
+@pytest.mark.mongod
+def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
+    """It writes the very document, through a gateway that remembers the wrong one."""
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    gateway = gateway_on(store)
+    applied(gateway.write("c", "k", put({"n": 0})).outcome)
+    applied(gateway.write("c", "k", add("/acknowledged", 1)).outcome)
+    wait_until_written(gateway)
+    with MongoClient[Any](mongodb_uri) as client:
+        wrong = {"$set": {"state.content": {"n": 0}, "state.patches": 99}}
+        client[database_name]["documents"].update_one({"_id": document_id("c", "k")}, wrong)
+    live = gateway_on(store)
+    assert content_of(live) == {"n": 0}
+    stop, written = threading.Event(), [0]
+
+    def write() -> None:
+        while not stop.is_set():
+            applied(live.write("c", "k", add(f"/w{written[0]}", 1)).outcome)
+            written[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+
+    def run(*flags: str) -> tuple[int, str]:
+        named = (f"--mongodb-uri={mongodb_uri}", f"--database={database_name}")
+        result = CliRunner().invoke(main, ["repair", *flags, *named])
+        return result.exit_code, result.output
+
+    try:
+        code, output = run("c")
+        assert (code, "would be written anew" in output) == (1, True), output
+        assert "acknowledged" not in content_of(live)
+        code, output = run("c", "--apply")
+        assert (code, "was written anew" in output) == (0, True), output
+        assert output.endswith("nothing is left to be repaired\n")
+    finally:
+        stop.set()
+        writer.join()
+    wait_until_written(live)
+    right = {"n": 0, "acknowledged": 1} | {f"w{number}": 1 for number in range(written[0])}
+    assert content_of(live) == right
+    assert store.documents({"c": ["k"]})["c", "k"].content == right
+    assert documents_differing(store) == []
+    assert run("--all")[0] == 0
+    assert run()[0] == 2
+    store.close()

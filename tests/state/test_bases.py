@@ -1,0 +1,182 @@
+"""A change is only ever laid on the state that it was made from; the log tells the rest."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.limits import ServiceLimits
+from gateway.meters import NoMeters
+from gateway.model import Change, Commit, Document, Move
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.state import replay, tail
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
+from gateway.store.contract import Store, Unreachable
+from gateway.store.memory import MemoryStore
+from patching import ABSENT
+from tests.asking import WatchedStore, add, applied, content_of, once, put, wait_until
+from tests.patience import WAIT_S
+from tests.retention.history_checks import findings, settler_of, wait_until_written
+from tests.state.sleeping import LATE_S, World, gateway_on
+
+BASE = Document("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
+
+
+def made(change: Change, revision: int = 6) -> Commit:
+    return Commit("c", revision, revision, "6" * 32, "ann", None, None, 1, (change,))
+
+
+def patched(**fields: Any) -> Change:
+    patch: Any = [{"op": "add", "path": "/m", "value": 1}]
+    change = Change("k", "patch", 2, patch, base_revision=4, base_id="4" * 32)
+    return replace(change, **fields)
+
+
+def test_a_change_is_made_to_its_base() -> None:
+    after = advance(BASE, made(patched()), patched())
+    assert (after.revision, after.content) == (6, {"n": 4, "m": 1})
+    old = patched(base_revision=0, base_id="")
+    assert advance(BASE, made(old), old) == after, "recorded before bases were named"
+
+
+@pytest.mark.parametrize(
+    ("document", "change"),
+    [
+        (replace(BASE, revision=3), patched()),
+        (replace(BASE, revision=5), patched()),
+        (replace(BASE, commit_id="f" * 32), patched()),
+        (replace(BASE, content=ABSENT), patched()),
+        (replace(BASE, create_revision=1), patched(base_revision=0, base_id="")),
+        (replace(BASE, content="text"), patched()),
+        (replace(BASE, revision=6), patched()),  # by another commit
+        (replace(BASE, revision=3), patched(action="attributes", patch=None, attributes={"a": 1})),
+    ],
+)
+def test_and_to_no_other_state(document: Document, change: Change) -> None:
+    with pytest.raises(WrongBase, match="the change of 'k' at 6 wasn't made from"):
+        advance(document, made(change), change)
+
+
+@pytest.mark.parametrize("action", ["patch", "attributes", "put"])
+def test_what_a_sweep_has_left_is_no_change(action: Any) -> None:
+    rest = Change("k", action, 6 if action == "put" else 2)
+    for document in (BASE, None):
+        with pytest.raises(HistoryIncomplete):
+            advance(document, made(rest), rest)
+    with pytest.raises(HistoryIncomplete):
+        bare_after(None, "k", [made(rest)])
+
+
+@pytest.fixture
+def world() -> World:
+    return World(MemoryStore())
+
+
+def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World) -> None:
+    """Two gateways on one catalog, no fault, nobody sleeps: the second of two looks was late, and
+    what it left out was missing in the documents that were read before it."""
+    watched = WatchedStore(world.store)
+    theirs_watched, theirs = world.watched()
+    reached, gate = threading.Event(), threading.Semaphore(0)
+
+    def held_up() -> None:
+        reached.set()
+        assert gate.acquire(timeout=WAIT_S)
+
+    theirs_watched.before["write_documents"] = held_up
+    applied(theirs.write("c", "k", add("/b1", 1)).outcome)  # 3
+    assert reached.wait(WAIT_S)
+    applied(theirs.write("c", "k", add("/b2", 1)).outcome)  # 4
+    # What is to be written out now, by who takes it over: 3 and 4, read with k as 2 left it.
+    head = world.store.tails(["c"])["c"]
+    mine = tail.Tail(tail.moment(world.clock), head.written, list(head.tail or ()))
+
+    def a_part_is_written_out() -> None:
+        world.pass_time(1.0)
+        gate.release()
+        wait_until(lambda: theirs._cache.written("c") >= 3)
+        applied(theirs.write("c", "z", put(1)).outcome)  # 5 notes that 3 is written out
+        assert world.store.heads(["c"])["c"].written == 3
+
+    watched.after["documents"] = once(a_part_is_written_out)
+    world.pass_time(LATE_S - 0.5)
+    store: Any = watched
+    noticed = Noted()
+    tail.write_out(store, world.clock, {"c": mine}, LATE_S, 60, noticed)
+    assert watched.calls.count("documents") == 2
+    assert noticed.refused == 0, "it was left to the second guard"
+    assert content_of(gateway_on(world.store)) == {"n": 0, "b1": 1, "b2": 1}
+    for _ in range(9):
+        gate.release()
+    wait_until_written(theirs)
+    assert findings(world.store, "c") == []
+
+
+class Noted(NoMeters):
+    refused = 0
+    went_back = 0
+
+    def base_refused(self) -> None:
+        self.refused += 1
+
+    def head_went_back(self) -> None:
+        self.went_back += 1
+
+
+@pytest.fixture
+def spoilt(store: Store) -> Store:
+    """k is at 4 by the log; the stored one is of a commit that isn't in it."""
+    gateway = gateway_on(store)
+    for number in range(3):
+        applied(gateway.write("c", "k", add(f"/{number}", 1) if number else put({})).outcome)
+    applied(gateway.write("c", "k", add("/3", 1)).outcome)
+    wait_until_written(gateway)
+    right = store.documents({"c": ["k"]})["c", "k"]
+    wrong = replace(right, commit_id="f" * 32, content={"wrong": 1}, patches=99)
+    store.write_documents({"c": [wrong]})
+    assert store.documents({"c": ["k"]})["c", "k"] == wrong
+    return store
+
+
+def gateway_that_never_writes_out(store: Store, meters: Noted) -> Gateway:
+    watched: Any = WatchedStore(store)
+
+    def away() -> None:
+        raise Unreachable("away")
+
+    watched.before["write_documents"] = away
+    return Gateway(watched, ThreadRuntime(), ServiceLimits(deadline_ms=60_000), meters=meters)
+
+
+def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
+    spoilt: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a change whose base is by the log; readers, deciders and writers of it all see."""
+    head = spoilt.heads(["c"])["c"]
+    log = spoilt.commits({"c": (0, 4)})["c"]
+    state = replay.advance_all(None, "k", log)
+    assert state is not None
+    patch: Any = [{"op": "add", "path": "/5", "value": 1}]
+    named = Change("k", "patch", 1, patch, base_revision=4, base_id=state.commit_id)
+    commit = Commit("c", 5, head.time_us + 1, "5" * 32, "ann", None, None, 1, (named,))
+    move = Move("c", 4, (commit,), 4, last=head.last)
+    spoilt.move_heads([move])
+    expected = {"1": 1, "2": 1, "3": 1, "5": 1}
+    meters = Noted()
+    ours = gateway_that_never_writes_out(spoilt, meters)
+    with caplog.at_level(logging.ERROR, logger="gateway"):
+        assert content_of(ours) == expected
+    assert meters.refused == 1
+    assert "the change of 'k' at 5 wasn't made from the document of 4" in caplog.text
+    decided = applied(
+        gateway_that_never_writes_out(spoilt, meters).write("c", "k", add("/6", 1)).outcome
+    )
+    assert decided.documents["k"].content == {**expected, "6": 1}
+    settler_of(spoilt, ThreadRuntime()).settle("c")
+    assert spoilt.documents({"c": ["k"]})["c", "k"].content == {**expected, "6": 1}
+    assert findings(spoilt, "c") == []

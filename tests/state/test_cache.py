@@ -1,0 +1,147 @@
+"""The cache keeps to its bound, whatever fills it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.limits import ServiceLimits
+from gateway.model import Change, Commit, Document, Head, Idempotency, Move, Verdict
+from gateway.runtime import ThreadRuntime
+from gateway.state.cache import Cache
+
+MIB = 1024 * 1024
+# What a text of so many bytes takes by the cache's estimate is six times as much.
+LARGE = 100_000
+ID = "0" * 32
+
+
+def cache_of(bytes_max: int = 8 * MIB) -> Cache:
+    return Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=bytes_max))
+
+
+def commit(catalog: str, revision: int, size_bytes: int = LARGE) -> Commit:
+    change = Change("k", "put", 1, value="x", size_bytes=size_bytes)
+    return Commit(
+        catalog, revision, revision, ID, "a", None, None, 1, (change,), size_bytes=size_bytes
+    )
+
+
+def verdict(catalog: str, number: int) -> Verdict:
+    asked = Idempotency("p", f"{number}", "f")
+    return Verdict(catalog, number, 1, 1, ID, asked, 1, {}, size_bytes=LARGE)
+
+
+def document(key: str, size_bytes: int = 10) -> Document:
+    return Document(key, "x", 1, 1, ID, 1, size_bytes=size_bytes)
+
+
+def head(catalog: str, *, commits: int = 1, verdicts: int = 0) -> Head:
+    tail = tuple(commit(catalog, n + 1) for n in range(commits))
+    told = tuple(verdict(catalog, n + 1) for n in range(verdicts))
+    return Head(catalog, commits, 1, 0, tail=tail, judged=verdicts, verdicts=told)
+
+
+@pytest.mark.parametrize("what", [{"commits": 1}, {"commits": 1, "verdicts": 1}])
+def test_tails_that_were_read_with_heads_keep_to_the_bound(what: dict[str, int]) -> None:
+    """Another worker has imported many catalogs; this one looks at each once."""
+    cache = cache_of()
+    for n in range(300):
+        cache.begin(head(f"c{n}", **what))
+        assert cache.readings().bytes <= 8 * MIB
+    assert cache.revision("c299") == 1
+    assert cache.revision("c0") is None
+
+
+def test_bare_entries_are_counted_too() -> None:
+    cache = cache_of(1_000_000)
+    for n in range(10_000):
+        cache.begin(Head(f"c{n}", 1, 1, 1, tail=(), verdicts=()))
+    assert cache.readings().bytes <= 4 * MIB
+    assert cache.revision("c0") is None
+    assert cache.revision("c9999") == 1
+
+
+def test_documents_in_use_outlast_tails_that_nobody_asks_for() -> None:
+    cache = cache_of()
+    cache.begin(head("ours"))
+    cache.learn("ours", 1, {"d": document("d")})
+    for n in range(300):
+        cache.begin(head(f"c{n}"))
+        cache.learn("ours", 1, {"e": document("e")})
+        seen = cache.view("ours", ["d", "e"])
+        assert seen is not None
+        assert seen.documents.keys() == {"d", "e"}
+
+
+def test_old_documents_go_before_an_entry_in_use() -> None:
+    cache = cache_of()
+    cache.begin(head("ours", commits=1))
+    for n in range(300):
+        cache.learn("ours", 1, {f"d{n}": document(f"d{n}", LARGE)})
+    seen = cache.view("ours", ["d0", "d299"])
+    assert seen is not None
+    assert seen.documents.keys() == {"d299"}
+    assert cache.readings().bytes <= 8 * MIB
+
+
+def test_the_entry_that_was_begun_last_stays_however_large() -> None:
+    cache = cache_of(0)
+    for n in range(3):
+        cache.begin(head(f"c{n}", commits=10))
+    assert [cache.revision(f"c{n}") for n in range(3)] == [None, None, 10]
+    cache.learn("c2", 10, {"d": document("d")})
+    seen = cache.view("c2", ["d"])
+    assert seen is not None
+    assert seen.tail
+    assert seen.documents == {}
+
+
+def test_the_entries_of_a_batch_stay_however_small_the_bound() -> None:
+    """Else each of its catalogs would be decided by itself."""
+    cache = cache_of(0)
+    for n in range(1_000):
+        cache.begin(Head(f"c{n}", 1, 1, 1, tail=(), verdicts=()))
+    assert all(cache.view(f"c{n}") for n in range(1_000))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_counted_is_what_is_there(seed: int) -> None:
+    """After any history nothing is counted of entries that are forgotten."""
+    rng = random.Random(seed)
+    cache = cache_of(2 * MIB)
+    names = [f"c{n}" for n in range(6)]
+    for n in range(1, 400):
+        name = rng.choice(names)
+        revision = cache.revision(name)
+        match rng.randrange(7):
+            case 0:
+                cache.begin(head(name, commits=n, verdicts=rng.randrange(2)))
+            case 1 if revision is not None:
+                cache.learn(
+                    name, revision, {rng.choice("abc"): document("a", rng.randrange(LARGE))}
+                )
+            case 2 if revision is not None:
+                cache.advance(name, [commit(name, revision + 1, rng.randrange(LARGE))])
+            case 3 if revision is not None:
+                cache.wrote(name, rng.randint(0, revision))
+            case 4:
+                cache.view(name, "abc")
+            case 5 if revision is not None:
+                seen = cache.view(name)
+                assert seen is not None
+                made = commit(name, revision + 1, rng.randrange(LARGE))
+                cache.replace(
+                    Move(
+                        name, revision, (made,), 0, seen.judged, (verdict(name, seen.judged + 1),)
+                    ),
+                    {"a": document("a")},
+                )
+            case 6 if revision is not None and rng.random() < 0.5:
+                cache.changed_under(name, "", revision, revision)
+            case 6 if rng.random() < 0.2:
+                cache.forget(name)
+    for name in names:
+        cache.forget(name)
+    assert cache.readings().bytes == 0

@@ -1,0 +1,91 @@
+"""What a commit or verdict is taken to need of a head is what it needs, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bson import encode
+from pymongo import MongoClient
+
+from gateway.access import Principal
+from gateway.decide.edits import Delete, KeyEdit, Put
+from gateway.decide.request import Request
+from gateway.limits import ServiceLimits
+from gateway.model import Commit, Idempotency, Verdict
+from gateway.runtime import ThreadRuntime
+from gateway.service import Gateway
+from gateway.state.write_out import WriteOut
+from gateway.store.mongodb import MongoStore, connect
+from tests.asking import add, put
+from tests.patience import WAIT_MS
+
+# Of letters that take four bytes each.
+NAME = "\N{OLD ITALIC LETTER A}" * 255
+KEYS = [f"tables/{'x' * 500}{n:04}" for n in range(200)]
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    yield store
+    store.close()
+
+
+def deletion_of_many(gateway: Gateway) -> Request:
+    gateway.commit(gateway.request("c", [KeyEdit(key, Put(1, 1)) for key in KEYS]))
+    return gateway.request("c", [KeyEdit(key, Delete()) for key in KEYS])
+
+
+def with_long_names(gateway: Gateway) -> Request:
+    gateway.write("c", "k", put({"n": 1}))
+    return gateway.request(
+        "c",
+        [KeyEdit("k", add("/n", 2))],
+        by=Principal(NAME, ()),
+        author=NAME,
+        message="\N{OLD ITALIC LETTER A}" * 1000,
+        idempotency=Idempotency(NAME, "k" * 255, "f" * 64),
+        once=True,
+    )
+
+
+def refused_with_long_names(gateway: Gateway) -> Request:
+    gateway.write("c", "k", put({"n": 1}))
+    return gateway.request(
+        "c",
+        [KeyEdit("k", add("/m/n", 2))],
+        idempotency=Idempotency(NAME, "k" * 255, "f" * 64),
+        once=True,
+    )
+
+
+@pytest.mark.parametrize("ask", [deletion_of_many, with_long_names, refused_with_long_names])
+def test_its_size_is_no_less_than_what_it_takes(
+    ask: Any,
+    store: MongoStore,
+    mongodb_uri: str,
+    database_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decided: list[Commit | Verdict] = []
+    move_heads = store.move_heads
+
+    def noting(moves: Any) -> Any:
+        decided[:] = [each for move in moves for each in (*move.commits, *move.verdicts)]
+        return move_heads(moves)
+
+    monkeypatch.setattr(store, "move_heads", noting)
+    monkeypatch.setattr(WriteOut, "add", lambda *_: None)  # so that it stays in the tail
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway.commit(ask(gateway))
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        head = client[database_name]["catalogs"].find_one({"_id": "c"})
+    assert head is not None
+    read = store.tails(["c"])["c"]
+    records = (*head["tail"], *head.get("verdicts", ()))
+    replies = (*(read.tail or ()), *(read.verdicts or ()))
+    assert [each.size_bytes for each in replies] == [len(encode(each)) for each in records]
+    (ours,) = decided
+    assert ours.size_bytes >= replies[-1].size_bytes

@@ -1,0 +1,208 @@
+"""The accounts of memory: what a request may hold, who waits for whom, and that nobody waits for
+ever."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import MemoryFull, OverLimit
+from gateway.limits import MIB, MemoryLimits
+from gateway.memory import Account, Memory, parsed_bytes
+from gateway.runtime import ThreadRuntime
+from tests.patience import WAIT_S
+
+Eventually = Callable[..., Any]
+
+
+def memory_of(total: int, part: int, patience_s: float = WAIT_S) -> Memory:
+    return Memory(ThreadRuntime(), MemoryLimits(total * MIB, part * MIB, patience_s))
+
+
+def held(memory: Memory) -> int:
+    return memory.readings().held_bytes // MIB
+
+
+def owned(memory: Memory, name: str) -> Account:
+    account = memory.account()
+    account.claim(name)
+    return account
+
+
+class Taking:
+    """Takes so many MiB in the background."""
+
+    def __init__(self, account: Account, size: int) -> None:
+        self.account = account
+        self.error: Exception | None = None
+        self.done = threading.Event()
+        self._size = size
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.account.take(self._size * MIB)
+        except MemoryFull as error:
+            self.error = error
+        self.done.set()
+
+    def wait(self) -> None:
+        assert self.done.wait(WAIT_S)
+        assert self.error is None
+
+
+def test_what_is_given_back_is_free_again() -> None:
+    memory = memory_of(10, 10)
+    account = memory.account()
+    with account.holding(4 * MIB):
+        account.take(2 * MIB)
+        assert (held(memory), account.held) == (6, 6 * MIB)
+    assert held(memory) == 2
+    account.close()
+    account.close()
+    assert held(memory) == 0
+
+
+def test_a_request_that_asks_for_more_than_its_part_is_refused_before_it_has_it() -> None:
+    memory = memory_of(100, 10)
+    account = memory.account()
+    account.take(6 * MIB)
+    with pytest.raises(OverLimit) as refused:
+        account.take(5 * MIB)
+    assert (refused.value.limit, refused.value.actual) == ("request_memory_bytes_max", 11 * MIB)
+    assert held(memory) == 6
+
+
+def test_who_finds_no_room_waits_until_there_is_some(eventually: Eventually) -> None:
+    memory = memory_of(10, 10)
+    first, second = memory.account(), memory.account()
+    first.take(6 * MIB)
+    waiting = Taking(second, 6)
+    eventually(lambda: memory.readings().waiting == 1)
+    assert held(memory) == 6
+    first.close()
+    waiting.wait()
+    assert held(memory) == 6
+    assert memory.readings().waited == 1
+
+
+def test_who_needs_less_overtakes_nobody(eventually: Eventually) -> None:
+    memory = memory_of(10, 10)
+    first, second, third = (memory.account() for _ in range(3))
+    first.take(6 * MIB)
+    waiting = Taking(second, 6)
+    eventually(lambda: memory.readings().waiting == 1)
+    small = Taking(third, 1)
+    eventually(lambda: memory.readings().waiting == 2)
+    first.close()
+    waiting.wait()
+    small.wait()
+
+
+def test_who_waits_too_long_is_refused_and_may_try_again() -> None:
+    memory = memory_of(10, 10, patience_s=0.01)
+    first = memory.account()
+    first.take(10 * MIB)
+    with pytest.raises(MemoryFull):
+        memory.account().take(MIB)
+    assert (memory.readings().waiting, memory.readings().refused, held(memory)) == (0, 1, 10)
+
+
+def test_the_longest_goes_on_though_all_wait_for_each_other() -> None:
+    """All hold some and need more: without the rule they would wait until they are refused."""
+    memory = memory_of(10, 8)
+    accounts = [memory.account() for _ in range(5)]
+    for each in accounts:
+        each.take(2 * MIB)
+    waiting = [Taking(each, 6) for each in reversed(accounts)][::-1]
+    for each in waiting:  # the first one's end lets the second one go on, and so forth
+        each.wait()
+        assert held(memory) <= 10 + 8
+        each.account.close()
+    assert held(memory) == 0
+
+
+def test_a_principal_leaves_room_to_others(eventually: Eventually) -> None:
+    memory = memory_of(16, 16)
+    anns = [owned(memory, "ann") for _ in range(3)]
+    for each in anns[:2]:
+        each.take(4 * MIB)
+    waiting = Taking(anns[2], 4)
+    eventually(lambda: memory.readings().waiting == 1)
+    owned(memory, "bob").take(4 * MIB)  # who overtakes her
+    anns[0].close()
+    waiting.wait()
+
+
+def test_an_answer_that_waits_to_be_sent_is_held_and_nothing_else() -> None:
+    memory = memory_of(10, 10)
+    account = memory.account()
+    account.take(8 * MIB)
+    account.keep(3 * MIB)
+    readings = memory.readings()
+    assert (readings.held_bytes, readings.unsent_bytes) == (3 * MIB, 3 * MIB)
+    account.take(2 * MIB)  # of an answer that is made while it is sent
+    assert (held(memory), memory.readings().unsent_bytes) == (5, 0)
+    account.keep(100)
+    assert memory.readings().held_bytes == 0, "small ones aren't counted"
+
+
+def test_unsent_answers_are_no_reason_to_take_the_process_beyond_its_bound(
+    eventually: Eventually,
+) -> None:
+    memory = memory_of(10, 10)
+    asked: list[None] = []
+    memory.when_short = lambda: asked.append(None)
+    unread = [memory.account() for _ in range(11)]
+    for each in unread:
+        each.keep(1 * MIB)
+    waiting = Taking(memory.account(), 4)
+    eventually(lambda: memory.readings().waiting == 1)
+    eventually(lambda: asked)  # clients that take nothing are cut off
+    assert held(memory) == 11
+    for each in unread:
+        each.close()
+    waiting.wait()
+
+
+def test_where_unsent_answers_leave_a_little_one_at_a_time_goes_on() -> None:
+    memory = memory_of(10, 8)
+    unread = memory.account()
+    unread.keep(9 * MIB)
+    for _ in range(3):
+        account = memory.account()
+        account.take(8 * MIB)
+        account.close()
+    assert held(memory) == 9
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=6), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(JSON)
+def test_parsed_json_takes_no_more_than_is_told(value: Any) -> None:
+    """Told by the allocator, of many copies, so that what is shared by all doesn't count."""
+    text = repr([value])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        many = [eval(text)[0] for _ in range(100)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 100 <= 1.1 * parsed_bytes(many[0]) + 100
