@@ -197,7 +197,7 @@ def one_worker(uri: str, database: str) -> Iterator[Worker]:
 
     writer, reader = token("writer", "admin:*"), token("reader", "read:*")
     port = free_port()
-    serve = ("serve", "--bind", f"127.0.0.1:{port}", "--workers", "1", "--log-level", "error")
+    serve = ("serve", "--bind", f"127.0.0.1:{port}", "--workers", "1", "--log-level", "warning")
     command = (*_CLI, *serve, "--no-audit-log", *about)
     with server(command, port, environment):
         yield Worker(port, _worker_pid(port), writer, reader)
